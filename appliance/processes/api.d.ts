@@ -160,3 +160,42 @@ declare const performance: { now(): number };
 declare function atob(text: string): string;
 declare function btoa(text: string): string;
 declare function queueMicrotask(work: () => void): void;
+declare function structuredClone<T>(value: T): T;
+declare const crypto: { randomUUID(): `${string}-${string}-${string}-${string}-${string}`; getRandomValues<T extends ArrayBufferView>(view: T): T };
+declare class TextEncoder {
+  readonly encoding: "utf-8"; encode(text?: string): Uint8Array<ArrayBuffer>;
+  encodeInto(text: string, target: Uint8Array): { read: number; written: number };
+}
+declare class TextDecoder {
+  constructor(encoding?: string, options?: { fatal?: boolean; ignoreBOM?: boolean });
+  readonly encoding: string; decode(bytes?: ArrayBufferLike | ArrayBufferView, options?: { stream?: boolean }): string;
+}
+declare class URLSearchParams implements Iterable<[string, string]> {
+  constructor(init?: string | Record<string, string> | Iterable<[string, string]>);
+  readonly size: number; append(name: string, value: string): void; delete(name: string, value?: string): void; get(name: string): string | null;
+  getAll(name: string): string[]; has(name: string, value?: string): boolean; set(name: string, value: string): void; sort(): void;
+  forEach(visit: (value: string, name: string, all: URLSearchParams) => void): void; entries(): IterableIterator<[string, string]>;
+  keys(): IterableIterator<string>; values(): IterableIterator<string>; [Symbol.iterator](): IterableIterator<[string, string]>;
+}
+declare class URL {
+  constructor(url: string | URL, base?: string | URL);
+  static canParse(url: string, base?: string): boolean; static parse(url: string, base?: string): URL | null;
+  href: string; protocol: string; username: string; password: string; host: string; hostname: string; port: string; pathname: string;
+  search: string; hash: string; readonly origin: string; readonly searchParams: URLSearchParams; toJSON(): string;
+}
+declare class DOMException extends Error { constructor(message?: string, name?: string) }
+declare class Event { constructor(type: string, options?: { cancelable?: boolean }); readonly type: string; readonly target: EventTarget | null }
+declare class EventTarget {
+  addEventListener(type: string, listener: (event: Event) => void, options?: { once?: boolean }): void;
+  removeEventListener(type: string, listener: (event: Event) => void): void; dispatchEvent(event: Event): boolean;
+}
+declare class AbortSignal extends EventTarget {
+  readonly aborted: boolean; readonly reason: any; throwIfAborted(): void; static abort(reason?: any): AbortSignal;
+  static any(signals: Iterable<AbortSignal>): AbortSignal;
+}
+declare class AbortController { readonly signal: AbortSignal; abort(reason?: any): void }
+declare class Blob {
+  constructor(parts?: Iterable<string | ArrayBufferLike | ArrayBufferView | Blob>, options?: { type?: string });
+  readonly size: number; readonly type: string; text(): Promise<string>; arrayBuffer(): Promise<ArrayBuffer>; bytes(): Promise<Uint8Array>;
+  slice(start?: number, end?: number, type?: string): Blob;
+}

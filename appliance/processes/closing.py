@@ -32,7 +32,7 @@ def close_code(outcome: Outcome, seed: int, wall_ms: int, position: int, unrecor
     """
     if outcome.failure is None and not (position or outcome.clock or outcome.random):
         return []
-    # A seed has 64 bits, more than a JSON number carries.
+    # A seed has 256 bits, more than a JSON number carries.
     answer = {"seed": str(seed), "random": outcome.random, "clock_reads": len(outcome.clock), "wall_ms": wall_ms}
     return [JournalEntry(CLOSING, position, END, [], True, answer, unrecorded)]
 

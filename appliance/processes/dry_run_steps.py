@@ -200,7 +200,7 @@ class DrySteps:
         wall = task.wall_ms(tools.default_time_ms)
         outcome = tools.pool.run(
             task.compiled.programs[task.step.path], task.input, host, api=facts_of(task), limits=limits_of(tools, task, wall),
-            entropy=Entropy(seed_of(task), ()),
+            entropy=Entropy(seed_of(tools, task), ()),
         )  # fmt: skip
         if outcome.failure is not None:
             if clock.monotonic() >= self._ends:

@@ -82,6 +82,8 @@ def from_sandbox(failure: Failure) -> StepFailed:
     where = {"file": position.file, "line": position.line, "column": position.column} if position else None
     plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
     message = failure.message if plain else f"{failure.name}: {failure.message}"
+    if not failure.message:
+        message = f"{failure.name or 'Error'} without a message"
     return StepFailed(
         make_error(
             failure.code or "step_failed", failure.failure_class, message,

@@ -204,7 +204,7 @@ class StepReplays:
         if left <= 0:
             raise TimedOut(out_of_time())
         wall = min(task.wall_ms(tools.default_time_ms), left)
-        seed = seed_of(task) if closing.seed is None else closing.seed
+        seed = seed_of(tools, task) if closing.seed is None else closing.seed
         return tools.pool.run(
             task.compiled.programs[task.step.path],
             task.input,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import wasmtime
 
 from appliance.sandbox import native
+from appliance.sandbox.locales import Locales
 from appliance.sandbox.runtimes import Boot
 
 # What a step may ask for at most, and what the heap's owner needs beside it.
@@ -195,12 +196,18 @@ class Linked:
 
 
 class Engine(Linked):
-    """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`."""
+    """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`. Without `locales` there is no Intl."""
 
-    def __init__(self, module: Callable[[wasmtime.Engine], wasmtime.Module], slots: int = 0, boot: Boot | None = None) -> None:
+    def __init__(
+        self,
+        module: Callable[[wasmtime.Engine], wasmtime.Module],
+        slots: int = 0,
+        boot: Boot | None = None,
+        locales: Locales | None = None,
+    ) -> None:
         config = configuration(slots)
         # The threads that compile in parallel would live on, and outside of what confines the others.
         config.parallel_compilation = False
         wasm = wasmtime.Engine(config)
-        self.boot = boot
+        self.boot, self.locales = boot, locales
         super().__init__(wasm, module(wasm), _IMPORTS)

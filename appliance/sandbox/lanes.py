@@ -82,7 +82,10 @@ class Lanes:
 
     def _former_lane(self, template: Template) -> Lane:
         slots = self._settings.slots
-        facts = {"slots": slots, "wasm": str(template.path), "boot": asdict(template.boot), "template": template.id}
+        facts = {
+            "slots": slots, "wasm": str(template.path), "boot": asdict(template.boot), "template": template.id,
+            "intl": str(self._prepared.verified(runtimes.INTL)),
+        }  # fmt: skip
         return self._observed(self._lane("former", 1, slots, facts, f"former-{template.id[:8]}"))
 
     def _php_lane(self) -> Lane:
@@ -102,6 +105,7 @@ class Lanes:
             "slots": self._settings.slots,
             "quickjs": str(self._prepared.verified(runtimes.QUICKJS)),
             "swc": str(self._prepared.verified(runtimes.SWC)),
+            "intl": str(self._prepared.verified(runtimes.INTL)),
             "boot": asdict(self._prepared.boot),
             "template": self.templates.current,
         }

@@ -11,7 +11,7 @@
   const isArray = Array.isArray, isFinite = Number.isFinite;
 
   // ---- faults
-  const inner = /<prelude>|\(native\)/;
+  const inner = /<prelude>|<intl>|\(native\)/;
   // More than the host keeps of a message or of a stack; methods are taken now, before code can replace them.
   const { call: callOf } = FunctionOf.prototype, sliceOf = callOf.bind(Text.prototype.slice);
   const cut = (text) => (text.length > 16000 ? sliceOf(text, 0, 16000) : text);
@@ -121,6 +121,42 @@
   const performance = freeze({ now() { const at = now(); origin ??= at; return at - origin; } });
   defineProperty(globalThis, "performance", { value: performance, writable: true, configurable: true });
 
+  // ---- Intl, and what takes a locale: the host hands over the code when it is first asked for, which most steps never do
+  let international;
+  const loadIntl = () => {
+    if (international === undefined) {
+      const link = { fetch: (name) => host("i" + name), loaded: (Intl, methods) => { international = { Intl, methods }; } };
+      defineProperty(globalThis, "__intl", { value: link, configurable: true });
+      host("i");
+      delete globalThis.__intl;
+      if (international === undefined) throw new Fault("Intl is not available here");
+    }
+    return international;
+  };
+  defineProperty(globalThis, "Intl", {
+    configurable: true,
+    get() {
+      const { Intl } = loadIntl();
+      defineProperty(globalThis, "Intl", { value: Intl, writable: true, configurable: true });
+      return Intl;
+    },
+    set(value) { defineProperty(globalThis, "Intl", { value, writable: true, configurable: true }); },
+  });
+  const apply = Reflect.apply;
+  for (const [owner, names] of [
+    [Date, ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]], [Number, ["toLocaleString"]], [BigInt, ["toLocaleString"]],
+    [Array, ["toLocaleString"]], [Text, ["localeCompare", "toLocaleUpperCase", "toLocaleLowerCase"]],
+  ]) {
+    for (const name of names) {
+      const key = owner.name + "." + name;
+      const own = name.endsWith("Case") ? owner.prototype[name] : undefined; // without a locale it is what it says
+      const method = (locale) => (own !== undefined && locale === undefined ? own : loadIntl().methods[key]);
+      const value = { [name](...given) { return apply(method(given[0]), this, given); } }[name];
+      defineProperty(value, "length", { value: name === "localeCompare" ? 1 : 0, configurable: true });
+      defineProperty(owner.prototype, name, { value, writable: true, configurable: true });
+    }
+  }
+
   const harden = (value) => {
     if (typeof value !== "object" || value === null || isFrozen(value)) return value;
     freeze(value);
@@ -175,6 +211,7 @@
   };
   const evaluate = (text) => {
     delete Math.random; // an expression has the same value whenever it is asked
+    delete globalThis.crypto;
     const first = text.indexOf("\n"), second = text.indexOf("\n", first + 1);
     const names = parse(text.slice(0, first)), tasks = parse(text.slice(first + 1, second)), rest = text.slice(second + 1);
     let values = rest === "" ? [] : parse(rest);

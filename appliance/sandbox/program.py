@@ -127,7 +127,10 @@ class NoHost:
 
 @dataclass(frozen=True)
 class Entropy:
-    """What makes a run repeatable: the seed of Math.random, and the clock values (ms) that a former run read."""
+    """What makes a run repeatable: the seed of random numbers, and the clock values (ms) that a former run read.
+
+    Math.random has the lower 64 bits of the seed; `crypto` has all of its 256, and is as hard to guess as they are.
+    """
 
     seed: int = 0
     clock: Sequence[int] = field(default=())

@@ -15,6 +15,7 @@ from appliance.sandbox.compiler import Compiler
 from appliance.sandbox.engine import Engine
 from appliance.sandbox.expressions import ExpressionRun
 from appliance.sandbox.freezer import Image
+from appliance.sandbox.locales import Locales
 from appliance.sandbox.program import Limits
 from appliance.sandbox.runtimes import Boot, digest
 from appliance.sandbox.snapshot import Stored
@@ -74,7 +75,8 @@ class Steps:
         binary = Path(settings["wasm"]).read_bytes()
         if digest(binary) != settings["template"]:
             raise RuntimeError(f"{settings['wasm']} was altered")
-        engine = Engine(lambda wasm: wasmtime.Module(wasm, binary), settings["slots"] + 1, Boot(**settings["boot"]))
+        locales = Locales(Path(settings["intl"]), compiled=False)
+        engine = Engine(lambda wasm: wasmtime.Module(wasm, binary), settings["slots"] + 1, Boot(**settings["boot"]), locales)
         return cls(engine, settings["template"])
 
     def begin(self) -> None:
@@ -108,8 +110,8 @@ class Programs(Steps):
     """Runs steps and expressions, and compiles programs."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        path, boot = settings["quickjs"], Boot(**settings["boot"])
-        engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot)
+        path, boot, locales = settings["quickjs"], Boot(**settings["boot"]), Locales(Path(settings["intl"]))
+        engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, path), settings["slots"] + 1, boot, locales)
         super().__init__(engine, settings["template"])
         self._typescript = TypeScript(Path(settings["swc"]), engine.ticker)
         self.verbs |= {"evaluate": self._evaluate, "compile": self._compile}

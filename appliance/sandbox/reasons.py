@@ -16,15 +16,13 @@ OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
 # What people expect from a browser or Node.js, and what they find here instead.
 _INSTEAD = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket"), "call a foreign system by api.integrations.execute"),
-    **dict.fromkeys(("setTimeout", "setInterval"), "put a wait step into the process"),
+    **dict.fromkeys(("setTimeout", "setInterval"), "await api.wait.for('10s'), or put a wait step into the process"),
     **dict.fromkeys(("require", "module", "exports"), "import the files of the process, as in import { f } from './lib'"),
     **dict.fromkeys(("process", "Deno", "Bun"), "a step has no environment; what it needs comes as input"),
-    **dict.fromkeys(("Buffer", "TextEncoder", "TextDecoder"), "use Uint8Array, atob and btoa"),
-    "structuredClone": "use JSON.parse(JSON.stringify(value))",
-    "crypto": "use Math.random, which is journalled",
+    "Buffer": "use Uint8Array, TextEncoder and TextDecoder, atob and btoa",
 }
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
-_INNER = ("<prelude>", "(native)")
+_INNER = ("<prelude>", "<intl>", "(native)")
 
 
 class Reasons:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from appliance.sandbox.visit import Call, LimitReached, Request, Visit
 from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header
 
+# Math.random has the lower 64 bits of a seed.
+SEED, BLOCK_BYTES = (1 << 64) - 1, 256
+
 
 def spread_seed(seed: int) -> bytes:
     """Four 32-bit words from a 64-bit seed by splitmix64 (Steele, Lea, Flood), as JSON."""
@@ -27,6 +31,12 @@ def spread_seed(seed: int) -> bytes:
         mixed ^= mixed >> 31
         words += [mixed & 0xFFFFFFFF, mixed >> 32]
     return json.dumps([each - (1 << 32) if each >> 31 else each for each in words]).encode()
+
+
+def spread_bytes(seed: int, block: bytes) -> bytes:
+    """One block of the step's random bytes in hexadecimal: SHAKE256 (FIPS 202) of the whole seed and the block's number."""
+    number = int(block) if block.isdigit() and len(block) < 16 else 0
+    return hashlib.shake_256(b"gos random\0%x\0%d" % (seed, number)).hexdigest(BLOCK_BYTES).encode()
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,10 @@ class StepRun(Visit):
             self.on_call(body)
         elif kind == b"s":
             self._seeded = True
-            return spread_seed(self._before.seed)
+            return spread_seed(self._before.seed & SEED)
+        elif kind == b"r":
+            self._seeded = True
+            return spread_bytes(self._before.seed, body)
         else:
             self.on_statement(kind, body)
         return None

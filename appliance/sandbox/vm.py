@@ -45,6 +45,7 @@ class VM(Instance):
     def __init__(self, engine: Engine, owner: Owner, heap: int = DEFAULT_HEAP) -> None:
         super().__init__(engine, owner, heap + MEMORY_SLACK)
         self._heap, self._booted = heap, engine.boot is not None
+        self._locales = engine.locales
         self.boot = engine.boot or Boot(0, 0, 0, 0)
         self.rejections: dict[int, tuple[int, int]] = {}
 
@@ -162,7 +163,10 @@ class VM(Instance):
 
     def evaluate(self, source: bytes, name: str) -> None:
         code, label = self.allocate(source), self.allocate(name.encode())
-        if self.call("qjs_is_exception", self.call("qjs_eval", code, len(source), label, 0)):
+        answer = self.call("qjs_eval", code, len(source), label, 0)
+        self.call("wasm_free", code)
+        self.call("wasm_free", label)
+        if self.call("qjs_is_exception", answer):
             raise Thrown(self.exception())
 
     def load(self, bytecode: bytes) -> int:
@@ -196,10 +200,26 @@ class VM(Instance):
     # ---- what the guest asks for
 
     def host_call(self, arguments: Arguments) -> int:
-        answer = self._owner.on_message(self.text(self.read_u32(arguments[16]))) if arguments[12] else None
+        message = self.text(self.read_u32(arguments[16])) if arguments[12] else b""
+        answer = self._international(message[1:]) if message[:1] == b"i" else self._owner.on_message(message)
         if answer is None:
             return self.call("qjs_dup_value", self.boot.undefined)
-        return self.call("qjs_new_string", self.allocate(answer), len(answer))
+        pointer = self.allocate(answer)
+        value = self.call("qjs_new_string", pointer, len(answer))
+        self.call("wasm_free", pointer)
+        return value
+
+    def _international(self, name: bytes) -> bytes | None:
+        """Data of `Intl` by its name; without a name its code is evaluated, which then asks for data."""
+        if self._locales is None:
+            return None
+        if name:
+            return self._locales.find(name.decode("utf-8", "replace"))
+        if self._locales.compiled:
+            self.call("qjs_free_value", self.load(self._locales.code))
+        else:
+            self.call("qjs_free_value", self.load_source(self._locales.code, "<intl>"))
+        return None
 
     def rejection(self, arguments: Arguments) -> int:
         """QuickJS tells of a promise rejected without a handler, and takes it back when one arrives."""

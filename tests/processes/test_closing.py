@@ -1,5 +1,6 @@
 """What the journal has beside calls: clock values, the seed, and the moments at which expressions were evaluated."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -44,6 +45,30 @@ def test_two_attempts_have_two_seeds(world: World) -> None:
     row = world.run([code("a", body, retry=retry)])
     seeds = {read_closing(closing_line(world, row.id, attempt=attempt)).seed for attempt in (1, 2)}
     assert len(seeds) == 2
+
+
+def test_nobody_computes_a_seed_from_what_is_shown_of_an_execution(world: World) -> None:
+    row = world.run([code("a", "return crypto.randomUUID();")])
+    closing = closing_line(world, row.id)
+    seed = read_closing(closing).seed or 0
+    assert closing.answer["random"] is True
+    assert seed.bit_length() > 200
+    shown = hashlib.sha256(f"{row.id}/a//1".encode()).digest()
+    assert seed & (1 << 64) - 1 not in (int.from_bytes(shown[:8], "big"), int.from_bytes(shown[-8:], "big"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("throw new Error()", "Error without a message"),
+        ("throw new RangeError()", "RangeError without a message"),
+        ("throw new RangeError('x')", "RangeError: x"),
+        ("Promise.reject(new TypeError()); return 1", "TypeError without a message"),
+        ("class Odd extends Error { name = 'Odd' } Promise.reject(new Odd('x')); return 1", "Odd: x"),
+    ],
+)
+def test_a_failure_keeps_the_name_of_its_error(world: World, body: str, message: str) -> None:
+    assert world.run([code("a", body)]).error["message"] == message
 
 
 @pytest.mark.parametrize(("body", "count"), [("return 1;", 0), (MARK, 2), ("return Date.now();", 1), ("return Math.random();", 1)])

@@ -49,6 +49,18 @@ def all_kinds() -> list[dict[str, Any]]:
     ]
 
 
+def test_random_bytes_and_languages_are_what_they_were(world: World) -> None:
+    body = """const bytes = [...crypto.getRandomValues(new Uint8Array(600))];
+    const day = new Date().toLocaleString('de-DE', {timeZone: 'Europe/Berlin'});
+    await api.datapool.create('marks', {what: crypto.randomUUID(), note: day});
+    return {bytes, day, id: crypto.randomUUID(), dice: Math.random()};"""
+    row = world.run([code("a", body)])
+    assert row.status == "succeeded", row.error
+    told = replay(world, row)
+    assert told.is_identical
+    assert told.replayed_output == row.output
+
+
 def test_an_execution_of_every_kind_of_step_is_identical(world: World) -> None:
     row = world.run(all_kinds(), output="= [steps.last, Date.now()]")
     assert row.status == "succeeded", row.error

@@ -27,5 +27,6 @@ def make_older(folder: Path) -> None:
     (folder / runtimes.QUICKJS).write_bytes(wasmtime.Module(engine, other).serialize())
     shutil.copyfile(now.folder / runtimes.SWC, folder / runtimes.SWC)
     shutil.copyfile(now.folder / runtimes.TYPES, folder / runtimes.TYPES)
+    shutil.copyfile(now.folder / runtimes.INTL, folder / runtimes.INTL)
     files = runtimes.digests_of(folder, [runtimes.QUICKJS, runtimes.SWC, runtimes.TEMPLATE])
     runtimes.save(folder, {**runtimes.read_manifest(now.folder), "files": files})

@@ -84,7 +84,8 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
     for name in [each for each in manifest["files"] if not (copied / each).exists()]:
         (copied / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(runtimes.default_folder() / name, copied / name)
-    (copied / runtimes.PHP).symlink_to(runtimes.default_folder() / runtimes.PHP)
+    for name in (runtimes.PHP, runtimes.INTL):
+        (copied / name).symlink_to(runtimes.default_folder() / name)
 
     def make(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
         made.append("types")
@@ -92,11 +93,11 @@ def test_what_is_not_stale_is_not_made_again(copied: Path) -> None:
         return [runtimes.TYPES], {"boot": {}}
 
     def refuse(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
-        raise AssertionError("PHP was as it should be")
+        raise AssertionError("it was as it should be")
 
     before = (copied / runtimes.QUICKJS).stat().st_mtime_ns
     for _ in range(2):
-        prepare(modules, copied, {"types": make, "php": refuse})
+        prepare(modules, copied, {"intl": refuse, "types": make, "php": refuse})
     assert made == ["types"]
     assert (copied / runtimes.QUICKJS).stat().st_mtime_ns == before
     assert runtimes.load(copied).verified(runtimes.TYPES).read_bytes() == b"made"
@@ -119,7 +120,7 @@ def test_the_explorer_and_the_licences_are_there(prepared: None) -> None:
         "swagger-ui-dist.txt",
         "typescript.txt",
         "typescript-ThirdPartyNoticeText.txt",
-        *(f"{name.replace('@', '').replace('/', '-')}.txt" for name in editor.PACKAGES),
+        *(f"{name.replace('@', '').replace('/', '-')}.txt" for name in (*editor.PACKAGES, *runtimes.FORMATJS)),
     }
 
 

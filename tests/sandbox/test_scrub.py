@@ -32,7 +32,8 @@ def test_of_what_a_step_let_go_next_to_nothing_is_stored(pool: Pool, make_progra
       await api.human.request({}); return [count, kept.length] }""")
     snapshot = suspended(pool.run(program, None, FetchingHost()))
     stored = zstandard.ZstdDecompressor().decompress(Stored.parse(snapshot.data).frame)
-    assert stored.count(b"kept-") >= 40
+    # What lies in gaps that the template had already is stored as the difference to what lay there.
+    assert stored.count(b"kept-") >= 10
     assert stored.count(b"dropped-") < 200
     assert finished(pool.run(program, None, SleepyHost(*answers(snapshot, 1)), resume=snapshot)) == [2000, 40]
 

@@ -1,6 +1,5 @@
 """`code`: a step's function in a fresh WebAssembly instance; its calls are answered and journalled by the host."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,7 +45,7 @@ def perform(tools: Tools, task: Task) -> Result:
             make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
         ) from error
     if outcome.snapshot is None and (outcome.failure is None or outcome.failure.code not in LOST_CODES):
-        host.close(outcome, seed_of(task), task.wall_ms(tools.default_time_ms, past.used_ms))
+        host.close(outcome, seed_of(tools, task), task.wall_ms(tools.default_time_ms, past.used_ms))
     if outcome.failure is not None:
         error_object = from_sandbox(outcome.failure).error
         if error_object["failure_class"] == "connector" and host.retry_after:
@@ -95,7 +94,7 @@ def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
         host,
         api=facts_of(task),
         limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms, past.used_ms)),
-        entropy=Entropy(seed_of(task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
+        entropy=Entropy(seed_of(tools, task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
         resume=past.stored.snapshot if past.stored else None,
     )
 
@@ -114,7 +113,10 @@ def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
     )  # fmt: skip
 
 
-def seed_of(task: Task) -> int:
-    """The seed of random numbers: the same whenever this attempt runs again, another for every attempt."""
-    text = f"{task.claim.execution_id}/{task.step.path}/{task.iteration}/{task.attempt}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+def seed_of(tools: Tools, task: Task) -> int:
+    """The seed of random numbers, 256 bits that nobody can compute from what is shown of an execution.
+
+    The same whenever this attempt runs again, another for every attempt.
+    """
+    text = f"seed/{task.claim.execution_id}/{task.step.path}/{task.iteration}/{task.attempt}"
+    return int.from_bytes(tools.sealer.digest(text.encode()), "big")

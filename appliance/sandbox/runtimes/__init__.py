@@ -15,7 +15,7 @@ from typing import Any
 from appliance.core.errors import ConfigInvalid
 
 MANIFEST = "manifest.json"
-QUICKJS, SWC, TEMPLATE = "quickjs.cwasm", "swc.cwasm", "template.wasm"
+QUICKJS, SWC, TEMPLATE, INTL = "quickjs.cwasm", "swc.cwasm", "template.wasm", "intl.zip"
 TYPES, PHP = "types.cwasm", "php.cwasm"
 # How host and template speak: whoever changes the messages of prelude.js, the imports of `engine`, the exports that `vm` calls or
 # the sizes in `vm` counts this up; steps that sleep in a template of another protocol cannot go on.
@@ -58,6 +58,12 @@ class Part:
         return {**_machine(), "sources": digest(b"".join((folder / each).read_bytes() for each in self.sources))}
 
 
+FORMATJS = tuple(
+    f"@formatjs/intl-{name}"
+    for name in ("datetimeformat", "listformat", "numberformat", "pluralrules", "relativetimeformat")
+)
+
+
 @dataclass(frozen=True)
 class PreparedPart:
     """What the manifest says of a part: `facts` is what whoever loads its files has to know of them."""
@@ -69,6 +75,14 @@ class PreparedPart:
 
 
 PARTS = (
+    Part(
+        "intl",
+        (
+            *("intl/intl.js", "intl/collator.js", "intl/dates.js", "locales.py"),
+            *("runtimes/intl.py", "runtimes/editor.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
+        ),
+        ("quickjs-wasi", *FORMATJS),
+    ),
     Part(
         "types",
         ("typecheck/checker.js", "typecheck/template.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
@@ -143,6 +157,8 @@ def circumstances() -> dict[str, str]:
         sources / "template.py",
         sources / "entrypoints.py",
         sources / "wasmfile.py",
+        sources.parent / "web.js",
+        sources.parent / "url.js",
         sources.parent / "prelude.js",
         sources.parent / "instance.py",
         sources.parent / "vm.py",

@@ -27,14 +27,19 @@ def sources() -> str:
     return digest(b"".join(path.read_bytes() for path in sorted((ui_folder() / "editor").glob("*.js"))))
 
 
-def bundle(modules: Path, out: Path) -> list[str]:
-    """Write the bundle below `out` and answer its file; BundleFailed when the bundler of this platform is not there."""
-    (out / FILE).parent.mkdir(parents=True, exist_ok=True)
+def find_bundler(modules: Path) -> str:
+    """The program that bundles JavaScript; BundleFailed when that of this platform is not there."""
     programs = sorted(modules.glob("@esbuild/*/bin/esbuild"))
     if not programs:
         raise BundleFailed(f"{modules} holds no esbuild for this platform; remove the folder and start again")
+    return str(programs[0])
+
+
+def bundle(modules: Path, out: Path) -> list[str]:
+    """Write the bundle below `out` and answer its file; BundleFailed when the bundler of this platform is not there."""
+    (out / FILE).parent.mkdir(parents=True, exist_ok=True)
     command = [
-        str(programs[0]), str(ui_folder() / "editor" / "editor.js"), "--bundle", "--minify", "--format=esm", "--target=es2022",
+        find_bundler(modules), str(ui_folder() / "editor" / "editor.js"), "--bundle", "--minify", "--format=esm", "--target=es2022",
         "--legal-comments=none", "--log-level=error", f"--outfile={out / FILE}",
     ]  # fmt: skip
     done = subprocess.run(command, env={"NODE_PATH": str(modules)}, capture_output=True, text=True, check=False)  # noqa: S603

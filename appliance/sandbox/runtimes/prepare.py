@@ -23,16 +23,16 @@ from appliance.core.config import environment
 from appliance.sandbox import runtimes
 from appliance.sandbox.engine import configuration
 from appliance.sandbox.php.engine import configuration as php_configuration
-from appliance.sandbox.runtimes import editor
+from appliance.sandbox.runtimes import editor, intl
 from appliance.sandbox.runtimes.php.template import make_template as make_php
 from appliance.sandbox.runtimes.php.translate import BINARYEN, TranslationFailed, prune, translate, translated_path
 from appliance.sandbox.runtimes.php.translate import PHP as PHP_PACKAGE
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.typecheck.template import make_template as make_checker
 
-SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN)
+SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN, *runtimes.FORMATJS)
 EDITOR = (editor.BUNDLER, *editor.PACKAGES)
-NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt")}
+NOTICES = {"typescript": ("LICENSE.txt", "ThirdPartyNoticeText.txt"), **dict.fromkeys(runtimes.FORMATJS, ("LICENSE.md",))}
 ASSET_FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png", "LICENSE", "NOTICE")
 CHECKOUT, WHEEL = Path(__file__).resolve().parents[3] / "packaging" / "runtimes", Path(__file__).parent / "lock"
 LOCK = WHEEL if WHEEL.is_dir() else CHECKOUT
@@ -70,6 +70,7 @@ def fetch(out: Path, npm: str | None) -> Path:
         if done.returncode:
             raise PreparationFailed(f"npm could not fetch the packages: {done.stderr.strip()[-600:]}")
         prune(modules)
+        intl.prune(modules)
         stamp.write_text(runtimes.digest(wanted))
     return modules
 
@@ -145,6 +146,12 @@ def _make_types(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
     return [runtimes.TYPES], {"boot": asdict(boot)}
 
 
+def _make_intl(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
+    with _step("packing languages and time zones"):
+        intl.write(out / runtimes.INTL, intl.pack(modules, (modules / "quickjs-wasi" / "quickjs.wasm").read_bytes()))
+    return [runtimes.INTL], {}
+
+
 def _make_php(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
     translated = translated_path(modules, {name: _versions(modules)[name] for name in (PHP_PACKAGE, BINARYEN)})
     if not translated.is_file():
@@ -158,7 +165,7 @@ def _make_php(modules: Path, out: Path) -> tuple[list[str], dict[str, Any]]:
 
 # From the packages' folder and the output's to the files and facts of a part.
 Maker = Callable[[Path, Path], tuple[list[str], dict[str, Any]]]
-MAKERS: Mapping[str, Maker] = {"types": _make_types, "php": _make_php}
+MAKERS: Mapping[str, Maker] = {"intl": _make_intl, "types": _make_types, "php": _make_php}
 
 
 def prepare(modules: Path, out: Path, makers: Mapping[str, Maker] = MAKERS) -> None:
@@ -216,7 +223,7 @@ def main() -> int:
     try:
         with _alone(chosen.out):
             prepare(chosen.packages or fetch(chosen.out, chosen.npm), chosen.out)
-    except (PreparationFailed, TranslationFailed, editor.BundleFailed) as failure:
+    except (PreparationFailed, TranslationFailed, editor.BundleFailed, intl.DataMalformed) as failure:
         print(f"\n{failure}", file=sys.stderr)
         return 1
     return 0

@@ -13,7 +13,8 @@ from appliance.sandbox.runtimes import FACTS, PROTOCOL, Boot, wasmfile
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
 from appliance.sandbox.vm import DEFAULT_HEAP, STACK, VM
 
-PRELUDE = Path(__file__).parent.parent / "prelude.js"
+# In the order in which they run: each uses what those before it made.
+PRELUDES = tuple(Path(__file__).parents[1] / name for name in ("web.js", "url.js", "prelude.js"))
 # The functions that `vm.VM` calls; everything else loses its export, which makes instances cheaper.
 KEEP = frozenset(
     [
@@ -78,7 +79,8 @@ def make_template(quickjs: bytes) -> tuple[bytes, Boot]:
         scope = vm.call("qjs_get_global")
         name = vm.allocate(b"__host")
         vm.call("qjs_set_prop_string", scope, name, vm.call("qjs_new_host_function", name, 6, 0))
-        vm.evaluate(PRELUDE.read_bytes(), "<prelude>")
+        for each in PRELUDES:
+            vm.evaluate(each.read_bytes(), "<prelude>")
         start, settle, evaluate = (vm.property(scope, each) for each in ("__start", "__settle", "__evaluate"))
         vm.evaluate(b"delete globalThis.__start; delete globalThis.__settle; delete globalThis.__evaluate", "<prelude>")
         vm.call("x_drain")
