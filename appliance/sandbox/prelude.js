@@ -59,6 +59,7 @@
     });
   };
   const settle = (text) => {
+    if (text === "") return forgetIntl();
     const first = text.indexOf("\n"), second = text.indexOf("\n", first + 1);
     const id = +text.slice(0, first), ok = text.slice(first + 1, second) === "1", body = text.slice(second + 1);
     const entry = pending.get(id);
@@ -122,7 +123,7 @@
   defineProperty(globalThis, "performance", { value: performance, writable: true, configurable: true });
 
   // ---- Intl, and what takes a locale: the host hands over the code when it is first asked for, which most steps never do
-  let international;
+  let international, isHeld = false;
   const loadIntl = () => {
     if (international === undefined) {
       const link = { fetch: (name) => host("i" + name), loaded: (Intl, methods) => { international = { Intl, methods }; } };
@@ -137,11 +138,14 @@
     configurable: true,
     get() {
       const { Intl } = loadIntl();
+      isHeld = true;
       defineProperty(globalThis, "Intl", { value: Intl, writable: true, configurable: true });
       return Intl;
     },
     set(value) { defineProperty(globalThis, "Intl", { value, writable: true, configurable: true }); },
   });
+  /** A step that falls asleep holds none of it, unless its code took `Intl` itself; what it needs later comes again. */
+  const forgetIntl = () => { if (!isHeld) international = undefined; };
   const apply = Reflect.apply;
   for (const [owner, names] of [
     [Date, ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]], [Number, ["toLocaleString"]], [BigInt, ["toLocaleString"]],

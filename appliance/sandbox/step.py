@@ -127,6 +127,7 @@ class StepRun(Visit):
 
     def _suspend(self, vm: VM) -> None:
         """The clock values of calls that were not shown yet go with the outcome of this visit, and are not told again."""
+        vm.send(vm.boot.message, b"")  # the prelude lets go of what it can have again
         vm.scrub()
         carried = Carried(
             template=self._image.template,

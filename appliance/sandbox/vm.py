@@ -14,7 +14,7 @@ DEFAULT_HEAP = 64 << 20
 # QuickJS stops at STACK below the top of its 1 MiB shadow stack; what lies under it is free for messages.
 STACK = 256 << 10
 SCRATCH, ARGV, NAME, MAILBOX, MAILBOX_END = 64, 80, 512, 4096, 640 << 10
-TYPE_MODULE = 1
+TYPE_SCRIPT, TYPE_MODULE = 0, 1
 WASM_PAGE = 65536
 # Free memory is scrubbed in blocks of these sizes, the largest first, and no more of them.
 SCRUBBED, SCRUBBED_BLOCKS = (1 << 20, 65536, 4096, 512, 64, 16), 16384
@@ -153,10 +153,10 @@ class VM(Instance):
 
     # ---- the protocol of the prelude
 
-    def compile(self, source: bytes, name: str) -> bytes:
-        """Bytecode of a module; its imports are resolved through the owner, nothing runs."""
+    def compile(self, source: bytes, name: str, kind: int = TYPE_MODULE) -> bytes:
+        """Bytecode of a module, or of a script; its imports are resolved through the owner, nothing runs."""
         code, label = self.allocate(source), self.allocate(name.encode())
-        answer = self.call("qjs_compile", code, len(source), label, TYPE_MODULE, 0, SCRATCH)
+        answer = self.call("qjs_compile", code, len(source), label, kind, 0, SCRATCH)
         if not answer:
             raise Thrown(self.exception())
         return self.read(answer, self.read_u32(SCRATCH))
@@ -215,10 +215,11 @@ class VM(Instance):
             return None
         if name:
             return self._locales.find(name.decode("utf-8", "replace"))
+        # A script, for a module would be held as long as the instance lives.
         if self._locales.compiled:
             self.call("qjs_free_value", self.load(self._locales.code))
         else:
-            self.call("qjs_free_value", self.load_source(self._locales.code, "<intl>"))
+            self.evaluate(self._locales.code, "<intl>")
         return None
 
     def rejection(self, arguments: Arguments) -> int:

@@ -71,27 +71,44 @@ def test_an_expression_may_name_a_language(pool: Pool) -> None:
     assert [each.value for each in found.values()] == ["1.234,50\xa0€", "411,5"]
 
 
+class Sleeping:
+    """Answers every call alike."""
+
+    def __init__(self, answer: Settled | Suspend) -> None:
+        self._answer = answer
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        """Nothing is noted."""
+
+    def wait(self, timeout: float) -> Settled | Suspend:
+        return self._answer
+
+
 def test_a_formatter_survives_sleep(pool: Pool) -> None:
-    class Sleeping:
-        answer: Settled | Suspend = SUSPEND
-
-        def submit(self, call: HostCall, clock: list[int]) -> None:
-            self.id = call.id
-
-        def wait(self, timeout: float) -> Settled | Suspend:
-            return self.answer
-
     source = """export default async function (input: any, api: any) {
   const euro = new Intl.NumberFormat("de", {style: "currency", currency: "EUR"});
   const before = euro.format(1);
   await api.human.request({});
   return [before, euro.format(2), new Date(0).toLocaleDateString("fr", {month: "long"})];
 }"""
-    first = pool.run(program(source), {}, Sleeping())
+    first = pool.run(program(source), {}, Sleeping(SUSPEND))
     assert first.snapshot is not None
-    awake = Sleeping()
-    awake.answer = Settled(first.snapshot.pending[0], True, {})
+    awake = Sleeping(Settled(first.snapshot.pending[0], True, {}))
     assert pool.run(program(source), None, awake, resume=first.snapshot).output == ["1,00\xa0€", "2,00\xa0€", "janvier"]
+
+
+@pytest.mark.parametrize(("call", "most"), [("new Date(0).toLocaleString('de')", 250_000), ("String(Intl)", 1_500_000)])
+def test_a_sleeping_step_holds_languages_only_where_it_took_intl(pool: Pool, call: str, most: int) -> None:
+    source = f"""export default async function (input: any, api: any) {{
+  const first = {call};
+  await api.human.request({{}});
+  return first === {call};
+}}"""
+    first = pool.run(program(source), {}, Sleeping(SUSPEND))
+    assert first.snapshot is not None
+    assert len(first.snapshot.data) < most
+    awake = Sleeping(Settled(first.snapshot.pending[0], True, {}))
+    assert pool.run(program(source), None, awake, resume=first.snapshot).output is True
 
 
 def test_a_step_that_names_no_language_loads_nothing(run: Run) -> None:

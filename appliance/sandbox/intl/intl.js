@@ -6,6 +6,7 @@ import { NumberFormat } from "@formatjs/intl-numberformat";
 import { PluralRules } from "@formatjs/intl-pluralrules";
 import RelativeTimeFormat from "@formatjs/intl-relativetimeformat";
 import { makeCollator } from "./collator.js";
+import { services } from "./services.js";
 
 const { fetch } = globalThis.__intl;
 const { parse, stringify } = JSON;
@@ -166,7 +167,7 @@ class Collator {
   get [Symbol.toStringTag]() { return "Intl.Collator"; }
 }
 
-const Intl = {
+const international = Object.assign(services, {
   Collator: new Proxy(Collator, { apply: (target, self, values) => new target(...values) }),
   DateTimeFormat: service("DateTimeFormat", DateTimeFormat, true),
   ListFormat: service("ListFormat", ListFormat, false),
@@ -181,10 +182,10 @@ const Intl = {
     if (!Object.hasOwn(fixed, key)) throw new RangeError(`a step cannot list the values of '${key}'`);
     return fixed[key];
   },
-};
-Collator.supportedLocalesOf = Intl.DateTimeFormat.supportedLocalesOf;
-for (const name of Object.keys(Intl)) defineProperty(Intl, name, { enumerable: false });
-defineProperty(Intl, Symbol.toStringTag, { value: "Intl", configurable: true });
+});
+Collator.supportedLocalesOf = international.DateTimeFormat.supportedLocalesOf;
+for (const name of Object.keys(international)) defineProperty(international, name, { enumerable: false });
+defineProperty(international, Symbol.toStringTag, { value: "Intl", configurable: true });
 
 // ---- the language's own methods: formatters are kept, since making one takes far longer than using it
 const kept = new Map();
@@ -193,7 +194,7 @@ const cached = (name, requested, options) => {
   let found = typeof requested === "object" && requested !== null && !Array.isArray(requested) ? undefined : kept.get(key);
   if (found === undefined) {
     if (kept.size >= 100) kept.clear();
-    kept.set(key, found = new Intl[name](requested, options));
+    kept.set(key, found = new international[name](requested, options));
   }
   return found;
 };
@@ -238,4 +239,4 @@ const methods = {
 for (const [name, method] of Object.entries(methods)) {
   methods[name] = function (...given) { return shallow(() => Reflect.apply(method, this, given)); };
 }
-globalThis.__intl.loaded(Intl, methods);
+globalThis.__intl.loaded(international, methods);

@@ -78,7 +78,7 @@ PARTS = (
     Part(
         "intl",
         (
-            *("intl/intl.js", "intl/collator.js", "intl/dates.js", "locales.py"),
+            *("intl/intl.js", "intl/collator.js", "intl/dates.js", "intl/services.js", "locales.py"),
             *("runtimes/intl.py", "runtimes/editor.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
         ),
         ("quickjs-wasi", *FORMATJS),

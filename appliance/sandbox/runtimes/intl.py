@@ -19,7 +19,7 @@ from appliance.sandbox.freezer import NOBODY
 from appliance.sandbox.locales import BYTECODE, SOURCE
 from appliance.sandbox.runtimes.editor import find_bundler
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
-from appliance.sandbox.vm import VM
+from appliance.sandbox.vm import TYPE_SCRIPT, VM
 
 SOURCES = Path(intl.__file__).parent
 # The official languages of the European Union and those most asked for beside them, with the regions that write otherwise.
@@ -48,13 +48,13 @@ class DataMalformed(Exception):
 
 def pack(modules: Path, quickjs: bytes) -> Iterator[tuple[str, bytes]]:
     """Everything by name: the code as text and compiled, an index, and the data of each language and zone."""
-    source = _bundle(modules, "intl.js", "esm")
+    source = _bundle(modules, "intl.js")
     yield SOURCE, source
     binary = add_entrypoints(quickjs)
     engine = Engine(lambda wasm: wasmtime.Module(wasm, binary))
     with _started(engine) as vm:
-        yield BYTECODE, vm.compile(source, "<intl>")
-    parser = _bundle(modules, "dates.js", "iife")
+        yield BYTECODE, vm.compile(source, "<intl>", TYPE_SCRIPT)
+    parser = _bundle(modules, "dates.js")
     for tag in LANGUAGES:
         with _started(engine) as vm:
             vm.evaluate(parser, "<dates>")
@@ -99,10 +99,10 @@ def _started(engine: Engine) -> Iterator[VM]:
         yield vm
 
 
-def _bundle(modules: Path, name: str, form: str) -> bytes:
+def _bundle(modules: Path, name: str) -> bytes:
     command = [
-        find_bundler(modules), str(SOURCES / name), "--bundle", "--minify", f"--format={form}", "--target=es2022", "--charset=utf8",
-        "--legal-comments=none", "--log-level=error",
+        find_bundler(modules), str(SOURCES / name), "--bundle", "--minify", "--format=iife", "--target=es2022", "--charset=utf8",
+        "--legal-comments=none", "--log-level=error", "--define:Intl=services", f"--inject:{SOURCES / 'services.js'}",
     ]  # fmt: skip
     done = subprocess.run(command, env={"NODE_PATH": str(modules)}, capture_output=True, check=False)  # noqa: S603
     if done.returncode:
