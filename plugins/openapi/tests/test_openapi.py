@@ -293,10 +293,11 @@ def test_the_document_is_fetched_without_credentials_and_secrets_need_a_base_add
     assert schema_problems(schema, {"document": "{}", "auth": {"kind": "none"}}) == []
 
 
-def test_an_operation_that_lives_elsewhere_is_not_called_with_these_credentials(shop: Shop) -> None:
-    shop.publish({"/t": {"get": operation(operationId="get", servers=[{"url": "https://evil.example"}])}})
-    with pytest.raises(ConfigError, match=r"lives on https://evil\.example"):
-        shop.perform("get", {}, auth={"kind": "bearer", "token": "t-1"})
+def test_the_base_address_that_was_set_comes_before_the_server_of_an_operation(shop: Shop) -> None:
+    shop.publish({"/t": {"get": operation(operationId="get", servers=[{"url": "https://evil.example/v1"}])}})
+    shop.server.answer("/t", 200, b"{}")
+    shop.perform("get", {}, auth={"kind": "bearer", "token": "t-1"})
+    assert shop.server.received[-1].path == "/t", "and no credentials go anywhere else"
 
 
 def test_without_a_base_address_the_document_says_where(shop: Shop) -> None:

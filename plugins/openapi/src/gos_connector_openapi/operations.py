@@ -63,7 +63,6 @@ class Reader:
         plan["accept"] = output.accept
         servers = operation.get("servers") or shared.get("servers")
         plan["server"] = _server(servers, self._settings) if servers else shared["default_server"]
-        plan["own_server"] = bool(servers)
         plan["security"] = security_plan(document, operation)
         paging = paging_plan(name, self._settings.get("paging", {}), plan, output) if method == "get" else None
         if paging is not None:
