@@ -121,7 +121,8 @@ class SentRequestView(View):
 
     method: str
     url: str
-    headers: list[tuple[str, str]]
+    # Generators of clients want `items` beside `prefixItems`.
+    headers: list[Annotated[tuple[str, str], Field(json_schema_extra={"items": {"type": "string"}})]]
     body: str
     encoding: Literal["text", "base64"]
     body_bytes: int

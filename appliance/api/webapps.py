@@ -73,10 +73,13 @@ class WebAppFileView(View):
 
 
 class WholeVersionView(WebAppVersionView):
-    """A version with its files and routes."""
+    """A version with its files, routes, and how else it is served."""
 
     contents: dict[str, WebAppFileView]
     routes: list[dict[str, Any]]
+    redirects: str
+    headers: str
+    smoke: list[dict[str, Any]]
 
 
 class WebAppContentView(View):
@@ -271,7 +274,11 @@ def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
     found = call.services.webapps.get_version(call.scope, app, number)
     files = call.services.webapps.list_files(call.scope, app, number)
     contents = {path: WebAppFileView(sha256=spec.sha256, size=spec.size) for path, spec in files.items()}
-    return WholeVersionView(**_members(found), contents=contents, routes=[dict(each) for each in found.settings.routes])
+    settings = found.settings
+    return WholeVersionView(
+        **_members(found), contents=contents, routes=[dict(each) for each in settings.routes], redirects=settings.redirects,
+        headers=settings.headers, smoke=[dict(each) for each in settings.smoke],
+    )  # fmt: skip
 
 
 @route("GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView)

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ def add_commands(commands: Any) -> None:
     deploy = commands.add_parser("deploy", help="upload a folder as a version of a WebApp, and publish it if told to")
     deploy.add_argument("app", help="the WebApp's id")
     deploy.add_argument("dir", type=Path, help="the built files; with app.yaml in it, its folder public/")
+    deploy.add_argument("--spa", action="store_true", help="answer unknown paths with index.html, as `spa: true` in app.yaml does")
     deploy.add_argument("--create", action="store_true", help="make the WebApp if there is none")
     deploy.add_argument("--publish", action="store_true", help="serve this version at once")
     deploy.add_argument("--if-current", type=int, help="publish only while this version (0: none) is published")
@@ -41,6 +42,7 @@ def add_commands(commands: Any) -> None:
 
 def run_deploy(args: argparse.Namespace) -> int:
     files, settings = read_files(args.dir)
+    settings = replace(settings, spa=settings.spa or args.spa)
     with connected(args) as caller, ThreadPoolExecutor(AT_ONCE) as threads:
         progress = Progress(shown=not args.json)
         specs = dict(zip(files, threads.map(partial(_digest, progress), files.values()), strict=True))
@@ -48,6 +50,12 @@ def run_deploy(args: argparse.Namespace) -> int:
         path = f"/webapps/{args.app}/versions"
         manifest = {name: asdict(spec) for name, spec in specs.items()}
         about = {"message": args.message, "source": {"commit": args.commit, "ci_url": args.ci_url}, **asdict(settings)}
+        if (same := _find_same(caller, path, manifest, settings)) is not None:
+            print(f"nothing has changed since version {same['version']}", file=sys.stderr)
+            if args.publish and (same["state"] != "published" or args.if_current is not None):
+                same |= _publish(caller, f"{path}/{same['version']}", args.if_current)
+            _show(args, app, same)
+            return 1 if args.publish and same["state"] != "published" else 0
         made = caller.data("POST", path, json={"files": manifest, **about})
         contents = {specs[name].sha256: file for name, file in files.items()}
         sizes = {spec.sha256: spec.size for spec in specs.values()}
@@ -62,6 +70,16 @@ def run_deploy(args: argparse.Namespace) -> int:
             version |= _publish(caller, f"{path}/{made['version']}", args.if_current)
     _show(args, app, version)
     return 1 if args.publish and version["state"] != "published" else 0
+
+
+def _find_same(caller: Caller, path: str, manifest: Mapping[str, Any], settings: Settings) -> dict[str, Any] | None:
+    """The newest version, if it is ready and holds just these files under these settings; None where a new one is needed."""
+    newest = caller.data("GET", path, params={"limit": 1})
+    if not newest or newest[0]["state"] in ("uploading", "failed"):
+        return None
+    version: dict[str, Any] = caller.data("GET", f"{path}/{newest[0]['version']}")
+    wanted = json.loads(json.dumps({"contents": manifest, **asdict(settings)}))
+    return version | {"uploaded": 0} if all(version[name] == value for name, value in wanted.items()) else None
 
 
 def _publish(caller: Caller, path: str, if_current: int | None) -> dict[str, Any]:

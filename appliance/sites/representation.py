@@ -13,7 +13,9 @@ from .fingerprints import is_fingerprinted
 
 Headers = list[tuple[bytes, bytes]]
 FOREVER, CHECKED = "public, max-age=31536000, immutable", "public, max-age=0, must-revalidate"
-_TYPES = MediaTypes(extra_types={".webmanifest": "application/manifest+json", ".map": "application/json"})
+_TYPES = MediaTypes(
+    extra_types={".webmanifest": "application/manifest+json", ".map": "application/json", ".py": "text/plain"}
+)
 _RANGE = re.compile(rb"bytes=\s*(?=\d|-\d)(\d{0,18})-(\d{0,18})\s*")
 _CODING = re.compile(r"\s*([\w*-]+)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", re.ASCII)
 _TAG = re.compile(rb'(?:W/)?("[^"]*")')

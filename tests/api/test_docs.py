@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import jsonschema_rs
@@ -93,3 +94,18 @@ def test_metrics_are_told_on_the_base_host_only(running: Running, visitor: httpx
         assert answer.status_code == 200
         assert "gos_http_requests_total{" in answer.text
         assert "acme" not in answer.text
+
+
+def test_every_array_says_what_its_items_are(visitor: httpx.Client) -> None:
+    """Generators of clients need it, beside `prefixItems` too."""
+    found: list[str] = []
+
+    def walk(part: Any, where: str) -> None:
+        if isinstance(part, dict):
+            if part.get("type") == "array" and "items" not in part:
+                found.append(where)
+            for name, inner in part.items():
+                walk(inner, f"{where}/{name}")
+
+    walk(visitor.get("/api-docs/openapi.json").json()["components"]["schemas"], "")
+    assert found == []
