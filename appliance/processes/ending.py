@@ -163,12 +163,19 @@ class Finished:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._tenants: dict[str, str] = {}
         self._lock = Lock()
 
-    def when(self, execution_id: str, callback: Callable[[], None]) -> None:
-        """Call back once the execution is finished by this process; ask the row too, it may be finished already."""
+    def when(self, tenant_id: str, execution_id: str, callback: Callable[[], None]) -> None:
+        """Call back once the execution is finished, at once where this process does it; ask the row too, it may be already."""
         with self._lock:
             self._waiting.setdefault(execution_id, []).append(callback)
+            self._tenants[execution_id] = tenant_id
+
+    def awaited(self) -> frozenset[tuple[str, str]]:
+        """Tenant and id of every execution that somebody waits for."""
+        with self._lock:
+            return frozenset((tenant_id, execution_id) for execution_id, tenant_id in self._tenants.items())
 
     def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
         """The caller no longer waits."""
@@ -178,11 +185,13 @@ class Finished:
                 self._waiting[execution_id] = left
             else:
                 self._waiting.pop(execution_id, None)
+                self._tenants.pop(execution_id, None)
 
     def announce(self, execution_id: str) -> None:
         """Tell everybody who waits."""
         with self._lock:
             callbacks = self._waiting.pop(execution_id, [])
+            self._tenants.pop(execution_id, None)
         for callback in callbacks:
             callback()
 

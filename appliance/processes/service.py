@@ -26,6 +26,7 @@ from .deadlines import Deadlines
 from .document_calls import StoredData
 from .dry_run import DryRun, DryRunRequest, run_dry
 from .dry_run_calls import Outside
+from .end_watch import EndWatch
 from .executions import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
 from .intake import ENOUGH_MESSAGES, WAKE, Intake
 from .model_calls import no_models
@@ -76,6 +77,7 @@ class ProcessFlow:
             ports.documents, ports.models or no_models(ports.sealer), ports.formats, self._agents,
         )  # fmt: skip
         self._timers = Timers(self._wake_due)
+        self._end_watch = EndWatch()
         self.runner = Runner(config, presence, tools, self._timers)
         self._turns = Turns(config.queue.workers)
         self.intake = Intake(self.runner, self._turns, queue, self._draining)
@@ -92,6 +94,7 @@ class ProcessFlow:
         suspension.stopped.when(self._stop_cancelled)
         self.runner.start()
         self._timers.start()
+        self._end_watch.start()
         self._sweeper.start()
         self.triggers.start()
         self.queue.start(self.config.queue.workers)
@@ -115,6 +118,7 @@ class ProcessFlow:
         self.triggers.close()
         self._io.shutdown()
         self._deadlines.stop()
+        self._end_watch.stop()
 
     def _load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
         return self.runner.load_to_run(scope, process_id, version)
@@ -150,7 +154,7 @@ class ProcessFlow:
         """Record an execution durably and set it going.
 
         `soon`: somebody waits; it begins at once in this process when a place is free.  `when_finished` is called
-        once it is finished by this process.  `beside` writes, in the same transaction, what a new execution's input names.
+        once it is finished, by whatever process.  `beside` writes, in the same transaction, what a new execution's input names.
         """
         self._refuse_when_draining()
         version = executions.version_to_run(scope, process_id, request.version)
@@ -165,7 +169,7 @@ class ProcessFlow:
             if new and beside is not None:
                 beside()
             if when_finished is not None and row.status not in store.FINISHED:
-                ending.finished.when(row.id, when_finished)
+                ending.finished.when(scope.tenant_id, row.id, when_finished)
             if new and row.status == "queued" and row.wait_reason is None:
                 self._enqueue(scope.tenant_id, row.id, row.priority)
             return row, new

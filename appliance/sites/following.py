@@ -88,7 +88,7 @@ class Following:
             call.exchange.scope[PLACE].become_stream(lambda: None)  # it is counted here
         changed = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
-        ending.finished.when(row.id, callback)
+        ending.finished.when(row.tenant_id, row.id, callback)
         leaving = asyncio.ensure_future(gone(call.exchange.receive))
         try:
             send = call.exchange.send

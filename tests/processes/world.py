@@ -166,7 +166,7 @@ class World:
     def finish(self, execution_id: str, seconds: float = 20.0) -> Execution:
         """The execution once it is finished."""
         over = threading.Event()
-        ending.finished.when(execution_id, over.set)
+        ending.finished.when(self.scope.tenant_id, execution_id, over.set)
         if self.get(execution_id).status not in store.FINISHED and not over.wait(seconds):
             raise TimeoutError(self.get(execution_id).status)
         return self.get(execution_id)
