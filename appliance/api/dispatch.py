@@ -208,7 +208,7 @@ def _perform_sync(
         return _finish(route, answer, arrived.request_id, headers)
     if route.atomic:
         return db.write(lambda: _keyed(route, call, perform, arrived, headers))
-    if kept := db.write(lambda: idempotency.begin(call.scope, _key(call), call.services.instance)):
+    if kept := db.write(partial(_claim, call)):
         return _again(kept, headers)
     return _settle(route, call, perform, arrived, headers)
 
@@ -236,9 +236,14 @@ def _key(call: Call) -> RequestKey:
     return call.idempotency
 
 
+def _claim(call: Call) -> KeptAnswer | None:
+    """Inside a write: see `idempotency.begin`."""
+    return idempotency.begin(call.scope, _key(call), call.services.instance, call.services.is_alive)
+
+
 def _keyed(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]) -> Sent:
     """Record and effect in one transaction; an error's effects are undone, its answer is kept."""
-    if kept := idempotency.begin(call.scope, _key(call), call.services.instance):
+    if kept := _claim(call):
         return _again(kept, headers)
     try:
         with db.savepoint():
@@ -311,7 +316,7 @@ async def _async_work(services: Services, route: Route, arrived: Arrived, path_a
             if isinstance(answer.data, Events):
                 return _stream(call, answer, headers)
             return _finish(route, answer, arrived.request_id, headers)
-        kept = await in_thread(db.write, partial(idempotency.begin, call.scope, _key(call), services.instance))
+        kept = await in_thread(db.write, partial(_claim, call))
         if kept:
             return _again(kept, headers)
         try:

@@ -240,8 +240,9 @@ def build(config: Config) -> Appliance:
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, invitations=Invitations(config, sealer, writing), policies=policies, governor=governor,
-        rate_limiter=RateLimiter(), instance=presence.instance, languages=writing.languages, key_traffic=KeyTraffic(),
+        rate_limiter=RateLimiter(), instance=presence.instance, is_alive=presence.is_alive, languages=writing.languages,
         threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
+        key_traffic=KeyTraffic(),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
         publications=Publications(exits), shares=Shares(exits, sealer), large_bodies=LargeBodies(), streams=make_streams(config),

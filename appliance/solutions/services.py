@@ -1,5 +1,6 @@
 """Everything an edge may call, made once by the composition root and handed to every edge."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,8 @@ from appliance.webapps.visits import Visits
 class Services:
     """The parts of one running appliance.
 
-    `instance` names this process in leases and idempotency records; `threads` is where edges run blocking verbs;
-    `assets` holds the prepared front-end files of others.
+    `instance` names this process in leases and idempotency records, `is_alive` tells which of those names still live; `threads`
+    is where edges run blocking verbs; `assets` holds the prepared front-end files of others.
     """
 
     config: Config
@@ -69,6 +70,7 @@ class Services:
     rate_limiter: RateLimiter
     threads: ThreadPoolExecutor
     instance: str
+    is_alive: Callable[[str], bool]
     assets: Path
     blobs: Blobs
     documents: Documents

@@ -1,6 +1,7 @@
 """Idempotency records: the first answer to a POST, kept 24 hours per caller, key, method and path."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +48,11 @@ def check_key(key: str) -> str:
     return key
 
 
-def begin(scope: TenantScope, request: RequestKey, owner: str) -> KeptAnswer | None:
+def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callable[[str], bool]) -> KeptAnswer | None:
     """Inside a write: claim the request, or answer what was answered first.
 
-    IdempotencyMismatch when the body differs; IdempotencyInFlight while the first one is still worked on by a
-    living process (`owner`); a record left by a dead one is taken over.
+    `owner` is this process.  IdempotencyMismatch when the body differs; IdempotencyInFlight while the first one is still worked
+    on by a process that is alive, this one or another; a record left by a dead one is taken over.
     """
     digest = hashlib.sha256(request.body).digest()
     row = scope.find(Idempotency, **request.matcher(scope))
@@ -61,7 +62,7 @@ def begin(scope: TenantScope, request: RequestKey, owner: str) -> KeptAnswer | N
             raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
         if row.state == "done":
             return KeptAnswer(row.status, dict(row.headers or {}), row.answer or "")
-        if row.owner == owner:
+        if row.owner == owner or is_alive(row.owner):
             raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; ask again shortly")
     _delete(scope, request)
     scope.insert(Idempotency, **request.matcher(scope), body_digest=digest, state="running", owner=owner, created_at=now)

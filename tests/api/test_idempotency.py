@@ -11,6 +11,7 @@ import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock, db
+from appliance.core.presence import open_presence
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error
@@ -206,6 +207,21 @@ def test_what_a_dead_process_left_is_taken_over(acme: httpx.Client, once: dict[s
     error(acme.post(KEYS, json=body | {"name": "x"}, headers=once), 422, "idempotency_mismatch")
     assert acme.post(KEYS, json=body, headers=once).status_code == 201
     assert records(key) == ["done"]
+
+
+def test_what_another_living_process_works_on_is_not_taken_over(ours: Resources, acme: httpx.Client, once: dict[str, str]) -> None:
+    body, key = {"name": "n", "scopes": ["logs.read"]}, once["Idempotency-Key"]
+    acme.post(KEYS, json=body, headers=once)
+    other = open_presence(ours.running.config.data / "workers")
+    try:
+        theirs = "UPDATE idempotency SET state = 'running', answer = NULL, owner = ? WHERE key = ?"
+        db.write(lambda: db.execute(theirs, (other.instance, key)))
+        before = count_keys(acme)
+        error(acme.post(KEYS, json=body, headers=once), 409, "idempotency_in_flight")
+        assert (count_keys(acme), records(key, "owner")) == (before, [other.instance])
+    finally:
+        other.close()
+    assert acme.post(KEYS, json=body, headers=once).status_code == 201, "it has ended"
 
 
 def test_an_execution_is_started_once_though_its_record_was_lost(ours: Resources, once: dict[str, str]) -> None:
