@@ -1,4 +1,4 @@
-"""How many executions of a tenant may wait for their turn or their time, and how many may descend from one."""
+"""How many executions of a tenant wait for their turn or their time, and may; how many may descend from one."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,8 @@ from appliance.core import clock, db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor.refusals import REFUSALS
+
+from .store import OPEN
 
 RETRY_SECONDS = 5
 FRESH_SECONDS = 0.5
@@ -100,3 +102,23 @@ def admit_descendant(scope: TenantScope, root: str) -> None:
             "(limits.execution_descendants); does a process execute itself without end? Wait for some before you start more",
             headers={"Retry-After": str(RETRY_SECONDS)},
         )
+
+
+def queue_state(scope: TenantScope, workers: int) -> dict[str, int]:
+    """Depth, age of the oldest, work in flight, and how far the workers are behind."""
+    now = clock.now_ms()
+    rows = db.rows(
+        # Each state by itself: the index over states is used for one, not for a list of them.
+        " UNION ALL ".join(
+            f"SELECT '{each}', count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = '{each}'"  # noqa: S608
+            for each in OPEN
+        ),
+        (scope.tenant_id,) * len(OPEN),
+    )
+    count = {row[0]: row[1] for row in rows}
+    oldest = next((now - row[2] for row in rows if row[0] == "queued" and row[2] is not None), 0)
+    return {
+        "depth": count.get("queued", 0), "oldest_age_ms": max(0, oldest),
+        "in_flight": count.get("running", 0) + count.get("cancelling", 0), "waiting": count.get("waiting", 0),
+        "scheduled": count.get("scheduled", 0), "workers": workers, "lag_ms": max(0, oldest),
+    }  # fmt: skip

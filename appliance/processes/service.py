@@ -18,7 +18,7 @@ from appliance.governance.approvals import Approval, answer_of, withdraw_approva
 from appliance.sandbox import Pool
 from appliance.tenants import secret_bindings
 
-from . import admission, ending, executions, pausing, retrying, store, suspension, tainting, versions
+from . import admission, backlog, ending, executions, pausing, retrying, store, suspension, tainting, versions
 from .agent_runs import NoAgents
 from .children import StartedChildren, refuse_too_deep
 from .compiled import Compiled
@@ -37,7 +37,7 @@ from .replay import Replay, ReplayRequest, load_draft, replay
 from .retry_plan import Around, RetryPlan, plan_retry
 from .runner import Runner, claim_of
 from .shared_threads import SharedThreads
-from .store import OPEN, Claim
+from .store import Claim
 from .surroundings import look_around
 from .sweeper import Sweeper
 from .task import Tools
@@ -365,23 +365,8 @@ class ProcessFlow:
     # -- what is going on
 
     def queue_state(self, scope: TenantScope) -> dict[str, int]:
-        """Depth, age of the oldest, work in flight, and how far the workers are behind."""
-        now = clock.now_ms()
-        rows = db.rows(
-            # Each state by itself: the index over states is used for one, not for a list of them.
-            " UNION ALL ".join(
-                f"SELECT '{each}', count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = '{each}'"  # noqa: S608
-                for each in OPEN
-            ),
-            (scope.tenant_id,) * len(OPEN),
-        )
-        count = {row[0]: row[1] for row in rows}
-        oldest = next((now - row[2] for row in rows if row[0] == "queued" and row[2] is not None), 0)
-        return {
-            "depth": count.get("queued", 0), "oldest_age_ms": max(0, oldest),
-            "in_flight": count.get("running", 0) + count.get("cancelling", 0), "waiting": count.get("waiting", 0),
-            "scheduled": count.get("scheduled", 0), "workers": self.config.queue.workers, "lag_ms": max(0, oldest),
-        }  # fmt: skip
+        """See `backlog.queue_state`."""
+        return backlog.queue_state(scope, self.config.queue.workers)
 
 
 def _log_lost(done: "Future[None]") -> None:
