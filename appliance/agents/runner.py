@@ -106,8 +106,8 @@ class Runner:
             return
         except Fenced:
             log.warning("lost the run %s; another worker has it", claim.run_id)
-        except StorageFull:
-            log.exception("the disk is full; the run is taken up again when its lease is over")
+        except StorageFull as error:
+            db.log_failure(log, error, "the run stops here and is taken up again when its lease is over")
         except Exception:
             if self._stopping.is_set():
                 log.info("stopped in the middle of a step; the next start goes on from there")

@@ -67,7 +67,7 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor import rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
-from appliance.monitor.disk import DiskGauge
+from appliance.monitor.disk import DiskGauge, watch_room
 from appliance.monitor.traffic import KeyTraffic
 from appliance.processes import backlog, caching, suspension
 from appliance.processes.model_calls import ModelReach
@@ -83,7 +83,7 @@ from appliance.sites.answers import App
 from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
 from appliance.sites.domains import Permission, custom_hosts
-from appliance.sites.front import Front
+from appliance.sites.front import Front, Readiness
 from appliance.sites.hosts import make_sites
 from appliance.sites.probing import Probing
 from appliance.sites.root import make_root
@@ -157,9 +157,11 @@ class Appliance:
         self.deliverer.start()
         self.ready = True
 
-    def is_ready(self) -> bool:
-        """Whether requests can be served: between start and stop, unless no sandbox process is left."""
-        return self.ready and self.services.pool.is_alive()
+    def readiness(self) -> Readiness:
+        """Whether requests can be served: between start and stop, unless no sandbox process is left or the disk is full."""
+        if not self.ready or not self.services.pool.is_alive():
+            return "starting"
+        return "storage_full" if db.is_full() else "ok"
 
     def stop(self) -> None:
         """Let work in progress finish within the configured time, then give everything back."""
@@ -294,6 +296,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
         Periodic("disk", 60.0, services.disk.look),
+        Periodic("room", 1.0, lambda: watch_room(services.config.data)),
         Periodic("datapool-storage", 60.0, StorageCount().look),
         Periodic("log-words", 60.0, log_lines.read_older),
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
@@ -342,7 +345,7 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
     services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
-    front = Front(StaticFiles(mcp.around(cast(App, quart)), folders), sites, appliance.config, appliance.is_ready)
+    front = Front(StaticFiles(mcp.around(cast(App, quart)), folders), sites, appliance.config, appliance.readiness)
     return Permission(front, appliance.config, services.webapps, services.threads)
 
 

@@ -47,11 +47,13 @@ def _print_key(args: argparse.Namespace, row: Any, text: str) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    with opened_store(args.load()) as sealer:
+    config = args.load()
+    with opened_store(config) as sealer:
         service.get_tenant(args.tenant)
         spec = keys.KeySpec(
-            args.name, args.scope or list(SCOPES), args.environment, args.days, allowed_ips=args.allow, kind=args.kind
-        )
+            args.name, args.scope or list(SCOPES), args.environment, args.days, config.limits.rate_requests,
+            config.limits.rate_window_s, args.allow, args.kind,
+        )  # fmt: skip
         row, text = keys.issue_key(service.system_scope(args.tenant), sealer, spec)
     _print_key(args, row, text)
     return 0

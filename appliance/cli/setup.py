@@ -80,7 +80,11 @@ def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
         apply_starter(config, sealer, scope)
         people.insert_user(person)
         people.add_member(scope, USER, "owner")
-        _, key = keys.issue_key(scope, sealer, keys.KeySpec("first run", list(SCOPES), keys.FIRST), lifetime_ms=FIRST_KEY_MS)
+        limits = config.limits
+        spec = keys.KeySpec(
+            "first run", list(SCOPES), keys.FIRST, rate_requests=limits.rate_requests, rate_window_s=limits.rate_window_s
+        )
+        _, key = keys.issue_key(scope, sealer, spec, lifetime_ms=FIRST_KEY_MS)
         write_private(first_run, {
             "base_url": config.tenant_url(TENANT),
             "connect_url": f"{config.scheme}://{_connect_host(config)}:{config.server.port}",

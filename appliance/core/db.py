@@ -7,12 +7,14 @@ written share the next one; an exception rolls back its own function only.
 
 import json
 import logging
+import os
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -55,6 +57,13 @@ class _Writer(threading.Thread):
         self._db = db
         self._jobs: deque[_Job | None] = deque()
         self._wake = threading.Condition(threading.Lock())
+        self.is_full = False
+
+    def note_full(self, reason: str) -> None:
+        """The database has no room for what was to be written; said once, until there is room again."""
+        if not self.is_full:
+            self.is_full = True
+            log.error("the disk is full or failing (%s): writes are refused until there is room, reads go on; free space", reason)
 
     def submit(self, job: _Job | None) -> None:
         with self._wake:
@@ -153,6 +162,8 @@ _DISK = re.compile("full|disk I/O|No space left on device")
 
 def _storage_error(error: BaseException) -> BaseException:
     if isinstance(error, peewee.OperationalError) and _DISK.search(str(error)):
+        if _writer is not None:
+            _writer.note_full(str(error))
         return StorageFull("the disk of the appliance is full or failing; free space and try again")
     return error
 
@@ -214,6 +225,41 @@ def size_bytes() -> int:
 def writer_depth() -> int:
     """How many functions wait for the writer."""
     return _writer.depth() if _writer else 0
+
+
+def is_full() -> bool:
+    """Whether a write of this process was refused because the disk is full, and none has shown since that there is room."""
+    return _writer is not None and _writer.is_full
+
+
+def look_for_room(size: int) -> bool:
+    """Whether `size` bytes can be written, once writes have been refused; nothing is left of the trial."""
+    try:
+        write(partial(_fill, size))
+    except _Filled:
+        _running_writer().is_full = False
+        log.warning("there is room on the disk again; writes go on")
+    except StorageFull:
+        return False
+    return True
+
+
+class _Filled(Exception):
+    """There is room; raised so that the trial is rolled back."""
+
+
+def _fill(size: int) -> None:
+    execute("CREATE TABLE room_trial (filler TEXT NOT NULL)")
+    execute("INSERT INTO room_trial VALUES (?)", (os.urandom(size // 2).hex(),))
+    raise _Filled
+
+
+def log_failure(logger: logging.Logger, error: Exception, message: str, *args: Any) -> None:
+    """Log what failed and is tried again: whole, but in one line where the disk is full, and not again while that is known."""
+    if isinstance(error, StorageFull):
+        logger.log(logging.DEBUG if is_full() else logging.WARNING, "%s: %s", message % args, error.message)
+    else:
+        logger.error(message, *args, exc_info=error)
 
 
 def submit(fn: Callable[[], T]) -> "Future[T]":

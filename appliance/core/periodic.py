@@ -4,6 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from . import db
+
 log = logging.getLogger(__name__)
 
 
@@ -47,5 +49,5 @@ class Periodic:
                 return
             try:
                 self._work()
-            except Exception:
-                log.exception("periodic work failed; it is tried again in %s s", self._seconds)
+            except Exception as error:  # noqa: BLE001  logged there
+                db.log_failure(log, error, "%s failed; it is tried again in %s s", self._thread.name, self._seconds)

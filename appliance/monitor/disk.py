@@ -1,12 +1,17 @@
-"""How full the disk of the data folder is, and what of it is ours."""
+"""How full the disk of the data folder is, what of it is ours, and whether there is room again once it was full."""
 
+import errno
+import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.core import db
 
+ROOM = 1 << 20
+"""Bytes that must be writable before a disk that was full counts as having room."""
 NEARLY_FULL = 90.0
 """Percent in use from which on it is said on the pages of those who run the appliance."""
 
@@ -47,3 +52,20 @@ class DiskGauge:
         """What is free this moment, and the contents as they were looked at last."""
         found = shutil.disk_usage(self._folder)
         return Disk(found.total, found.free, db.size_bytes(), self._blobs)
+
+
+def watch_room(folder: Path) -> None:
+    """While writes are refused for want of room: try whether there is some, in the folder and in the database."""
+    if db.is_full() and _has_room(folder):
+        db.look_for_room(ROOM)
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
+    return True

@@ -47,8 +47,8 @@ class Heartbeat:
                     self.beat(job)
                 except Fenced:
                     job.cancel.set()  # somebody else has it: let the code stop at its next call; its commit is refused
-                except Exception:
-                    log.exception("a heartbeat of %s failed; the next one tries again", job.claim.execution_id)
+                except Exception as error:  # noqa: BLE001  logged there
+                    db.log_failure(log, error, "a heartbeat of %s failed; the next one tries again", job.claim.execution_id)
 
     def _look_for_cancels(self) -> None:
         """Another process takes requests too; what it was asked to cancel may be in progress here."""

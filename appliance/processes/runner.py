@@ -152,8 +152,8 @@ class Runner:
                 self._loop(job)
             except Fenced:
                 log.warning("lost the claim; another worker has it")
-            except StorageFull:
-                log.exception("the disk is full; the execution is taken up again when its lease is over")
+            except StorageFull as error:
+                db.log_failure(log, error, "the execution stops here and is taken up again when its lease is over")
             except Exception:
                 if self._stopping.is_set():
                     log.info("stopped in the middle of a step; the next start goes on from there")

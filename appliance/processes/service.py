@@ -370,8 +370,8 @@ class ProcessFlow:
 
 
 def _log_lost(done: "Future[None]") -> None:
-    if (fault := done.exception()) is not None:
-        log.error("a wake-up was not recorded; the sweeper finds the execution", exc_info=fault)
+    if isinstance(fault := done.exception(), Exception):
+        db.log_failure(log, fault, "a wake-up was not recorded; the sweeper finds the execution")
 
 
 def _check_request(request: StartRequest) -> None:

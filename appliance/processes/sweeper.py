@@ -51,8 +51,8 @@ class Sweeper:
         while True:
             try:
                 found = self.sweep()
-            except Exception:
-                log.exception("a round of the sweeper failed; the next one tries again")
+            except Exception as error:  # noqa: BLE001  logged there
+                db.log_failure(log, error, "a round of the sweeper failed; the next one tries again")
             if self._stop.wait(0 if found >= BATCH else self._interval):
                 return
 

@@ -66,7 +66,11 @@ class Lane:
                 self._keeper = threading.Thread(target=self._keep, name=f"sandbox-{self.name}", daemon=True)
                 self._keeper.start()
         if not self._all_started.wait(timeout):
-            raise StartFailed(self._start_failure or "the sandbox processes did not start in time")
+            raise StartFailed(
+                self._start_failure
+                or f"the sandbox processes did not start within {timeout:g} s, so busy or small is this machine; "
+                "start again when it has time, or set sandbox.processes lower"
+            )
         if self._start_failure is not None:
             raise StartFailed(self._start_failure)
 

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from appliance.core.errors import Overloaded
 from appliance.sandbox.protections import Protections
 from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 20.0
+START_SECONDS = 120.0  # on a machine that is busy with other things, too
 # How often a thread that waits for an answer looks at the clock, and how long a full socket may refuse bytes.
 POLL_MICROSECONDS, SEND_SECONDS = 100_000, 5
 _BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker import main; main(sys.argv[1:])"
@@ -34,8 +35,8 @@ FIRST_USER, USERS = 65_100, 400
 _users = itertools.count(os.getpid())
 
 
-class StartFailed(Exception):
-    """The process ended before it was ready; the message carries its last words."""
+class StartFailed(Overloaded):
+    """The process ended before it was ready, with its last words, or was not ready in time."""
 
 
 @dataclass(eq=False)

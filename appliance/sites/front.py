@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Literal
 
 from appliance.core import clock, ids
 from appliance.core.config import Config
@@ -23,6 +23,9 @@ from .places import Origin, Place, Places
 log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
+Readiness = Literal["ok", "starting", "storage_full"]
+_FULL = b"the disk is full or failing: writes are refused until there is room, reads go on; free space"
+_EXPLAINED = {"storage_full": b',"message":"%s"' % _FULL}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -42,11 +45,11 @@ class Front:
 
     pace = Pace()
 
-    def __init__(self, app: App, sites: Mapping[str, App], config: Config, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, app: App, sites: Mapping[str, App], config: Config, readiness: Callable[[], Readiness]) -> None:
         self._app = app
         self._sites = sites
         self._config = config
-        self._is_ready = is_ready
+        self._readiness = readiness
         self._trusted = Networks(config.server.trusted_proxies)
         self._places = Places(config.server.max_in_flight)
 
@@ -108,9 +111,9 @@ class Front:
             await app(scope, exchange.receive, exchange.send)
 
     async def _health(self, path: str, send: Send) -> None:
-        good = path == "/healthz" or self._is_ready()
-        body = b'{"status":"ok"}' if good else b'{"status":"starting"}'
-        await answer(send, 200 if good else 503, body, [(b"content-type", b"application/json")])
+        status: Readiness = "ok" if path == "/healthz" else self._readiness()
+        body = b'{"status":"%s"%s}' % (status.encode(), _EXPLAINED.get(status, b""))
+        await answer(send, 200 if status == "ok" else 503, body, [(b"content-type", b"application/json")])
 
     def _believe_proxy(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Take address, scheme and host from a proxy of the trusted networks, and from nobody else."""

@@ -1,5 +1,6 @@
 """An appliance set up behind a proxy with narrow limits: overload, forwarded callers, a full disk, a bug."""
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core import clock, db
+from appliance.core.errors import StorageFull
+from appliance.monitor.disk import watch_room
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 from tests.api.test_bodies import error
@@ -106,6 +109,35 @@ def test_on_a_full_disk_reads_work_and_writes_are_refused_until_there_is_room(na
             error(answer, 507, "storage_full")
         assert owner.get(f"/api/v1/processes/{process}").is_success
     assert owner.put("/api/v1/processes/large", json=large).is_success
+
+
+def wait_until_ready(client: httpx.Client) -> None:
+    ends = clock.monotonic() + 30
+    while (status := client.get("/readyz").status_code) != 200:
+        assert (status, clock.monotonic() < ends) == (503, True)
+
+
+def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
+    narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And by itself ready again; until then the log has one line about it, and nothing of periodic work that waits for room."""
+    wait_until_ready(owner)  # a test before this one may have filled the disk
+    caplog.clear()
+    with full_disk():
+        with pytest.raises(StorageFull):
+            db.write(lambda: db._fill(1 << 20))
+        watch_room(narrow.config.data)
+        seen = owner.get("/readyz")
+        assert (seen.status_code, seen.json()["status"]) == (503, "storage_full")
+        assert "free space" in seen.json()["message"]
+        assert owner.get("/healthz").status_code == 200
+        db.log_failure(logging.getLogger("appliance"), StorageFull("again"), "a round failed")
+    wait_until_ready(owner)
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [(record.levelname, record.exc_info) for record in told] == [("ERROR", None), ("WARNING", None)]
+    assert "the disk is full" in told[0].getMessage()
+    assert "there is room" in told[1].getMessage()
+    assert db.rows("SELECT name FROM sqlite_master WHERE name = 'room_trial'") == []
 
 
 def test_a_bug_is_answered_without_its_insides(narrow: Running, owner: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:

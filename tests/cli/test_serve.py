@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance.app import composition
 from appliance.app.composition import serve_forever
-from appliance.core import db
+from appliance.cli import main, serve
+from appliance.core import db, logs
+from appliance.sandbox import Pool
 from appliance.testing.running import make_config
 
 
@@ -16,3 +19,21 @@ def test_a_start_that_fails_tells_its_own_reason(tmp_path: Path) -> None:
         with pytest.raises(FileExistsError, match="templates"):
             serve_forever(config, lambda: None)
     assert db.database.obj is None or db.database.is_closed()
+
+
+def test_a_start_without_sandboxes_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine that is busy with other things."""
+
+    def start(pool: Pool) -> None:
+        pool._code.start(0)
+
+    monkeypatch.setattr(Pool, "start", start)
+    monkeypatch.setattr(logs, "configure_logs", lambda *_: None)
+    monkeypatch.setattr(serve, "load_appliance", lambda: composition)
+    assert main(["--data", str(tmp_path), "serve", "--port", "0"]) == 1
+    told = capsys.readouterr().err
+    assert "bug" not in told
+    assert "did not start within 0 s" in told
+    assert "sandbox.processes" in told

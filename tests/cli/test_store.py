@@ -55,6 +55,20 @@ def data(answer: tuple[int, str, str]) -> Any:
     return json.loads(answer[1])
 
 
+def test_new_keys_have_the_rate_of_the_settings(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOS_LIMITS_RATE_REQUESTS", "50")
+    monkeypatch.setenv("GOS_LIMITS_RATE_WINDOW_S", "10")
+    assert gos("init")[0] == 0
+    assert gos("key", "add", "--tenant", "demo", "--name", "mine")[0] == 0
+    db.open_database(f"sqlite:///{tmp_path / 'data' / 'gos.db'}")
+    try:
+        found = db.rows("SELECT name, rate_requests, rate_window_s FROM api_key ORDER BY name")
+        assert found == [("first run", 50, 10), ("mine", 50, 10)]
+    finally:
+        db.close_database()
+
+
+
 @pytest.mark.parametrize(
     "argv",
     [

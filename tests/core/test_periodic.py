@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from appliance.core.errors import StorageFull
 from appliance.core.periodic import Periodic
 
 
@@ -41,3 +42,21 @@ def test_a_stop_gives_up_waiting_after_its_time(caplog: pytest.LogCaptureFixture
     assert "endless work is still at work" in caplog.text
     go_on.set()
     assert own.stop(30)
+
+
+def test_work_that_fails_is_named_and_a_full_disk_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    faults, done = [StorageFull("the disk of the appliance is full"), RuntimeError("odd")], threading.Event()
+
+    def work() -> None:
+        if not faults:
+            done.set()
+            return
+        raise faults.pop(0)
+
+    own = Periodic("slow-work", 0.001, work)
+    own.start()
+    assert done.wait(30)
+    assert own.stop(30)
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True]
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == ["slow-work failed"] * 2
+    assert "is full" in caplog.records[0].getMessage()
