@@ -215,8 +215,7 @@ def build(config: Config) -> Appliance:
     apps = make_webapps(config, blobs)
     presence, queue = open_presence(config.data / "workers"), TaskQueue(db.database.obj)
     pool = _make_pool(config)
-    integrations = make_integrations(config, sealer)
-    models = make_language_models(config, sealer)
+    integrations, models = make_integrations(config, sealer), make_language_models(config, sealer)
     egress = Egress.of(config.egress.allow, authorities(config))
     disk, telemetry = DiskGauge(config.data, blobs.stored_bytes), Telemetry(config, presence.instance)
     files = documents.Documents(incoming)
@@ -243,8 +242,8 @@ def build(config: Config) -> Appliance:
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
         executor=executor, invitations=Invitations(config, sealer, writing), policies=policies, governor=governor,
         rate_limiter=RateLimiter(), instance=presence.instance, is_alive=presence.is_alive, languages=writing.languages,
-        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         key_traffic=KeyTraffic(),
+        threads=ThreadPoolExecutor(API_THREADS, thread_name_prefix="api"), replays=TenantThreads(REPLAYS, "replay"),
         assets=(runtimes_folder(config) or default_folder()) / "assets", blobs=blobs, documents=files, imports=FileImports(formats),
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
         publications=Publications(exits), shares=Shares(exits, sealer), large_bodies=LargeBodies(), streams=make_streams(config),

@@ -196,5 +196,5 @@ async def test_a_target_that_is_no_path_is_answered_and_counted(running: Running
         raise AssertionError("nobody reads a body here")
 
     scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
-    await front.Front(app, {}, running.config, lambda: True)(scope, receive, send)
+    await front.Front(app, {}, running.config, lambda: "ok")(scope, receive, send)
     assert sent[0]["status"] == 404

@@ -37,7 +37,7 @@ def serving(running: Running, server: Server[Any], key: str) -> Iterator[str]:
 
     async def run() -> None:
         edge = McpEdge(services, lambda: Transport(server, config.limits.json_body_kb << 10))
-        front = Front(edge.around(nothing_else), {}, config, lambda: True)
+        front = Front(edge.around(nothing_else), {}, config, lambda: "ok")
 
         async def with_key(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":

@@ -93,7 +93,7 @@ def listening(folder: Path) -> Iterator[Listeners]:
     server: Any = make_server_config(config, Certificates(Sealer(b"k" * 32)))
     server.certificates = None  # no database is open
     echo = Echo()
-    with serving(server, Front(echo, {}, config, lambda: True)):
+    with serving(server, Front(echo, {}, config, lambda: "ok")):
         yield Listeners(echo, config.tls.http_port, config.server.port)
 
 

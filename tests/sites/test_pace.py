@@ -179,7 +179,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         for name, seconds in {"read_timeout": PATIENCE, "keep_alive_timeout": PATIENCE, **own}.items():
             setattr(server, name, seconds)
         shop = Shop()
-        front = Front(shop, {}, config, lambda: True)
+        front = Front(shop, {}, config, lambda: "ok")
         front.pace = pace
         with serving(server, front), ExitStack() as lines:
 
