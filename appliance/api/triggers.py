@@ -22,7 +22,8 @@ class TriggerStateView(View):
     """One trigger of the published version.
 
     `due` are the next times of a schedule, or when an integration is asked next; `failed_in_row` counts since it last started
-    an execution.
+    an execution. `resumes_at` is given where the clock of the appliance was set back: the schedule passes over the due times
+    before it, which the clock has shown already, so that none runs twice.
     """
 
     id: str
@@ -31,6 +32,7 @@ class TriggerStateView(View):
     paused: bool
     path: str | None = None
     due: list[str]
+    resumes_at: str | None = None
     last_fired_at: str | None = None
     last_execution_id: str | None = None
     failed_in_row: int
@@ -61,6 +63,7 @@ def trigger_view(told: TriggerView) -> TriggerStateView:
     return TriggerStateView(
         id=row.trigger_id, kind=row.kind, settings=row.settings, paused=told.is_paused,
         path=f"/hooks/{row.settings['path']}" if row.kind == "webhook" else None, due=[clock.rfc3339(due) for due in told.due],
+        resumes_at=clock.optional_rfc3339(told.resumes_at),
         last_fired_at=clock.optional_rfc3339(row.last_fired_at), last_execution_id=row.last_execution_id,
         failed_in_row=row.failed_in_row, last_error=_fault(row.last_error),
         last_error_at=clock.optional_rfc3339(row.last_error_at),

@@ -17,6 +17,7 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.scanning import Scanner, check_command, eicar
+from appliance.monitor.clock_watch import JUMP_MS
 from appliance.tenants import confirmations, service
 from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
@@ -61,6 +62,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
         return
     yield from check_domains(config)
     with seen_store(config):
+        yield from _clock()
         yield from certificate_findings(config)
         yield from authority_findings()
 
@@ -76,6 +78,18 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
             yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
     mode = (config.data / "key").stat().st_mode & 0o777
     yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
+
+
+def _clock() -> Iterator[tuple[str, str]]:
+    """Whether the clock was set back behind what has been written."""
+    from appliance.processes.executions import newest_of_all
+
+    behind = (newest_of_all() or 0) - clock.now_ms()
+    if behind >= JUMP_MS:
+        yield "note", (
+            f"the clock is {behind // 1000} s behind the newest execution: it was set back, or is behind that of another machine; "
+            "what waits for its time comes so much later, and schedules run again once the clock has passed what it showed before"
+        )
 
 
 def _schema() -> Iterator[tuple[str, str]]:

@@ -37,6 +37,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def since_boot_ms() -> int:
+    """Milliseconds since the machine began, those of its sleep too; nobody sets it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 def rfc3339(ms: int) -> str:
     """`2026-01-02T03:04:05.678Z`."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -168,6 +168,12 @@ def insert_execution(
     return row, True
 
 
+def newest_of_all() -> int | None:
+    """When the newest execution of any tenant was created; None where there is none."""
+    ((at,),) = db.rows("SELECT MAX(created_at) FROM execution")
+    return None if at is None else int(at)
+
+
 def last_created(scope: TenantScope, process_id: str) -> int | None:
     """When the newest kept execution of a process was created; None when there is none."""
     ((at,),) = db.rows(

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from appliance.cli.doctor import check_storage, checks
-from appliance.core import db, migrations
+from appliance.cli.doctor import _clock, check_storage, checks
+from appliance.core import clock, db, migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import load_or_make_key
 from appliance.core.errors import ConfigInvalid
+from appliance.processes import executions, versions
+from appliance.processes.executions import Birth, StartRequest
 from appliance.tenants import service
 
 
@@ -68,3 +70,23 @@ def test_no_database_is_made_by_looking(config: Config) -> None:
 def test_an_empty_database_stays_empty(config: Config) -> None:
     (config.data / "gos.db").touch()
     assert schema(config) == ("note", "the database answers and is empty; the next start makes its schema")
+
+
+def test_a_clock_that_was_set_back_is_told(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_until(config, None)
+    scope = service.system_scope(service.create_tenant("acme", "Acme").id)
+    versions.save_draft(scope, "idle", versions.Draft({"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}, {}))
+    db.write(lambda: executions.insert_execution(scope, "idle", 1, StartRequest({}), Birth()))
+
+    def told() -> list[str]:
+        return [text for level, text in _clock() if level == "note"]
+
+    try:
+        assert told() == []
+        now = clock.now_ms()
+        monkeypatch.setattr(clock, "now_ms", lambda: now - 7_200_000)
+        (text,) = told()
+        assert text.startswith("the clock is 7")
+        assert "set back" in text
+    finally:
+        db.close_database()

@@ -187,6 +187,26 @@ def test_a_clock_that_jumps_runs_nothing_early_and_nothing_twice(watch: Watch, o
     assert found[-2:] == ["10:10", "10:20"], "after the jump it goes on from where the clock is again"
 
 
+def test_due_times_that_pass_after_a_clock_was_set_back_are_not_announced(watch: Watch) -> None:
+    """The clock shows them a second time: it is told from when on the schedule runs again."""
+
+    def announced() -> tuple[list[str], str | None]:
+        (told,) = list_triggers(watch.world.scope, process_id)
+        again = None if told.resumes_at is None else clock.rfc3339(told.resumes_at)[11:16]
+        return [clock.rfc3339(due)[11:16] for due in told.due], again
+
+    process_id = watch.publish({"cron": "*/10 * * * *"})
+    watch.go(10)
+    assert announced() == (["08:20", "08:30", "08:40"], None)
+    watch.go(-120)
+    assert announced() == (["08:20", "08:30", "08:40"], "08:20")
+    watch.go(120)
+    watch.world.flow.pause_process(watch.world.scope, process_id)
+    watch.go(20)
+    assert announced() == (["08:40", "08:50", "09:00"], None)
+    watch.world.flow.resume_process(watch.world.scope, process_id)
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_clock_that_was_years_ahead_does_not_end_schedules(watch: Watch, restarted: bool) -> None:
     """It is put right by the next look, or by the first of a process that begins afterwards."""

@@ -64,11 +64,16 @@ class Triggers:
 
 @dataclass(frozen=True)
 class TriggerView:
-    """A trigger as it is told: its row, whether its process is paused, and when a schedule is due next."""
+    """A trigger as it is told: its row, whether its process is paused, and when it is due next.
+
+    `resumes_at` is set where the clock was set back: a schedule passes over the due times before it, which the clock has shown
+    already, so that none is run twice.
+    """
 
     row: TriggerState
     is_paused: bool
     due: list[int]
+    resumes_at: int | None = None
 
 
 def list_triggers(scope: TenantScope, process_id: str) -> list[TriggerView]:
@@ -76,13 +81,18 @@ def list_triggers(scope: TenantScope, process_id: str) -> list[TriggerView]:
     process = scope.get(Process, id=process_id)
     rows = scope.select(TriggerState).where(TriggerState.process_id == process_id).order_by(TriggerState.position)
     now = clock.now_ms()
-    return [TriggerView(row, process.paused_at is not None, _due(row, now)) for row in rows]
+    return [_view(row, now, is_paused=process.paused_at is not None) for row in rows]
 
 
-def _due(row: TriggerState, now: int) -> list[int]:
-    if row.kind == "integration":
-        return [] if row.next_due is None else [row.next_due]
-    return due_times(row.kind, row.settings, now)
+def _view(row: TriggerState, now: int, *, is_paused: bool) -> TriggerView:
+    if row.next_due is None:
+        return TriggerView(row, is_paused, [])
+    if row.kind != "schedule":
+        return TriggerView(row, is_paused, [row.next_due])
+    soonest = due_times(row.kind, row.settings, now)[:1]
+    if soonest >= [row.next_due] or not soonest:  # what is overdue, as while the process is paused, is told from now on
+        return TriggerView(row, is_paused, due_times(row.kind, row.settings, now))
+    return TriggerView(row, is_paused, due_times(row.kind, row.settings, row.next_due - 1), row.next_due)
 
 
 def list_firings(scope: TenantScope, process_id: str, trigger_id: str, page: PageRequest) -> Page[Firing]:
