@@ -80,7 +80,7 @@ def test_a_mistake_against_a_real_schema_is_told_at_its_line(
 ) -> None:
     change(folder, old, new)
     code, _, errors = gos("check", folder)
-    assert (code, errors.count("send.ts:")) == (1, 3), errors
+    assert (code, errors.count("send.ts:")) == (1, 1), errors
     assert f"processes/push/steps/send.ts:{where(folder, at)}: " in errors
     assert words in errors
 
