@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 
 MAGIC = b"\0asm\1\0\0\0"
 CUSTOM, TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, START, CODE, DATA, DATA_COUNT = (
@@ -86,7 +87,8 @@ def read_sections(binary: bytes) -> list[Section]:
 
 
 def write_sections(sections: list[Section]) -> bytes:
-    return MAGIC + b"".join(bytes([each.id]) + unsigned(len(each.body)) + each.body for each in sections)
+    parts = ((bytes([each.id]), unsigned(len(each.body)), each.body) for each in sections)
+    return b"".join([MAGIC, *chain.from_iterable(parts)])
 
 
 def with_custom(binary: bytes, name: str, data: bytes) -> bytes:
@@ -161,10 +163,18 @@ def _memory_with(body: bytes, pages: int) -> bytes:
     return unsigned(1) + unsigned(flags) + unsigned(max(least, pages)) + body[at:]
 
 
-def _data_segments(memory: bytes, gap: int) -> list[tuple[int, bytes]]:
-    """The stretches of `memory` that are not zero; those closer than `gap` bytes are one."""
-    pattern = re.compile(rb"[^\0](?:(?!\0{%d})[\s\S])*" % gap)
-    return [(match.start(), match.group()) for match in pattern.finditer(memory)]
+_NOT_ZERO = re.compile(rb"[^\0]")
+
+
+def _data_segments(memory: bytes, gap: int) -> list[tuple[int, int]]:
+    """Where the stretches of `memory` that are not zero begin and end; those closer than `gap` bytes are one."""
+    segments = []
+    begin = _NOT_ZERO.search(memory)
+    while begin is not None:
+        end = memory.find(bytes(gap), begin.start())
+        segments.append((begin.start(), len(memory) if end < 0 else end))
+        begin = _NOT_ZERO.search(memory, segments[-1][1])
+    return segments
 
 
 def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], keep: frozenset[str], gap: int = 64) -> bytes:
@@ -187,8 +197,10 @@ def preinitialise(binary: bytes, memory: bytes, global_values: dict[int, int], k
         elif section.id == DATA_COUNT:
             body = unsigned(len(segments))
         elif section.id == DATA:
-            body = unsigned(len(segments)) + b"".join(
-                b"\0\x41" + signed(offset) + b"\x0b" + unsigned(len(data)) + data for offset, data in segments
-            )
+            whole = memoryview(memory)  # a copy of each stretch would take as much again
+            parts: list[bytes | memoryview] = [unsigned(len(segments))]
+            for begin, end in segments:
+                parts += [b"\0\x41" + signed(begin) + b"\x0b" + unsigned(end - begin), whole[begin:end]]
+            body = b"".join(parts)
         out.append(Section(section.id, body))
     return write_sections(out)
