@@ -85,12 +85,16 @@ def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
             raise ContentInvalid(f"page {number} of the PDF is damaged ({str(error)[:80]})") from error
 
 
+_HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypmif1", b"ftypmsf1")
+
+
 def _frames(request: Request) -> Iterator[tuple[int, Any]]:
     """The picture upright as its camera says, or each page of a TIFF."""
-    from PIL import Image, ImageOps, ImageSequence
+    from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
 
+    content = request.content.read()
     try:
-        picture = Image.open(io.BytesIO(request.content.read()))
+        picture = Image.open(io.BytesIO(content))
         wanted = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
         _refuse_many(len(wanted))
         for number, frame in enumerate(ImageSequence.Iterator(picture), 1):
@@ -98,6 +102,10 @@ def _frames(request: Request) -> Iterator[tuple[int, Any]]:
                 _refuse_large(frame.width * frame.height, f"page {number}")
                 upright = ImageOps.exif_transpose(frame)
                 yield number, _loaded["numpy"].asarray(_on_white(upright))[:, :, ::-1]
+    except UnidentifiedImageError as error:
+        if content[4:12] in _HEIF:
+            raise ContentInvalid("HEIC pictures cannot be read; save the picture as JPEG or PNG") from error
+        raise ContentInvalid("the content is no picture or PDF that can be read; send PNG, JPEG, TIFF, WebP or PDF") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:
         raise ContentInvalid(f"the content is no picture or PDF that can be read ({str(error)[:100]})") from error
 

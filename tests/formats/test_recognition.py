@@ -77,6 +77,13 @@ def test_what_is_no_picture_is_refused(refused: Refused, content: bytes) -> None
     assert refused("ocr", content, bounds=BOUNDS).code == "content_invalid"
 
 
+@pytest.mark.parametrize(("content", "told"), [(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"), (b"nothing", "send PNG")])
+def test_a_picture_that_nobody_knows_is_named(refused: Refused, content: bytes, told: str) -> None:
+    message = refused("ocr", content, bounds=BOUNDS).message
+    assert told in message
+    assert " at 0x" not in message
+
+
 def test_a_picture_that_is_a_bomb_is_refused_by_its_size(refused: Refused) -> None:
     content = saved(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(content) < MEGABYTE
