@@ -151,9 +151,10 @@ class Resources:
     def entity(self, collection: str) -> str:
         return str(self.ask("POST", f"/datapool/{collection}/entities", {"number": fresh("n"), "total": 1})["id"])
 
-    def integration(self) -> str:
+    def integration(self, base_url: str = "") -> str:
+        """One that leads to the order system of the demo, unless told otherwise."""
         slug = fresh("orders")
-        settings = {"base_url": f"http://127.0.0.1:{self.running.config.server.port}/demo"}
+        settings = {"base_url": base_url or f"http://127.0.0.1:{self.running.config.server.port}/demo"}
         self.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         return slug
 
