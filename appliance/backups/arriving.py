@@ -218,7 +218,7 @@ def _write(
     trail = audit.rename_chain(scope, told["id"])
     strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
     if request.owner:
-        people.add_member(scope, request.owner, "owner")
+        people.place_member(scope, request.owner, "owner", approver=False)
     paused = settle(scope, resealing, active=request.active)
     audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"], **_broken(trail)})
     return paused, strangers
@@ -281,5 +281,5 @@ def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:
     """Whether somebody of that login is known here, who is a member now."""
     if not is_known(each["login"]):
         return False
-    people.add_member(scope, each["login"], each["role"], approver=each["approver"])
+    people.place_member(scope, each["login"], each["role"], approver=each["approver"])
     return True

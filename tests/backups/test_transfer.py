@@ -159,7 +159,7 @@ def test_a_damaged_export_leaves_no_tenant(world: World, tmp_path: Path) -> None
     with world.opened() as sealer:
         content = exported(world, world.fill(), tmp_path / "initech.gost").read_bytes()
         damaged = tmp_path / "damaged.gost"
-        for each in (content[:-40], content[: len(content) // 2], content[:9000] + b"\x00" + content[9001:]):
+        for each in (content[:-40], content[: len(content) // 2], content[:9000] + bytes([content[9000] ^ 1]) + content[9001:]):
             damaged.write_bytes(each)
             with pytest.raises(BackupInvalid):
                 imported(world, sealer, damaged, "copy")
