@@ -40,19 +40,19 @@ def test_bombs_of_one_tenant_hold_few_threads(monkeypatch: pytest.MonkeyPatch) -
         except ConcurrencyLimited:
             outcomes.append("refused")
 
-    monkeypatch.setattr(pool, "_question", never_ending)
+    monkeypatch.setattr(pool, "_ask_types", never_ending)
     bombs = [threading.Thread(target=check, args=(number, "acme")) for number in range(8)]
     try:
         for each in bombs:
             each.start()
         for _ in range(PER_TENANT):
-            asked.acquire()
+            assert asked.acquire(timeout=60)
         for each in bombs:
             each.join(0 if len(outcomes) >= 8 - PER_TENANT else 30 / 8)
         assert outcomes == ["refused"] * (8 - PER_TENANT)
         other = threading.Thread(target=check, args=(99, "globex"))
         other.start()
-        asked.acquire()
+        assert asked.acquire(timeout=60)
     finally:
         free.set()
         for each in bombs:
