@@ -202,7 +202,7 @@ def _approval(ours: Resources, other: Resources) -> bool:
 
 
 def _switch(ours: Resources, other: Resources) -> bool:
-    body = {"integration": other.integration(), "off": True, "reason": "stop"}
+    body = {"integration": other.integration(f"https://{fresh('erp')}.example"), "off": True, "reason": "stop"}
     return ours.client.put(f"{PREFIX}/kill-switches", json=body).is_success
 
 
