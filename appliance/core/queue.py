@@ -16,6 +16,7 @@ from huey.registry import Message
 from huey.serializer import Serializer
 
 from . import clock, db
+from .errors import StorageFull
 
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
@@ -107,10 +108,16 @@ class TaskQueue:
         self._consumer: Consumer | None = None
 
     def declare(self, name: str, function: Callable[..., None]) -> None:
-        """Register `function` as the task `name`; its arguments are JSON scalars."""
+        """Register `function` as the task `name`; its arguments are JSON scalars.
+
+        What it raises is logged, and the worker goes on with the next message.
+        """
 
         def run(*args: Any) -> None:
-            function(*args)
+            try:
+                function(*args)
+            except StorageFull as error:  # known and logged once; Huey would log a traceback for each message
+                db.log_failure(log, error, "the task %s failed; the sweeper takes up its work when there is room", name)
 
         run.__module__ = "gos"  # a message must be understood wherever the function lives in the next release
         self._tasks[name] = self._huey.task(name=name)(run)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from appliance.core import db
+from appliance.core.errors import StorageFull
 from appliance.core.queue import TaskQueue
 from tests.store.opening import open_migrated
 
@@ -27,6 +28,8 @@ class Inbox:
             self._arrived.notify_all()
         if args[0] == "broken":
             raise RuntimeError("a task that fails")
+        if args[0] == "full":
+            raise StorageFull("the disk is full")
 
     def wait_for(self, count: int) -> list[tuple[Any, ...]]:
         with self._arrived:
@@ -97,6 +100,17 @@ def test_a_failing_task_does_not_stop_the_worker(queue: TaskQueue, inbox: Inbox)
     db.write(lambda: queue.enqueue("wake", "broken"))
     db.write(lambda: queue.enqueue("wake", "next"))
     assert inbox.wait_for(2) == [("broken",), ("next",)]
+
+
+def test_a_full_disk_leaves_a_line_and_no_traceback(
+    queue: TaskQueue, inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.start(1)
+    db.write(lambda: queue.enqueue("wake", "full"))
+    db.write(lambda: queue.enqueue("wake", "next"))
+    inbox.wait_for(2)
+    assert [(record.levelname, record.exc_info) for record in caplog.records if "full" in record.message] == [("WARNING", None)]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_message_is_json(queue: TaskQueue) -> None:

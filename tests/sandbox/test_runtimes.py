@@ -15,6 +15,7 @@ import pytest
 
 from appliance.sandbox import Pool, Settings, runtimes
 from appliance.sandbox.runtimes import editor
+from appliance.sandbox.runtimes import prepare as preparing
 from appliance.sandbox.runtimes.prepare import prepare
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_sections, read_unsigned, signed, unsigned
 
@@ -39,6 +40,15 @@ def test_a_second_preparation_does_nothing(prepared: None) -> None:
     done = subprocess.run([sys.executable, "-m", "appliance.sandbox.runtimes.prepare"], capture_output=True, check=True)
     assert done.stderr == b""
     assert manifest.stat().st_mtime_ns == before
+
+
+def test_folders_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[Path] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preparing, "prepare", lambda *folders: named.extend(folders))
+    monkeypatch.setattr(sys, "argv", ["prepare", "--packages", "modules", "--out", "runtimes"])
+    assert preparing.main() == 0
+    assert named == [tmp_path / "modules", tmp_path / "runtimes"]
 
 
 @pytest.fixture

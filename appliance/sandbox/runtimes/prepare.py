@@ -220,9 +220,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=usual, help="where the runtimes go (default: %(default)s)")
     parser.add_argument("--npm", help="the npm to fetch with (default: the one on PATH)")
     chosen = parser.parse_args()
+    out = chosen.out.absolute()  # the programs that make the parts run in folders of their own
     try:
-        with _alone(chosen.out):
-            prepare(chosen.packages or fetch(chosen.out, chosen.npm), chosen.out)
+        with _alone(out):
+            prepare(chosen.packages.absolute() if chosen.packages else fetch(out, chosen.npm), out)
     except (PreparationFailed, TranslationFailed, editor.BundleFailed, intl.DataMalformed) as failure:
         print(f"\n{failure}", file=sys.stderr)
         return 1
