@@ -47,6 +47,7 @@ from . import (
 from .dispatch import make_blueprint
 from .docs import make_docs
 from .routing import ROUTES
+from .spent_keys import refuse_spent_keys
 
 DOMAINS = (
     actions, agent_runs, agents, alerts, approvals, bulk, calls, certificates, datapool, delivery, document_uploads, documents,
@@ -55,4 +56,4 @@ DOMAINS = (
     triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
-__all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs"]
+__all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs", "refuse_spent_keys"]

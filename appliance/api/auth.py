@@ -13,6 +13,8 @@ from appliance.tenants.streams import NoPlace, RequestPlace
 
 from .routing import Route, Upload
 
+LONGEST_KEY = 200
+
 
 @dataclass(frozen=True)
 class Arrived:
@@ -55,7 +57,7 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
     if not text:
         raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
     caller = keys.authenticate_key(
-        services.sealer, text[:200], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
+        services.sealer, text[:LONGEST_KEY], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
     )
     if arrived.trace:
         caller = replace(caller, scope=replace(caller.scope, trace=arrived.trace))

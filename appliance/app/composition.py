@@ -346,7 +346,8 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     gate = make_gate(services, Egress.of(appliance.config.egress.allow, authorities(appliance.config)), ui_folder() / "templates")
     sites = make_sites(services, gate, ui_folder() / "templates" / "sites")
     services.publishing.check_through(Probing(sites, appliance.config, asyncio.get_running_loop()))
-    front = Front(StaticFiles(mcp.around(cast(App, quart)), folders), sites, appliance.config, appliance.readiness)
+    edges = mcp.around(api.refuse_spent_keys(services, cast(App, quart)))
+    front = Front(StaticFiles(edges, folders), sites, appliance.config, appliance.readiness)
     return Permission(front, appliance.config, services.webapps, services.threads)
 
 

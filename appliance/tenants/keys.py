@@ -260,7 +260,7 @@ class RateBound:
 class Caller:
     """An authenticated key: the scope it acts in, its rate limit and those of the keys `above` it, its issuer first.
 
-    `withheld` are scopes it was issued with that its issuer does not hold any more.
+    `withheld` are scopes it was issued with that its issuer does not hold any more; `digest` is that of the key's text.
     """
 
     scope: TenantScope
@@ -269,6 +269,7 @@ class Caller:
     rate_window_s: int
     above: tuple[RateBound, ...] = ()
     withheld: frozenset[str] = frozenset()
+    digest: bytes = b""
 
 
 def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, address: str, request_id: str) -> Caller:
@@ -278,6 +279,13 @@ def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, addres
     tenant's keys raise the same InvalidApiKey after the same work.
     """
     authority = lineage.find_by_digest(sealer.digest(text.encode()))
+    return admit_key(authority, text, tenant_id=tenant_id, address=address, request_id=request_id)
+
+
+def admit_key(
+    authority: KeyAuthority | None, text: str, *, tenant_id: str | None, address: str, request_id: str
+) -> Caller:
+    """The same for a key that was found by its text's digest, without asking the database."""
     if authority is None or not is_key_text(text) or tenant_id not in (None, authority.row.tenant_id):
         raise InvalidApiKey("this API key is not known here; check that it was copied whole and belongs to this tenant")
     row, now = authority.row, clock.now_ms()
@@ -291,7 +299,7 @@ def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, addres
     has_agent_key = any(key.kind == "agent" for key in (row, *authority.ancestors))
     scope = TenantScope(row.tenant_id, f"key:{row.id}", authority.scopes, request_id, has_agent_key=has_agent_key)
     above = tuple(RateBound(key.id, key.rate_requests, key.rate_window_s) for key in authority.ancestors)
-    return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld)
+    return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld, bytes(row.digest))
 
 
 def _refuse_ended(authority: KeyAuthority, now: int) -> None:

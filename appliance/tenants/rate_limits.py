@@ -33,6 +33,8 @@ class RateLimiter:
 
     def __init__(self) -> None:
         self._windows: dict[str, tuple[float, int]] = {}
+        self._spent: dict[bytes, float] = {}  # digest of a key that was refused: when it need not be any more
+        self._spent_until = 0.0
         self._lock = threading.Lock()
 
     def count(self, caller: Caller) -> RateState:
@@ -40,18 +42,48 @@ class RateLimiter:
 
         The state is that of the key, or of the key above it that has the fewest requests left.
         """
-        now = clock.monotonic()
-        tightest: RateState | None = None
         with self._lock:
-            for bound in (RateBound(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above):
-                state, is_over = self._count(bound, now)
-                if is_over:
-                    raise _refusal(state, is_own=bound.key_id == caller.key_id)
-                if tightest is None or state.remaining < tightest.remaining:
-                    tightest = state
+            return self._count_all(caller, clock.monotonic())
+
+    def has_spent(self) -> bool:
+        """Whether a window goes on that has refused a key, so that `is_spent` is worth asking."""
+        return clock.monotonic() < self._spent_until
+
+    def is_spent(self, digest: bytes) -> bool:
+        """Whether the key of this digest was refused, and the window that refused it goes on; counts nothing."""
+        ends = self._spent.get(digest)
+        if ends is None or clock.monotonic() < ends:
+            return ends is not None
+        self._spent.pop(digest, None)
+        return False
+
+    def refuse_spent(self, caller: Caller) -> None:
+        """Count the request where `count` would refuse it, and raise that RateLimited; otherwise count nothing."""
+        now = clock.monotonic()
+        with self._lock:
+            if any(self._is_used_up(bound, now) for bound in _bounds(caller)):
+                self._count_all(caller, now)
+
+    def _is_used_up(self, bound: RateBound, now: float) -> bool:
+        ends, used = self._windows.get(bound.key_id, (0.0, 0))
+        return now < ends and used >= bound.requests
+
+    def _count_all(self, caller: Caller, now: float) -> RateState:
+        tightest: RateState | None = None
+        for bound in _bounds(caller):
+            state, is_over = self._count(bound, now)
+            if is_over:
+                self._note_spent(caller.digest, self._windows[bound.key_id][0])
+                raise _refusal(state, is_own=bound.key_id == caller.key_id)
+            if tightest is None or state.remaining < tightest.remaining:
+                tightest = state
         if tightest is None:
             raise RuntimeError("a caller without a key")
         return tightest
+
+    def _note_spent(self, digest: bytes, until: float) -> None:
+        self._spent[digest] = until
+        self._spent_until = max(self._spent_until, until)
 
     def _count(self, bound: RateBound, now: float) -> tuple[RateState, bool]:
         ends, used = self._windows.get(bound.key_id, (0.0, 0))
@@ -61,8 +93,14 @@ class RateLimiter:
         self._windows[bound.key_id] = (ends, used)
         if len(self._windows) > MOST_WINDOWS:
             self._windows = {key: window for key, window in self._windows.items() if window[0] > now}
+            self._spent = {digest: until for digest, until in self._spent.items() if until > now}
         reset = max(1, round(ends - now))
         return RateState(bound.requests, bound.window_s, max(0, bound.requests - used), reset), used > bound.requests
+
+
+def _bounds(caller: Caller) -> tuple[RateBound, ...]:
+    """The key's own window, then that of every key above it."""
+    return (RateBound(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above)
 
 
 def _refusal(state: RateState, *, is_own: bool) -> RateLimited:

@@ -1,0 +1,76 @@
+"""Requests whose key has used up its rate, refused at ASGI level: before the body is read and before a route is sought."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, RateLimited
+from appliance.core.scope import TenantScope
+from appliance.solutions.services import Services
+from appliance.tenants import keys, lineage
+
+from .auth import LONGEST_KEY, refuse_browser
+from .errors import error_body
+from .routing import PREFIX
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+
+
+def refuse_spent_keys(services: Services, app: App) -> App:
+    """The application behind a gate that lets everybody through but a key whose window is used up.
+
+    Such a request is authenticated like any other, is counted and gets the same 429; whatever else is wrong with it is
+    the application's to say.  While no key is spent the gate costs nothing.
+    """
+    limiter = services.rate_limiter
+
+    async def serve(scope: Scope, receive: Any, send: Any) -> None:
+        if limiter.has_spent() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
+            began, headers = clock.monotonic(), _headers(scope)
+            refused = await _refuse_spent(services, scope, headers)
+            if refused is not None:
+                caller, error = refused
+                status, body, more = error_body(error, scope["gos.request_id"], headers.get("accept", ""))
+                services.key_traffic.note(caller, status, (clock.monotonic() - began) * 1000, len(body))
+                await _answer(send, status, body, more)
+                return
+        await app(scope, receive, send)
+
+    return serve
+
+
+async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, str]) -> tuple[TenantScope, RateLimited] | None:
+    """Who is refused, and with what; None for whom the application answers."""
+    text = headers.get("x-api-key", "").strip()[:LONGEST_KEY]
+    digest = services.sealer.digest(text.encode())
+    if not text or not services.rate_limiter.is_spent(digest):
+        return None
+    authority = lineage.find_remembered(digest)
+    if authority is None:
+        authority = await asyncio.get_running_loop().run_in_executor(services.threads, lineage.find_by_digest, digest)
+    host = scope["gos.host"]
+    try:
+        refuse_browser(headers, f"{scope['scheme']}://{headers.get('host', '')}")
+        caller = keys.admit_key(
+            authority, text, tenant_id=host.tenant, address=scope["gos.address"], request_id=scope["gos.request_id"]
+        )
+    except ApplianceError:
+        return None
+    try:
+        services.rate_limiter.refuse_spent(caller)
+    except RateLimited as error:
+        return caller.scope, error
+    return None
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+
+
+async def _answer(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    told = {"Cache-Control": "no-store", **headers, "Content-Length": str(len(body))}
+    encoded = [(name.lower().encode("ascii"), value.encode("latin1")) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,130 @@
+"""A key whose rate is used up: refused before the body, with the same words, on a connection that goes on."""
+
+import http.client
+import json
+import socket
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core import clock
+from appliance.core.errors import RateLimited
+from appliance.core.scope import TenantScope
+from appliance.monitor.traffic import read_numbers
+from appliance.sites import pace
+from appliance.tenants import keys, rate_limits
+from appliance.tenants.rate_limits import RateLimiter
+from appliance.testing.running import Running
+from tests.api.test_bodies import error
+from tests.api.test_credentials import HERE, KEYS, issue, use
+
+EXECUTE = "/api/v1/processes/none/execute"
+
+
+def spend(running: Running, client: httpx.Client, **more: Any) -> dict[str, Any]:
+    """A key that was refused once."""
+    made = issue(client, rate_limit={"requests": 1, "window_s": 86_400}, **more)
+    assert use(running, made["key"]).is_success
+    error(use(running, made["key"]), 429, "rate_limited")
+    return made
+
+
+def test_a_spent_key_is_refused_before_its_body_has_come(
+    running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "DRAIN_SECONDS", 0.1)
+    spent = spend(running, acme)["key"]
+    head = f"POST {EXECUTE} HTTP/1.1\r\nHost: acme.localhost\r\nX-API-Key: {spent}\r\nContent-Length: 20000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", running.config.server.port), 20) as line:
+        line.sendall(head.encode() + b"{")
+        with closing(http.client.HTTPResponse(line)) as answer:
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())["error"]["code"]) == (429, "rate_limited")
+            assert answer.headers["connection"] == "close", "what has not come cannot be told from the next request"
+
+
+def test_a_connection_goes_on_after_bodies_that_nobody_reads(running: Running, acme: httpx.Client) -> None:
+    spent, other = spend(running, acme)["key"], issue(acme)["key"]
+    with closing(http.client.HTTPConnection("127.0.0.1", running.config.server.port, timeout=30)) as line:
+
+        def ask(key: str, method: str, path: str, body: Any = None, **how: Any) -> tuple[int, bytes]:
+            line.request(method, path, body, {"Host": "acme.localhost", "X-API-Key": key}, **how)
+            answer = line.getresponse()
+            return answer.status, answer.read()
+
+        assert ask(other, "GET", HERE)[0] == 200
+        connected = line.sock
+        for body in (b"{}", b"{" + b" " * 20_000, b"x" * 300_000):
+            assert ask(spent, "POST", EXECUTE, body)[0] == 429
+        assert ask(spent, "POST", EXECUTE, iter([b"{", b"}" * 70_000]), encode_chunked=True)[0] == 429
+        assert ask(spent, "HEAD", HERE) == (429, b"")
+        assert ask(spent, "GET", HERE)[0] == 429
+        assert ask(other, "GET", HERE)[0] == 200
+        assert line.sock is connected
+
+
+def test_refusals_have_the_same_words_before_and_behind_the_gate(running: Running, acme: httpx.Client) -> None:
+    made = issue(acme, rate_limit={"requests": 1, "window_s": 86_400})
+    use(running, made["key"])
+    behind, before = (use(running, made["key"]) for _ in range(2))
+    stays = {name.lower() for name in behind.headers} - {"x-request-id", "date", "retry-after", "ratelimit", "content-length"}
+    assert {name: before.headers[name] for name in stays} == {name: behind.headers[name] for name in stays}
+    assert {name.lower() for name in before.headers} == {name.lower() for name in behind.headers}
+    assert error(before, 429, "rate_limited")["message"].startswith("this key may make 1 requests in 86400 s; try again in ")
+    problem = use(running, made["key"], Accept="application/problem+json")
+    assert (problem.status_code, problem.headers["content-type"], problem.json()["code"]) == (
+        429, "application/problem+json", "rate_limited",
+    )  # fmt: skip
+
+
+def test_a_spent_key_counts_in_its_traffic(running: Running, acme: httpx.Client) -> None:
+    made = spend(running, acme)
+    for _ in range(5):
+        error(use(running, made["key"]), 429, "rate_limited")
+    running.services.key_traffic.flush()
+    counted = read_numbers(running.tenant("acme"), "key", clock.now_ms() - 600_000, clock.now_ms() + 600_000)[made["id"]]
+    assert counted.summary.by_outcome == {"succeeded": 1, "refused": 6}
+
+
+def test_what_else_is_wrong_with_a_spent_key_is_said_first(running: Running, acme: httpx.Client) -> None:
+    made = spend(running, acme)
+    error(use(running, made["key"], Origin="https://evil.test"), 403, "browser_call_refused")
+    with running.client("globex.localhost", {"X-API-Key": made["key"]}) as elsewhere:
+        error(elsewhere.get(HERE), 401, "invalid_api_key")
+    acme.delete(f"{KEYS}/{made['id']}")
+    error(use(running, made["key"]), 401, "revoked_api_key")
+
+
+def test_children_of_a_spent_key_are_refused_and_others_are_not(running: Running, acme: httpx.Client) -> None:
+    parent = issue(acme, scopes=["keys.write", "logs.read"], rate_limit={"requests": 2, "window_s": 86_400})
+    with running.client("acme.localhost", {"X-API-Key": parent["key"]}) as client:
+        child = issue(client, scopes=["logs.read"])
+    assert use(running, child["key"]).is_success
+    refused = error(use(running, child["key"]), 429, "rate_limited")
+    assert refused["message"].startswith("the key that issued this one")
+    error(use(running, child["key"]), 429, "rate_limited")
+    assert use(running, issue(acme)["key"]).is_success
+
+
+def test_a_window_that_has_ended_serves_again_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(rate_limits, "clock", SimpleNamespace(monotonic=lambda: now))
+    scope = TenantScope("acme", "key:key_1", frozenset())
+    caller, limiter = keys.Caller(scope, "key_1", 2, 60, digest=b"one"), RateLimiter()
+    limiter.count(caller)
+    limiter.count(caller)
+    assert not limiter.has_spent(), "the last request of a window is served"
+    with pytest.raises(RateLimited):
+        limiter.count(caller)
+    assert limiter.has_spent()
+    assert (limiter.is_spent(b"one"), limiter.is_spent(b"two")) == (True, False)
+    with pytest.raises(RateLimited):
+        limiter.refuse_spent(caller)
+    limiter.refuse_spent(keys.Caller(scope, "key_1", 20, 60, digest=b"one"))  # its rate was raised meanwhile
+    now = 160.0
+    assert (limiter.has_spent(), limiter.is_spent(b"one")) == (False, False)
+    limiter.refuse_spent(caller)
+    assert limiter.count(caller).remaining == 1
