@@ -1,8 +1,10 @@
 """XLSX: the rows of one sheet, formulas as the values they last had, dates as ISO 8601."""
 
 import datetime
+import errno
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,9 @@ from .failing import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 from .rows import column_names, exact, make_row
 
+MOST_CELL = 1 << 20  # bytes between two tags: spreadsheets allow 32,767 characters in a cell
+CHUNK = 1 << 20
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 _ERRORS = frozenset({"#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"})
 
 
@@ -33,6 +38,8 @@ def parse(request: Request) -> dict[str, Any]:
     except (ContentInvalid, ContentTooLarge, MemoryError):
         raise
     except Exception as error:  # openpyxl lets out whatever its readers of XML, numbers and dates raise
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            raise
         raise ContentInvalid(
             f"the content cannot be read as XLSX ({type(error).__name__}: {str(error)[:120]}); save it anew"
         ) from error
@@ -44,13 +51,32 @@ def _refuse_bomb(request: Request) -> None:
     try:
         with zipfile.ZipFile(request.content) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            if len(members) > request.limits.files:
+                raise ContentTooLarge(f"the workbook has more than {request.limits.files} parts")
+            if sum(member.file_size for member in members) > request.limits.bytes:
+                raise ContentTooLarge(f"the workbook has more than {request.limits.bytes >> 20} MB unpacked")
+            for member in members:
+                if member.filename.startswith("xl/") and member.filename.endswith(".xml"):
+                    _refuse_huge_cell(archive, member)
+    except _BROKEN as error:
         raise ContentInvalid("the content is no XLSX file (older .xls files must be saved as .xlsx)") from error
     request.content.seek(0)
-    if len(members) > request.limits.files:
-        raise ContentTooLarge(f"the workbook has more than {request.limits.files} parts")
-    if sum(member.file_size for member in members) > request.limits.bytes:
-        raise ContentTooLarge(f"the workbook has more than {request.limits.bytes >> 20} MB unpacked")
+
+
+def _refuse_huge_cell(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Readers of XML hold a text several times, and an attribute's end they look for again with every piece."""
+    length = 0
+    with archive.open(member) as part:
+        while chunk := part.read(CHUNK):
+            tag = chunk.find(b"<")
+            length += len(chunk) if tag < 0 else tag
+            if length > MOST_CELL:
+                raise ContentTooLarge(
+                    f"the workbook's part {member.filename[:60]} has a cell of more than {MOST_CELL >> 20} MB; "
+                    "a cell may hold 32,767 characters"
+                )
+            if tag >= 0:
+                length = len(chunk) - chunk.rfind(b"<") - 1
 
 
 def _choose(book: Any, wanted: str | int | None) -> Any:

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openpyxl.utils import get_column_letter
 
-from appliance.formats import FormatFailed
+from appliance.formats import Bounds, FormatFailed
 from appliance.formats.separated import find_delimiter
 from appliance.formats.xlsx_writing import column_letters
 
-from .conftest import Perform
+from .conftest import MEGABYTE, Perform
 
 Refused = Callable[..., FormatFailed]
 NORTHWIND = Path(__file__).parents[2] / "../shared/data/northwind"
@@ -164,6 +164,36 @@ def test_a_workbook_that_unpacks_to_too_much_is_refused_before_it_is_read(refuse
         archive.writestr("xl/workbook.xml", b"<a/>" + b" " * (40 << 20))
     assert len(out.getvalue()) < 1 << 20
     failed = refused("parse.xlsx", out.getvalue())
+    assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
+
+
+def with_part(workbook: bytes, name: str, put: Callable[[bytes], bytes]) -> bytes:
+    """The workbook with one part changed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for info in old.infolist():
+            archive.writestr(info.filename, put(old.read(info)) if info.filename == name else old.read(info))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("mark", [b"MARK", b"<c "])
+def test_a_cell_that_is_far_too_large_is_refused_whatever_memory_there_is(perform: Perform, refused: Refused, mark: bytes) -> None:
+    """As the text of a cell or as an attribute, on which a reader of XML spends minutes."""
+    workbook = perform("write.xlsx", lines({"a": "before MARK", "b": 1})).content
+    name = "xl/worksheets/sheet1.xml"
+    huge = with_part(workbook, name, lambda part: part.replace(mark, mark + b"y" * (20 * MEGABYTE), 1))
+    for memory in (32, 1024):
+        failed = refused("parse.xlsx", huge, bounds=Bounds(60, memory, 500 * MEGABYTE))
+        assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
+        assert f"part {name}" in failed.message
+    large = with_part(workbook, name, lambda part: part.replace(b"MARK", b"y" * 500_000))
+    assert perform("parse.xlsx", large).records == [{"a": "before " + "y" * 500_000, "b": 1}]
+
+
+def test_rows_of_a_workbook_that_are_more_than_may_be_written_are_too_large(perform: Perform, refused: Refused) -> None:
+    """The name of a column is in the workbook once, and in every row that is read."""
+    workbook = perform("write.xlsx", lines(*({"a" * 1000: number} for number in range(2000)))).content
+    failed = refused("parse.xlsx", workbook, bounds=Bounds(60, 256, MEGABYTE))
     assert (failed.code, failed.failure_class) == ("content_too_large", "validation")
 
 
