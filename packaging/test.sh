@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All tests on a fresh machine, browser included.
-#   bash packaging/test.sh                      lint, types, layers, every test that is not chaos, soak or bench
+#   bash packaging/test.sh                      lint, types, layers, the tests; of the long matrices a part (CONTRIBUTING.md)
+#   bash packaging/test.sh --all                the same with the matrices whole; chaos, soak and bench have commands of their own
 #   bash packaging/test.sh tests/core -k ids    arguments go to pytest, which then runs in one process; lint, types and layers are left out
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -53,12 +54,12 @@ alone ensure_suites
 
 color=()
 [ -n "$bold" ] || { export NO_COLOR=1; color=(--color=no); }
-if [ $# = 0 ]; then
+if [ "$*" = "" ] || [ "$*" = --all ]; then
     check "ruff" .venv/bin/ruff check .
     check "mypy" .venv/bin/mypy
     check "layers" .venv/bin/lint-imports
     # In two processes, the tests of a file together: most of them wait for something, which leaves half of two cores idle.
-    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
+    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
 fi
 check "pytest" .venv/bin/pytest "${color[@]}" "$@"
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
+from tests import matrices
 from tests.checking import check_types_once
 from tests.hashing import hash_cheaply
 from tests.spreading import Spreading
@@ -36,9 +37,26 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the long matrices whole (CONTRIBUTING.md)")
+    parser.addoption("--seed", help="which part of the matrices a run without --all draws (default: the commit)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.seed = config.option.seed or matrices.commit()  # the processes of a run get it from the first
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "matrices: whole" if config.option.all else f"matrices: sampled with --seed {config.option.seed}; --all runs them whole"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of the running appliance come first: it owns the process's database, later tests open their own."""
     items.sort(key=lambda item: not _is_live(item))
+    if not config.option.all:
+        unwanted = matrices.left_out(items, config.option.seed) - set(config.args)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in unwanted])
+        items[:] = [item for item in items if item.nodeid not in unwanted]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spreading:

@@ -67,7 +67,7 @@ ADDRESS = re.compile(
 )
 
 ROOT_ENTRIES = {
-    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Containerfile", "config.example.yaml"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Containerfile", "config.example.yaml"),
     *("appliance", "plugins", "ui", "packaging", "tests", "docs"),
 }
 

@@ -1,0 +1,78 @@
+"""Each run draws a part of the long matrices, the same part for the same seed, and `--all` runs them whole."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.matrices import left_out
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "tests/sandbox/hostile/test_javascript.py"
+
+
+@dataclass
+class Script:
+    kind: str
+
+
+@dataclass
+class Call:
+    params: dict[str, Any]
+
+
+@dataclass
+class Item:
+    """A test as pytest has found it, with its parameters."""
+
+    nodeid: str
+    callspec: Call
+    originalname: str = field(init=False)
+    path: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.nodeid.partition("::")[0])
+        self.originalname = self.nodeid.partition("::")[2].partition("[")[0]
+
+
+def on(database: str, test: str) -> Item:
+    return Item(f"{test}[{database}]", Call({"store_url": database}))
+
+
+def left(items: list[Any], seed: str = "a") -> set[str]:
+    return left_out(items, seed)
+
+
+def test_postgresql_runs_beside_sqlite_only_where_it_may_differ_most() -> None:
+    twice = [on(each, "tests/monitor/test_alerts.py::test_x") for each in ("sqlite", "postgresql")]
+    alone = on("postgresql", "tests/monitor/test_alerts.py::test_y")
+    kept = [
+        on(each, f"{test}::test_x")
+        for each in ("sqlite", "postgresql")
+        for test in ("tests/datapool/test_batch.py", "tests/governance/test_crash.py")
+    ]
+    assert left([*twice, alone, *kept]) == {twice[1].nodeid}
+
+
+def test_a_seed_draws_the_same_scripts_again_and_some_of_each_kind() -> None:
+    scripts = [
+        Item(f"{HOSTILE}::test_hostile_javascript[{kind}: {number}]", Call({"script": Script(kind)}))
+        for kind, count in (("memory", 30), ("time", 11))
+        for number in range(count)
+    ]
+    drawn = [{script.nodeid for script in scripts} - left(scripts, seed) for seed in ("a", "a", "b")]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [sum(kind in name for name in each) for kind in ("memory", "time") for each in drawn] == [3, 3, 3, 2, 2, 2]
+
+
+def test_whoever_asks_for_all_or_for_one_test_gets_it() -> None:
+    whole = collected("--all", HOSTILE)
+    named = next(name for name in whole if name not in collected(HOSTILE, "--seed=a"))
+    assert collected(named, "--seed=a") == [named]
+
+
+def collected(*options: str) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if "::" in line]
