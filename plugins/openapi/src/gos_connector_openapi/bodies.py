@@ -115,9 +115,13 @@ def _multipart(step: Mapping[str, Any], value: Mapping[str, Any]) -> tuple[bytes
     boundary = secrets.token_hex(16)
     out: list[bytes] = []
     for name, inner in value.items():
-        is_file = name in step.get("files", ())
-        for each in inner if isinstance(inner, list) else [inner]:
-            content, content_type, filename = _part(each, is_file, step.get("encoding", {}).get(name, {}).get("contentType"))
+        is_file, chosen = name in step.get("files", ()), step.get("encoding", {}).get(name, {})
+        if isinstance(inner, list) and not is_file and chosen.get("explode") is False:
+            values = [write_pairs({"name": name, **chosen}, inner)[0][1]]
+        else:
+            values = inner if isinstance(inner, list) else [inner]
+        for each in values:
+            content, content_type, filename = _part(each, is_file, chosen.get("contentType"))
             head = f'--{boundary}\r\nContent-Disposition: form-data; name="{_escape(name)}"'
             head += f'; filename="{_escape(filename)}"' if filename else ""
             head += f"\r\nContent-Type: {content_type}" if content_type else ""

@@ -63,6 +63,18 @@ SETTINGS: Schema = {
             "title": "Effects that differ from their method's",
             "description": "By action or operationId.",
         },
+        "only_tags": {
+            "type": "array",
+            "items": {**_TEXT, "minLength": 1},
+            "title": "Only operations with these tags",
+            "description": "Of a document with more operations than you need. Left empty, every operation is taken.",
+        },
+        "only_paths": {
+            "type": "array",
+            "items": {**_TEXT, "pattern": "^/"},
+            "title": "Only operations under these paths",
+            "description": "As they stand in the document, like /users/{id}; what lies below is taken too.",
+        },
         "paging": _PAGING,
         "answers": {
             "enum": ["typed", "checked", "as_sent"],

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -10,6 +11,8 @@ MOST_BYTES = 32 << 20
 _MOST_YAML_BYTES = 8 << 20  # a YAML parser needs much more memory and time for the same document
 _DEEPEST = 100
 _MOST_STEPS = 40
+_NOTHING = object()
+CHOOSE = "choose the operations you need by the settings only_tags and only_paths"
 
 
 class Refused(Exception):
@@ -31,6 +34,7 @@ class Document:
 
     def __init__(self, whole: Mapping[str, Any]) -> None:
         self.whole = whole
+        self.is_swagger = "swagger" in whole
         self._found: dict[str, Any] = {}
 
     def find(self, part: Any) -> Any:
@@ -52,12 +56,8 @@ class Document:
             raise Refused(f"The document refers to {reference[:200]!r}, outside of itself; bundle it into one document first.")
         found: Any = self.whole
         for token in reference.split("/")[1:]:
-            name = _unescaped(token)
-            if isinstance(found, Mapping) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            else:
+            found = _inside(found, token.replace("~1", "/").replace("~0", "~"))
+            if found is _NOTHING:
                 raise Refused(f"The document refers to {reference[:200]!r}, which it does not have; mend the document.")
         return found
 
@@ -67,22 +67,29 @@ class Document:
         return found if isinstance(found, Mapping) else {}
 
 
-def _unescaped(token: str) -> str:
-    return token.replace("%7B", "{").replace("%7D", "}").replace("%20", " ").replace("~1", "/").replace("~0", "~")
+def _inside(holder: Any, name: str) -> Any:
+    """The member or item of that name, as it is written or percent-encoded; YAML has the number of a status as a number."""
+    number = int(name) if name.isdecimal() and len(name) < 10 else -1
+    if isinstance(holder, list):
+        return holder[number] if 0 <= number < len(holder) else _NOTHING
+    if not isinstance(holder, Mapping):
+        return _NOTHING
+    return next((holder[key] for key in (name, unquote(name), number) if key in holder), _NOTHING)
 
 
 def parse(content: bytes) -> Document:
-    """The document of JSON or YAML; Refused when it is none of OpenAPI 3, or is made to cost more than documents do."""
+    """The document of JSON or YAML; Refused when it is none that is read here, or is made to cost more than documents do."""
     if len(content) > MOST_BYTES:
         raise Refused(f"The document has more than {MOST_BYTES >> 20} MB; leave out the parts you do not need.")
     whole = _value(content.removeprefix(b"\xef\xbb\xbf"))
     if not isinstance(whole, dict):
-        raise Refused("The document is no object; give an OpenAPI 3.0 or 3.1 document as JSON or YAML.")
+        raise Refused("The document is no object; give an OpenAPI 3.0 or 3.1 or a Swagger 2.0 document as JSON or YAML.")
+    for name, releases in (("swagger", ("2", "2.0")), ("swaggerVersion", ())):
+        if name in whole and str(whole[name]) not in releases:
+            raise Refused(f"The document says {name} {str(whole[name])[:20]!r}; of Swagger this connector reads 2.0.")
     version = str(whole.get("openapi", ""))
-    if "swagger" in whole:
-        raise Refused("The document is Swagger 2; convert it to OpenAPI 3 first.")
-    if not version.startswith(("3.0", "3.1")):
-        raise Refused(f"The document says openapi {version[:20]!r}; this connector reads 3.0 and 3.1.")
+    if "swagger" not in whole and not version.startswith(("3.0", "3.1")):
+        raise Refused(f"The document says openapi {version[:20]!r}; this connector reads 3.0 and 3.1, and Swagger 2.0.")
     return Document(whole)
 
 

@@ -17,10 +17,10 @@ from appliance.connectors.contract import (
     TransientError,
     run_apart,
 )
-from gos_connector_openapi.document import MOST_BYTES
+from gos_connector_openapi.document import CHOOSE, MOST_BYTES
 
 _AT_ONCE = threading.BoundedSemaphore(2)
-_WANTED = ("base_url", "document_url", "effects", "paging", "answers")
+_WANTED = ("base_url", "document_url", "effects", "paging", "answers", "only_tags", "only_paths")
 
 
 def import_actions(content: bytes, settings: Json, ctx: Context) -> list[Action]:
@@ -36,7 +36,7 @@ def import_actions(content: bytes, settings: Json, ctx: Context) -> list[Action]
     try:
         found = run_apart("gos_connector_openapi.worker", wanted, content, ctx.deadline)
     except TookTooLong as late:
-        raise TransientError("The document was not read in time; try again, or leave out the parts you do not need.") from late
+        raise TransientError(f"The document was not read in time; try again, or {CHOOSE}.") from late
     finally:
         _AT_ONCE.release()
     return _actions(found, ctx)
@@ -54,7 +54,7 @@ def _actions(found: Apart, ctx: Context) -> list[Action]:
         actions.append(_action(part["action"]))
     if found.last_words and "MemoryError" not in found.last_words:
         raise SystemFailure("The reader of documents failed on its own.", details={"error": found.last_words})
-    raise ConfigError("The document takes more time or memory to read than documents do; leave out the parts you do not need.")
+    raise ConfigError(f"The document takes more time or memory to read than documents do; {CHOOSE}, or leave out the others.")
 
 
 def _action(parts: Mapping[str, Any]) -> Action:

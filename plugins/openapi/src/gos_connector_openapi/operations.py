@@ -1,51 +1,95 @@
 """The operations of a document as actions: names, effects, inputs, outputs, and the plan by which each is sent.  Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin
 
 from gos_connector_openapi.bodies import body_plan
-from gos_connector_openapi.document import Document, Refused
+from gos_connector_openapi.document import CHOOSE, Document, Refused
 from gos_connector_openapi.outputs import output_of
 from gos_connector_openapi.pagination import paging_plan
 from gos_connector_openapi.parameters import SENT_BY_US, parameter_plan
 from gos_connector_openapi.samples import sample_of
 from gos_connector_openapi.security import security_plan
 from gos_connector_openapi.shaping import Schema, Shaper
+from gos_connector_openapi.swagger import convert_head, convert_operation
 
 METHODS = ("get", "head", "options", "put", "delete", "post", "patch")
 _EFFECTS = {"get": "read", "head": "read", "options": "read", "put": "idempotent", "delete": "idempotent"}
+MOST_OPERATIONS = 5000
+_MOST_TAGS_NAMED = 8
+_MOST_AT_FULL_LENGTH, _FULL_LENGTHS = 1250, 1000  # what more operations have together fits into an answer of the worker
 _MOST_INPUT_PARTS = 2000
 _MOST_OUTPUT_PARTS = 600
 _LONGEST_NAME = 110
 _LONGEST_SUMMARY = 300
 
 
+Placed = tuple[str, str, Mapping[str, Any], Mapping[str, Any]]
+"""A path, a method, its operation, and what stands at the path."""
+
+
 class Reader:
     """Makes actions of a document; `settings` are those of the integration that are no secrets."""
 
     def __init__(self, document: Document, settings: Mapping[str, Any]) -> None:
+        document = convert_head(document) if document.is_swagger else document
         self._document, self._settings = document, settings
-        self._inputs = Shaper(document, given=True, most_parts=_MOST_INPUT_PARTS)
-        strict = settings.get("answers") == "checked"
-        self._outputs = Shaper(document, given=False, most_parts=_MOST_OUTPUT_PARTS, strict=strict)
+        self._inputs, self._outputs = self._make_shapers(1)
         self._names: set[str] = set()
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Every operation as an action's parts; Refused when the document cannot be used."""
-        whole = self._document.whole
-        server = _server(whole.get("servers"), self._settings)
-        count = 0
-        for path, item in self._document.mapping(whole.get("paths")).items():
+        """Every operation that the settings choose as an action's parts; Refused when the document cannot be used."""
+        document = self._document
+        server = _server(document.whole.get("servers"), self._settings)
+        chosen = self._choose()
+        self._inputs, self._outputs = self._make_shapers(len(chosen))
+        for path, method, operation, item in chosen:
+            shared = {**item, "default_server": server}
+            if document.is_swagger:
+                pointer = f"/paths/{path.replace('~', '~0').replace('/', '~1')}/{method}"
+                operation, shared["parameters"] = convert_operation(document, pointer, item, operation), []  # noqa: PLW2901
+            yield self._action(path, method, operation, shared)
+
+    def _make_shapers(self, count: int) -> tuple[Shaper, Shaper]:
+        """For inputs and outputs; the more operations beyond `_MOST_AT_FULL_LENGTH`, the shorter the schemas of each."""
+        share = 1.0 if count <= _MOST_AT_FULL_LENGTH else _FULL_LENGTHS / count
+        inputs = Shaper(self._document, given=True, most_parts=int(_MOST_INPUT_PARTS * share))
+        strict = self._settings.get("answers") == "checked"
+        return inputs, Shaper(self._document, given=False, most_parts=int(_MOST_OUTPUT_PARTS * share), strict=strict)
+
+    def _choose(self) -> list[Placed]:
+        """What is to be read, counted before anything costs; Refused when that is nothing, or more than an integration takes."""
+        every = list(self._find_operations())
+        if not every:
+            raise Refused("The document describes no operation.")
+        chosen = [each for each in every if self._is_chosen(each[0], each[2])]
+        if not chosen:
+            raise Refused(
+                f"only_tags and only_paths leave none of the document's {len(every)} operations. {_name_tags(every)}"
+            )
+        if len(chosen) > MOST_OPERATIONS:
+            raise Refused(
+                f"These are {len(chosen)} operations; an integration takes {MOST_OPERATIONS} at most; {CHOOSE}. "
+                f"{_name_tags(chosen)}"
+            )
+        return chosen
+
+    def _find_operations(self) -> Iterator[Placed]:
+        for path, item in self._document.mapping(self._document.whole.get("paths")).items():
             shared = self._document.mapping(item)
             for method in METHODS:
                 operation = shared.get(method)
                 if isinstance(operation, Mapping) and str(path).startswith("/"):
-                    count += 1
-                    yield self._action(str(path), method, operation, {**shared, "default_server": server})
-        if not count:
-            raise Refused("The document describes no operation.")
+                    yield str(path), method, operation, shared
+
+    def _is_chosen(self, path: str, operation: Mapping[str, Any]) -> bool:
+        tags, paths = self._settings.get("only_tags"), self._settings.get("only_paths")
+        if tags and not set(tags).intersection(_tags_of(operation)):
+            return False
+        return not paths or any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in paths)
 
     def _action(self, path: str, method: str, operation: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
         document = self._document
@@ -158,6 +202,20 @@ def _is_wanted(parameter: Mapping[str, Any]) -> bool:
     return place != "header" or name.lower() not in SENT_BY_US
 
 
+def _tags_of(operation: Mapping[str, Any]) -> list[str]:
+    return [each for each in _listed(operation.get("tags")) if isinstance(each, str)]
+
+
+def _name_tags(operations: Iterable[Placed]) -> str:
+    """The tags that most operations have, and on how many."""
+    counted = Counter(tag for _, _, operation, _ in operations for tag in _tags_of(operation))
+    if not counted:
+        return "They have no tags."
+    named = ", ".join(f"{tag[:60]} ({count})" for tag, count in counted.most_common(_MOST_TAGS_NAMED))
+    more = len(counted) - _MOST_TAGS_NAMED
+    return f"Their tags: {named}{f' and {more} more' if more > 0 else ''}."
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -178,5 +236,5 @@ def _server(servers: Any, settings: Mapping[str, Any]) -> str:
     for name, variable in variables.items() if isinstance(variables, Mapping) else ():
         if isinstance(variable, Mapping):
             url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
-    base = urljoin(settings.get("document_url", ""), url)
+    base = urljoin(settings.get("document_url", "https:"), url)
     return base.rstrip("/") if re.fullmatch(r"https?://[^\s/?#@\\{}]+(/[^\s?#\\{}]*)?", base) else ""

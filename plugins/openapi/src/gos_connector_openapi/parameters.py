@@ -15,11 +15,12 @@ SENT_BY_US = frozenset({
 """Headers that no caller sets: the specification has them ignored, or they belong to the transport."""
 
 _USUAL = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
+_DIVIDERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
+# Swagger 2.0 divides lists in the path and in headers, too, and by tabs, which OpenAPI 3 has no style for.
 _STYLES = {
-    "path": ("simple", "label", "matrix"), "header": ("simple",), "cookie": ("form",),
-    "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+    "path": ("simple", "label", "matrix", *_DIVIDERS), "header": ("simple", *_DIVIDERS), "cookie": ("form",),
+    "query": ("form", "deepObject", *_DIVIDERS),
 }  # fmt: skip
-_DIVIDERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
 
 Pairs = list[tuple[str, str]]
 
@@ -64,7 +65,7 @@ def _in_path(step: Mapping[str, Any], value: Any) -> str:
     style, explode, name = step["style"], step["explode"], _quoted(step["name"])
     if style == "matrix":
         return _matrix(name, value, explode)
-    divider = "." if style == "label" and explode else ","
+    divider = _quoted(_DIVIDERS[style]) if style in _DIVIDERS else "." if style == "label" and explode else ","
     if isinstance(value, dict):
         joined = divider.join(f"{_quoted(key)}{'=' if explode else ','}{_quoted(text_of(inner))}" for key, inner in value.items())
     elif isinstance(value, list):
@@ -127,7 +128,7 @@ def write_header(step: Mapping[str, Any], value: Any) -> tuple[str, str]:
     elif isinstance(value, dict) and step["explode"]:
         text = ",".join(f"{name}={text_of(inner)}" for name, inner in value.items())
     else:
-        text = ",".join(_flat(value))
+        text = _DIVIDERS.get(step["style"], ",").join(_flat(value))
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise ConfigError(f"The value of {step['member']} goes into a header and must be one line.")
     return step["name"], text

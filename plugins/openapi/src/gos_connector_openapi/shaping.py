@@ -58,7 +58,7 @@ class Shaper:
             if isinstance(parts, list) and 0 < len(parts) <= _MOST_MEMBERS:
                 inner = [self._shape(part, (*around, ""), sealed=sealed and becomes == "anyOf") for part in parts]
                 out[becomes] = [*out.get(becomes, []), *inner] if becomes == "allOf" or becomes not in out else out[becomes]
-        return nullable(out) if schema.get("nullable") is True else out
+        return nullable(out) if schema.get("nullable") is True or schema.get("x-nullable") is True else out
 
     def _add_type(self, out: Schema, schema: Mapping[str, Any]) -> None:
         kinds = schema.get("type")

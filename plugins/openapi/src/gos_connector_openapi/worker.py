@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from appliance.connectors.contract import memory_used_kb, stand_apart
-from gos_connector_openapi.document import Refused, parse
+from gos_connector_openapi.document import CHOOSE, Refused, parse
 from gos_connector_openapi.operations import Reader
 
 MEMORY_MB = 400
@@ -22,7 +22,7 @@ def main() -> None:
         for line in _answers(settings, content):
             written += len(line)
             if written > _MOST_ANSWER:
-                raise Refused("What the document describes is too large; leave out the parts you do not need.")
+                raise Refused(f"What the document describes is too large; {CHOOSE}.")
             sys.stdout.write(line)
     except Refused as refused:
         _refuse(str(refused))
