@@ -66,7 +66,6 @@ from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import logs as log_lines
 from appliance.monitor import rollup, webhooks
 from appliance.monitor.alerts.turning import tell_due, watch_all
-from appliance.monitor.clock_watch import ClockWatch
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.disk import DiskGauge, watch_room
 from appliance.monitor.traffic import KeyTraffic
@@ -296,7 +295,6 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("approval-notices", 2.0, notices.send_due),
         Periodic("sums", 60.0, rollup.roll_up),
         Periodic("disk", 60.0, services.disk.look),
-        Periodic("clock", 1.0, ClockWatch().look),
         Periodic("room", 1.0, lambda: watch_room(services.config.data)),
         Periodic("datapool-storage", 60.0, StorageCount().look),
         Periodic("log-words", 60.0, log_lines.read_older),

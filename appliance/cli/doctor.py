@@ -17,7 +17,6 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.scanning import Scanner, check_command, eicar
-from appliance.monitor.clock_watch import JUMP_MS
 from appliance.tenants import confirmations, service
 from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
@@ -82,13 +81,15 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
 
 def _clock() -> Iterator[tuple[str, str]]:
     """Whether the clock was set back behind what has been written."""
+    from appliance.processes.clock_jumps import JUMP_MS
     from appliance.processes.executions import newest_of_all
 
     behind = (newest_of_all() or 0) - clock.now_ms()
     if behind >= JUMP_MS:
         yield "note", (
             f"the clock is {behind // 1000} s behind the newest execution: it was set back, or is behind that of another machine; "
-            "what waits for its time comes so much later, and schedules run again once the clock has passed what it showed before"
+            "what waits until a point in time comes so much later, and schedules run again once the clock has passed what it "
+            "showed before"
         )
 
 

@@ -3,6 +3,8 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
 
 from .errors import ValidationFailed
 
@@ -13,6 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+_AT_ONCE_MS = 100  # a thread that is held up for longer between two clocks reads them again
 _ahead_ms = 0
 
 
@@ -39,7 +42,22 @@ def monotonic() -> float:
 
 def since_boot_ms() -> int:
     """Milliseconds since the machine began, those of its sleep too; nobody sets it."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + _ahead_ms
+
+
+def apart_ms() -> int:
+    """How far the wall clock is ahead of the time since the machine began; another number says that it was set."""
+    while True:
+        before = since_boot_ms()
+        apart = now_ms() - before
+        if since_boot_ms() - before < _AT_ONCE_MS:
+            return apart
+
+
+@cache
+def boot_id() -> str:
+    """Names this machine since it began; another one after it was booted again."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def rfc3339(ms: int) -> str:

@@ -190,6 +190,7 @@ class Attempts:
         closed = result.status in ("succeeded", "skipped")
         after = replace(
             run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
+            measured_by=result.measured_by,
             result_source="cached" if result.is_cached else "executed",
             finished_at=(run.finished_at or clock.now_ms()) if closed else None,
         )  # fmt: skip
@@ -209,16 +210,18 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     """
     result = Result(status="failed", logs=failed.logs, journal=failed.journal)
     error = _located(failed.error, run)
-    now = clock.now_ms()
+    now, mine = clock.now_ms(), clock.boot_id()
     lost = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
     if 1 <= lost <= LOST_RETRIES:
         state = {**(run.state or {}), "lost": lost}
-        again = replace(run, status="retrying", state=state, error=error, next_run_at=now + LOST_DELAY_MS * lost)
+        again = replace(run, status="retrying", state=state, error=error, next_run_at=now + LOST_DELAY_MS * lost, measured_by=mine)
         return Performed(again, result, run.attempt)
     delay = _retry_delay(step, run.attempt, error)
     if delay is None:
         return Performed(replace(run, status="failed", state=None, error=error, finished_at=now), result, run.attempt)
-    again = replace(run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay)
+    again = replace(
+        run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay, measured_by=mine
+    )  # fmt: skip
     return Performed(again, result, run.attempt)
 
 

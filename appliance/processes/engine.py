@@ -16,7 +16,8 @@ _SAME_ITERATION = ("branch", "parallel")  # the steps in them run once, where th
 class StepRun:
     """One step run as the engine sees it.  `state` is what a step keeps while it is open (items, the branch taken).
 
-    `undo_order` counts those that can be undone in the order in which they ended.
+    `undo_order` counts those that can be undone in the order in which they ended.  `measured_by`: what ends at `next_run_at`
+    is a duration that this machine measures.
     """
 
     path: str
@@ -34,6 +35,7 @@ class StepRun:
     started_at: int | None = None
     finished_at: int | None = None
     undo_order: int | None = None
+    measured_by: str | None = None
 
     @property
     def is_suspended(self) -> bool:

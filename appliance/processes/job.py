@@ -29,6 +29,7 @@ class Job:
     """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows.
 
     `after` says how it ends once that is decided; what follows has the same time again.  `refusal` is why it may not run at all.
+    `apart` is what the clocks were when its history was read.
     """
 
     claim: Claim
@@ -43,6 +44,7 @@ class Job:
     after: Mapping[str, Any] | None = None
     undoable: int | None = None
     refusal: dict[str, Any] | None = None
+    apart: int | None = None
 
     def note_answer(self) -> None:
         """From any thread: something has been answered that a step of it waits for."""

@@ -106,6 +106,7 @@ class StepRunRow(TenantModel):
     finished_at = peewee.BigIntegerField(null=True)
     next_run_at = peewee.BigIntegerField(null=True)
     undo_order = peewee.BigIntegerField(null=True)
+    measured_by = peewee.TextField(null=True)
 
     class Meta:
         table_name = "step_run"

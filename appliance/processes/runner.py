@@ -15,6 +15,7 @@ from appliance.tenants.grant_assessment import grace_of
 
 from . import aftermath, caching, outcome, store, tracing, version_grants
 from .attempts import Attempts
+from .clock_jumps import ClockJumps
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
 from .evaluation import fill
@@ -45,6 +46,7 @@ class Runner:
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
+        self.jumps = ClockJumps(self._look_again)
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = SharedThreads(config.queue.workers * 4, "step")
 
@@ -59,11 +61,15 @@ class Runner:
     def stop(self, seconds: float) -> None:
         """Have every execution in progress stop at its next commit; the next start goes on from there."""
         self._stopping.set()
-        for job in list(self.active.values()):
-            job.note_answer()  # whoever waits for steps need not wait for the next of them
+        self._look_again()
         self.wait_idle(seconds)
         self._heartbeat.stop()
         self._steps.shutdown()
+
+    def _look_again(self) -> None:
+        """Whoever waits for steps need not wait for the next of them."""
+        for job in list(self.active.values()):
+            job.note_answer()
 
     def lease(self) -> int:
         return clock.now_ms() + self.config.queue.lease_seconds * 1000
@@ -81,8 +87,9 @@ class Runner:
         scope = TenantScope(tenant_id, f"execution:{execution_id}")
 
         def take() -> Claim | None:
+            now = self.jumps.now_ms()  # before it is read: that may move it
             row = scope.find(Execution, id=execution_id)
-            return None if row is None or not self._claimable(row) else self.claim_row(scope, row)
+            return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
 
         return db.write(take)
 
@@ -94,8 +101,7 @@ class Runner:
         store.add_event(scope, row.id, "running", {"status": "running"})
         return claim_of(scope, row)
 
-    def _claimable(self, row: Execution) -> bool:
-        now = clock.now_ms()
+    def _claimable(self, row: Execution, now: int) -> bool:
         if row.status == "queued":
             return row.wait_reason is None
         if row.status in ("waiting", "scheduled"):
@@ -105,7 +111,7 @@ class Runner:
         if row.owner == self.presence.instance:
             # Claimed a moment ago and not yet registered is not lost: the lease tells.
             return row.id not in self.active and row.lease_until < now
-        return row.owner is None or row.lease_until < now or not self.presence.is_alive(row.owner)
+        return row.owner is None or not self.presence.is_alive(row.owner)  # one that lives and is silent is the sweeper's
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
         """The version, compiled; kept for the next execution.  The digest tells it from one that was deleted."""
@@ -169,8 +175,9 @@ class Runner:
     def _open(self, claim: Claim, *, is_new: bool) -> Job:
         compiled, refusal = self._load_for(claim)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
+        apart = self.jumps.apart
         job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
-        job.refusal = refusal
+        job.refusal, job.apart = refusal, apart
         if claim.aftermath is not None:
             job.begin_aftermath(claim.aftermath, job.history)
         if claim.cancel_requested:
@@ -210,9 +217,10 @@ class Runner:
             if any(each.result.is_open or each.result.suspending for each in finished):
                 self._commit(job, finished, None)  # what these come to is known only after their commit
                 finished = []
+            now = self._follow_clock(job)
             for each in finished:
                 job.history.put(each.run)
-            decision = job.history.decide(clock.now_ms())
+            decision = job.history.decide(now)
             end = self._end(job, decision)
             if end is not None and not under_way:
                 if self._begin_aftermath(job, finished, end):
@@ -223,6 +231,20 @@ class Runner:
             if finished:
                 self._commit(job, finished, None)
             finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
+
+    def _follow_clock(self, job: Job) -> int:
+        """The wall clock; what waits is read again where it was set since that was read, for durations have been moved."""
+        now = self.jumps.now_ms()
+        if job.apart != self.jumps.apart:
+            job.apart = self.jumps.apart
+            self._read_waiting(job)
+        return now
+
+    @staticmethod
+    def _read_waiting(job: Job) -> None:
+        for run in store.load_runs(job.claim.scope, job.claim.execution_id):
+            if run.status in ("waiting", "retrying"):
+                job.history.put(run)
 
     def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
         """Whether something is left to do before the end; then that is durable, and nothing else is done any more."""
@@ -249,17 +271,14 @@ class Runner:
             under_way[self._steps.submit(job.claim.scope.tenant_id, partial(self.attempts.attempt, job, ready))] = ready
         return self._next(job, under_way, decision.wake_at)
 
-    @staticmethod
-    def _next(job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
+    def _next(self, job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
         """The attempts that end first, at the latest when the next timer is due or a waiting step has an answer."""
         patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
         futures: list[Future[Any]] = [*under_way, job.answered]
         wait(futures, patience, FIRST_COMPLETED)
         if job.answered.done():
             job.answered = Future()  # before the rows are read: what comes later is noted again
-            for run in store.load_runs(job.claim.scope, job.claim.execution_id):
-                if run.status == "waiting":
-                    job.history.put(run)
+            self._read_waiting(job)
         over = [each for each in under_way if each.done()]
         for each in over:
             del under_way[each]

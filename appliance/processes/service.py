@@ -84,6 +84,7 @@ class ProcessFlow:
         silent = config.queue.lease_seconds * 2 / 3
         self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silent)
         self._sweeper.is_running_here = self.runner.active.__contains__
+        self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.serve)
         reach = Reach(self._load, self._enqueue, partial(secret_bindings.open_for_webhook, ports.sealer), ports.polls)
         self.triggers = Triggers(pool, queue, reach)
@@ -93,6 +94,7 @@ class ProcessFlow:
         suspension.woken.when(self._wake_answered)
         suspension.stopped.when(self._stop_cancelled)
         self.runner.start()
+        self.runner.jumps.now_ms()  # before anything due is looked for: it may have been set while nobody ran
         self._timers.start()
         self._end_watch.start()
         self._sweeper.start()
@@ -128,7 +130,7 @@ class ProcessFlow:
 
     def _wake(self, tenant_id: str, execution_id: str) -> None:
         """Inside a write: an execution that was recorded earlier may have its turn."""
-        if admission.line_up(tenant_id, execution_id, clock.now_ms()):
+        if admission.line_up(tenant_id, execution_id, self.runner.jumps.now_ms()):
             self.intake.wake(tenant_id, execution_id)
 
     def _wake_due(self, tenant_id: str, execution_id: str) -> None:

@@ -136,16 +136,17 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
     """Insert or replace one step run; (execution, path, iteration) is unique."""
     db.execute(
         "INSERT INTO step_run (tenant_id, execution_id, path, iteration, step, kind, status, attempt, result_source, state, "
-        "input, output, error, started_at, finished_at, next_run_at, undo_order) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "input, output, error, started_at, finished_at, next_run_at, undo_order, measured_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET status = excluded.status, "
         "attempt = excluded.attempt, result_source = excluded.result_source, state = excluded.state, input = excluded.input, "
         "output = excluded.output, error = excluded.error, started_at = excluded.started_at, "
-        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at, undo_order = excluded.undo_order",
+        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at, undo_order = excluded.undo_order, "
+        "measured_by = excluded.measured_by",
         (
             claim_scope.tenant_id, execution_id, run.path, run.iteration, run.step, run.kind, run.status, run.attempt,
             run.result_source, _json(run.state), _json(run.input), _json(run.output), _json(run.error), run.started_at,
-            run.finished_at, run.next_run_at, run.undo_order,
+            run.finished_at, run.next_run_at, run.undo_order, run.measured_by,
         ),
     )  # fmt: skip
 
@@ -198,7 +199,7 @@ def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
     """Every step run of an execution."""
     found = db.rows(
         "SELECT path, iteration, step, kind, status, attempt, state, output, error, next_run_at, result_source, input, "
-        "started_at, finished_at, undo_order FROM step_run WHERE tenant_id = ? AND execution_id = ?",
+        "started_at, finished_at, undo_order, measured_by FROM step_run WHERE tenant_id = ? AND execution_id = ?",
         (scope.tenant_id, execution_id),
     )
     return [_run(row) for row in found]
@@ -206,7 +207,7 @@ def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
 
 def _run(r: tuple[Any, ...]) -> StepRun:
     state, output, error, given = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
-    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], given, r[12], r[13], r[14])
+    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], given, r[12], r[13], r[14], r[15])
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:

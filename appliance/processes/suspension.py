@@ -17,7 +17,7 @@ from .store import Claim, add_event
 WaitKind = Literal["approval", "input", "event", "child", "timer", "model", "agent"]
 RunKey = tuple[str, str, int]
 DETAIL = ("approval_id", "title", "reason")
-_COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at, detail"
+_COLUMNS = "path, iteration, attempt, call, kind, token, name, due_at, ok, answer, answered_at, detail, measured_by"
 _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
 
 
@@ -25,7 +25,8 @@ _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND
 class PendingCall:
     """A call that waits: for whom or what (`kind`, `name`), under which `token` it is answered, at the latest when.
 
-    `ok` is None while there is no answer; `detail` is what whoever is waited for waits for itself.
+    `ok` is None while there is no answer; `detail` is what whoever is waited for waits for itself.  `measured_by`: `due_at` is
+    the end of a duration, which this machine measures.
     """
 
     path: str
@@ -40,6 +41,7 @@ class PendingCall:
     answer: Any = None
     answered_at: int | None = None
     detail: dict[str, Any] | None = None
+    measured_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,11 @@ class StoredVM:
 def add_call(claim: Claim, pending: PendingCall) -> None:
     """Note that a call waits."""
     db.execute(
-        "INSERT INTO pending_call (tenant_id, execution_id, path, iteration, attempt, call, kind, token, name, due_at, created_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO pending_call (tenant_id, execution_id, path, iteration, attempt, call, kind, token, name, due_at, created_at, "
+        "measured_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             claim.scope.tenant_id, claim.execution_id, pending.path, pending.iteration, pending.attempt, pending.call,
-            pending.kind, pending.token, pending.name, pending.due_at, clock.now_ms(),
+            pending.kind, pending.token, pending.name, pending.due_at, clock.now_ms(), pending.measured_by,
         ),
     )  # fmt: skip
 
@@ -100,7 +102,7 @@ def _pending(row: tuple[Any, ...]) -> PendingCall:
     ok = None if row[8] is None else bool(row[8])
     answer = None if row[9] is None else json.loads(row[9])
     detail = None if row[11] is None else json.loads(row[11])
-    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10], detail)
+    return PendingCall(row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], ok, answer, row[10], detail, row[12])
 
 
 def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:

@@ -10,6 +10,7 @@ from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 
 from . import admission, turns
+from .clock_jumps import ClockJumps
 
 log = logging.getLogger(__name__)
 BATCH = 200
@@ -37,6 +38,7 @@ class Sweeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self.is_running_here: Callable[[str], bool] = lambda execution_id: False
+        self.jumps = ClockJumps(lambda: None)
 
     def start(self) -> None:
         self._thread.start()
@@ -58,16 +60,16 @@ class Sweeper:
 
     def sweep(self) -> int:
         """One round; answers how many executions it did something about."""
-        orphans, due, late = self._orphans(), self._due(), admission.late_ones(clock.now_ms(), BATCH)
+        now = self.jumps.look()
+        orphans, due, late = self._orphans(now), self._due(now), admission.late_ones(now, BATCH)
         if orphans or due or late:
             db.write(lambda: self._put_right(orphans, due, late))
         if not self._queue.has(1) and turns.anything_ready():
             db.write(lambda: self._wakes.wake("", ""))  # one is enough: whoever begins something wakes the next
         return max(len(orphans), len(due), len(late))
 
-    def _orphans(self) -> list[tuple[str, str, int]]:
+    def _orphans(self, now: int) -> list[tuple[str, str, int]]:
         """Running executions whose worker is dead, silent for longer than its lease, or does not know of them."""
-        now = clock.now_ms()
         rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM execution WHERE status IN ('running', 'cancelling')")
         alive: dict[str | None, bool] = {None: False}
         for _, _, _, owner, _ in rows:
@@ -91,16 +93,16 @@ class Sweeper:
         return found[:BATCH]
 
     @staticmethod
-    def _due() -> list[tuple[str, str]]:
+    def _due(now: int) -> list[tuple[str, str]]:
         rows = db.rows(
             "SELECT tenant_id, id FROM execution WHERE status IN ('waiting', 'scheduled') AND next_run_at <= ? "
             "ORDER BY next_run_at LIMIT ?",
-            (clock.now_ms(), BATCH),
+            (now, BATCH),
         )
         return [(row[0], row[1]) for row in rows]
 
     def _put_right(self, orphans: list[tuple[str, str, int]], due: list[tuple[str, str]], late: list[tuple[str, str]]) -> None:
-        now = clock.now_ms()
+        now = self.jumps.now_ms()  # it may have been set since
         self._requeue(orphans)
         for tenant_id, execution_id in due:
             if admission.line_up(tenant_id, execution_id, now):

@@ -106,12 +106,13 @@ class Suspending:
 class Result:
     """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output; so does `settle`,
     which answers all that it comes to.  `is_cached`: an earlier execution came to it; `keep_as` is the digest under which it is
-    kept for later ones."""
+    kept for later ones.  `measured_by`: what ends at `next_run_at` is a duration, which this machine measures."""
 
     output: Any = None
     status: str = "succeeded"
     state: Any = None
     next_run_at: int | None = None
+    measured_by: str | None = None
     in_commit: Callable[[], Any] | None = None
     journal: list[JournalEntry] = field(default_factory=list)
     logs: list[LogLine] = field(default_factory=list)

@@ -1,4 +1,9 @@
-"""Calls that wait: for a person, a time, an event or a child execution; how each begins, and what ends it."""
+"""Calls that wait: for a person, a time, an event or a child execution; how each begins, and what ends it.
+
+Durations (`wait.for`, the timeout of an event and of an agent's run) keep their length when the wall clock is set,
+see `clock_jumps`.  `wait.until` is a point in time and follows it, and so does until when people may decide: they were told so.
+After a restart of the machine all of them go by the wall clock.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +27,7 @@ METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
 # How an execution that waits for several things is called: for the first of these it has.
 # What is waited for in another word than its kind.
 _REASON_OF = {"model": "input", "agent": "child"}
+_TOLD_TO_PEOPLE = ("approval", "input", "model")  # until when a request can be decided is a point in time
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
 
@@ -152,7 +158,11 @@ class Waits:
 
     def _pending(self, call: HostCall, kind: str, token: str, name: str, due: int | None) -> PendingCall:
         latest = clock.now_ms() + self.longest_ms
-        return PendingCall(*self.run_key, call.id, kind, token, name, latest if due is None else min(due, latest))
+        is_point = kind in _TOLD_TO_PEOPLE or call.method == "wait.until"
+        return PendingCall(
+            *self.run_key, call.id, kind, token, name, latest if due is None else min(due, latest),
+            measured_by=None if is_point else clock.boot_id(),
+        )  # fmt: skip
 
     def _noted(self, pending: PendingCall) -> PendingCall:
         suspension.add_call(self.claim, pending)

@@ -27,7 +27,7 @@ def remove_fence() -> None:
     store.check_fence = lambda claim: None
     store.progress = lambda claim, lease_until, active_ms: False
     store.prolong = lambda claim, lease_until, active_ms: False
-    Runner._claimable = lambda self, row: True  # type: ignore[method-assign]
+    Runner._claimable = lambda self, row, now: True  # type: ignore[method-assign]
     from appliance.processes import journal
 
     journal.check_fence = lambda claim: None  # type: ignore[attr-defined]
@@ -39,7 +39,7 @@ def remove_fence() -> None:
 
     sweeper.Sweeper._requeue = requeue  # type: ignore[method-assign]
 
-    def everybody(self: sweeper.Sweeper) -> list[Any]:
+    def everybody(self: sweeper.Sweeper, now: int) -> list[Any]:
         return db.rows("SELECT tenant_id, id, fence FROM execution WHERE status = 'running' LIMIT 200")
 
     # Messages no longer name what is run: without this nobody would ever reach for what another holds.

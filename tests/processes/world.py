@@ -205,12 +205,13 @@ class World:
 
 
 class Wall:
-    """The wall clock, moved by `offset` milliseconds."""
+    """Clocks that run ahead: `offset` milliseconds have passed, and the wall clock was set by `jumped` beside."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.offset = 0
-        true_now = clock.now_ms
-        monkeypatch.setattr(clock, "now_ms", lambda: true_now() + self.offset)
+        self.offset = self.jumped = 0
+        true_now, true_boot = clock.now_ms, clock.since_boot_ms
+        monkeypatch.setattr(clock, "now_ms", lambda: true_now() + self.offset + self.jumped)
+        monkeypatch.setattr(clock, "since_boot_ms", lambda: true_boot() + self.offset)
 
 
 def wait_until(found: Any, seconds: float = 15.0) -> Any:

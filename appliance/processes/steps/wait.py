@@ -27,7 +27,8 @@ def perform(tools: Tools, task: Task) -> Result:
         raise failed_validation(f"an execution waits at most {days} days", pointer, "wait_too_long")
     if due <= task.now:
         return Result(output=None)
-    return Result(status="waiting", next_run_at=due, state={"until": clock.rfc3339(due)})
+    measured_by = clock.boot_id() if name == "for" else None
+    return Result(status="waiting", next_run_at=due, state={"until": clock.rfc3339(due)}, measured_by=measured_by)
 
 
 def _event(tools: Tools, task: Task) -> Result:
