@@ -29,17 +29,20 @@ class StartedChildren:
         self._load = load
         self._enqueue = enqueue
 
-    def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
-        """NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child,
-        ConcurrencyLimited when there are too many."""
+    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+        """A child that is `awaited` has its turn with its parent, and not behind what has been accepted since.
+
+        NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child, ConcurrencyLimited
+        when there are too many.
+        """
         scope = claim.scope
         if not isinstance(given, dict):
             raise ValidationFailed("the input of a process is an object", pointer="/input")
         version = executions.version_to_run(scope, process_id, None)
         executions.check_input(scope, self._load(scope, process_id, version), given)
         mine = (scope.tenant_id, claim.execution_id)
-        sql = "SELECT depth, priority, root FROM execution WHERE tenant_id = ? AND id = ?"
-        ((generation, priority, above),) = db.rows(sql, mine)
+        sql = "SELECT depth, priority, root, rank FROM execution WHERE tenant_id = ? AND id = ?"
+        ((generation, priority, above, rank),) = db.rows(sql, mine)
         depth = generation + 1
         refuse_too_deep(depth)
         request = StartRequest(given, version, None, priority)
@@ -49,7 +52,7 @@ class StartedChildren:
         backlog.admit_queued(scope)
 
         def insert() -> dict[str, Any]:
-            birth = Birth(parent=claim.execution_id, depth=depth, root=root)
+            birth = Birth(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
             row, _ = executions.insert_execution(scope, process_id, version, request, birth)
             tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)

@@ -199,7 +199,7 @@ class CheckedChildren:
     calls: DryCalls
     step: Step
 
-    def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
+    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
         """As for a real child; it is never inserted."""
         self.calls.check_child(self.step, process_id, given)
         return Child(dict)

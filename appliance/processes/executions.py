@@ -98,7 +98,8 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
 @dataclass(frozen=True)
 class Birth:
     """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, which is to be
-    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down from `root`."""
+    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down from `root`, that has `rank` in line
+    rather than one of its own."""
 
     owner: str | None = None
     lease_until: int = 0
@@ -107,6 +108,7 @@ class Birth:
     parent: str | None = None
     depth: int = 0
     root: str | None = None
+    rank: int | None = None
 
 
 def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
@@ -132,7 +134,7 @@ def insert_execution(
     if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
         raise Conflict(f"it has been retried already, as {other.id}")
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
-    slot = entry.slot
+    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if birth.rank is None else birth.rank
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
     if status == "queued" and birth.parent is None:  # a child is judged before the commit that records its call
         backlog.admit_queued(scope)
@@ -145,7 +147,7 @@ def insert_execution(
         next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=birth.owner if status == "running" else None,
         lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
         cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, root=birth.root,
-        depth=birth.depth, wait_reason=entry.held, rank=admission.rank_of(entry.begins_at, request.priority),
+        depth=birth.depth, wait_reason=entry.held, rank=rank,
         expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
     )  # fmt: skip
     db.execute(

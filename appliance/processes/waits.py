@@ -41,8 +41,8 @@ class Child:
 class Children(Protocol):
     """Starts child executions."""
 
-    def prepare(self, claim: Claim, process_id: str, given: Any) -> Child:
-        """Everything that can be refused is refused here, outside of a write."""
+    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+        """`awaited`: the parent waits for its end.  Everything that can be refused is refused here, outside of a write."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Waits:
         if process_id not in self.grants.processes:
             name = process_id[:63]
             raise PolicyDenied(f"this step has no grant for the process {name}; add grants: processes: [{name}]")
-        child = self.children.prepare(self.claim, process_id, {} if given is None else given)
+        child = self.children.prepare(self.claim, process_id, {} if given is None else given, awaited=waits)
 
         def record() -> tuple[PendingCall | None, Any]:
             started = child.insert()

@@ -66,6 +66,23 @@ def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> No
     assert [each for each in taken if each in ahead] == [high, usual, later, low]
 
 
+def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: World) -> None:
+    """Behind all that was accepted since, a parent would wait for as long as the line is."""
+    world = idle_world
+    child = world.publish([rule("one", "= 1")])
+    ways = {wait: world.publish([{"id": "sub", "process": {"use": child, "wait": wait}}]) for wait in (True, False)}
+    parents = [world.start(process, soon=False) for process in ways.values()]
+    later = world.start(child, soon=False)
+    taken = []
+    while (claim := world.flow.intake.take()) is not None:
+        taken.append(claim.execution_id)
+        world.runner.run(claim)
+        world.flow._turns.give_back("acme")
+    born = {row.parent: row.id for row in (world.get(each) for each in taken) if row.parent}
+    awaited, other = (born[parent] for parent in parents)
+    assert taken.index(awaited) < taken.index(later) < taken.index(other)
+
+
 def test_the_index_answers_without_looking_at_the_backlog(idle_world: World) -> None:
     if not db.is_sqlite():
         return
