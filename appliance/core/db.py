@@ -101,7 +101,7 @@ class _Writer(threading.Thread):
                 if len(batch) == 1 and batch[0].error is not None:
                     self._db.roll_back()
                 else:
-                    self._db.execute_sql("COMMIT")
+                    self._db.commit_write()
             except BaseException:
                 self._db.roll_back()
                 raise
@@ -118,8 +118,7 @@ class _Writer(threading.Thread):
 
 
 def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
-    if not alone:
-        db.execute_sql("SAVEPOINT job")
+    point = None if alone else db.set_savepoint()
     _writer_state.job = job
     try:
         job.result = job.fn()
@@ -130,12 +129,13 @@ def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
     except BaseException as error:  # noqa: BLE001  the caller gets it
         job.error = error
         job.callbacks.clear()
-        if not alone:
-            db.execute_sql("ROLLBACK TO job")
+        if point is not None:
+            db.undo_savepoint(point)
+    else:
+        if point is not None:
+            db.release_savepoint(point)
     finally:
         _writer_state.job = None
-    if not alone:
-        db.execute_sql("RELEASE job")
 
 
 def _answer(batch: list[_Job]) -> None:
@@ -327,14 +327,13 @@ def deadline(seconds: float) -> Iterator[None]:
 @contextmanager
 def savepoint() -> Iterator[None]:
     """Inside a write: what is done in the block is undone when the block raises, the rest of the write stays."""
-    database.execute_sql("SAVEPOINT inner_part")
+    point = database.obj.set_savepoint()
     try:
         yield
     except BaseException:
-        database.execute_sql("ROLLBACK TO SAVEPOINT inner_part")
-        database.execute_sql("RELEASE SAVEPOINT inner_part")
+        database.obj.undo_savepoint(point)
         raise
-    database.execute_sql("RELEASE SAVEPOINT inner_part")
+    database.obj.release_savepoint(point)
 
 
 def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 """The database as a PostgreSQL server: one writer over all processes, a bounded pool of readers, presence as a lock."""
 
+import itertools
 import re
 import threading
 from collections import deque
@@ -45,27 +46,78 @@ class _FlagDumper(adapt.Dumper):
         return b"1" if obj else b"0"
 
 
+class _Savepoints(threading.local):
+    """Those of this thread's transaction: what is said of them travels with the next statement, so that it costs no round trip."""
+
+    def __init__(self) -> None:
+        self._names = itertools.count(1)
+        self._unsent: list[str] = []
+
+    def set(self) -> str:
+        """The name of a new one."""
+        name = f"sp_{next(self._names)}"
+        self._unsent.append(f"SAVEPOINT {name}")
+        return name
+
+    def release(self, name: str) -> None:
+        if not self._drop(name):
+            self._unsent.append(f"RELEASE SAVEPOINT {name}")
+
+    def undo(self, name: str) -> str | None:
+        """The statement that undoes what was done since; None when nothing was."""
+        if self._drop(name):
+            return None
+        self._unsent.clear()  # what came since is within it, and goes with it
+        return f"ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"
+
+    def _drop(self, name: str) -> bool:
+        """Whether the server has not heard of it; then it, and what is within it, is forgotten."""
+        begin = f"SAVEPOINT {name}"
+        if begin not in self._unsent:
+            return False
+        del self._unsent[self._unsent.index(begin) :]
+        return True
+
+    def unsent(self) -> str:
+        """What must be sent before the next statement, each part with a semicolon."""
+        return "".join(f"{each}; " for each in self._unsent)
+
+    def forget(self) -> None:
+        """It has been sent, or the transaction is over."""
+        self._unsent.clear()
+
+
 class _Readers:
-    """At most `READERS` connections that cannot write, each lent for one statement or one snapshot."""
+    """At most `READERS` connections that cannot write, fewer where the server has no more, each lent for one statement or one
+    snapshot."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
         self._shut = False
         self._idle: deque[Any] = deque()
-        self._places = threading.BoundedSemaphore(READERS)
+        self._lent = 0
+        self._free = threading.Condition()
 
     def take(self) -> Any:
-        if not self._places.acquire(timeout=WAIT_SECONDS):
-            raise Overloaded("every connection to the database is in use; try again in a moment")
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        try:
-            return self._connect()
-        except BaseException:
-            self._places.release()
-            raise
+        """Overloaded when none comes back within `WAIT_SECONDS`, or there is none and the server gives none."""
+        ends = clock.monotonic() + WAIT_SECONDS
+        most = READERS
+        while True:
+            with self._free:
+                if not self._free.wait_for(lambda: self._lent < most, max(0.0, ends - clock.monotonic())):  # noqa: B023
+                    raise Overloaded("every connection to the database is in use; try again in a moment")
+                self._lent += 1
+                with suppress(IndexError):
+                    return self._idle.pop()
+            try:
+                return self._connect()
+            except BaseException as error:
+                with self._free:
+                    self._lent -= 1
+                    most = self._lent
+                    self._free.notify()
+                if not isinstance(error, Overloaded) or most == 0:
+                    raise
 
     def give_back(self, connection: Any) -> None:
         if connection.closed:
@@ -76,7 +128,9 @@ class _Readers:
                 self.close_idle()
         else:
             connection.close()
-        self._places.release()
+        with self._free:
+            self._lent -= 1
+            self._free.notify()
 
     def shut(self) -> None:
         """Close what is idle, and from now on whatever comes back."""
@@ -100,6 +154,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
         self._readers = _Readers(lambda: self._open(_READER))
+        self._savepoints = _Savepoints()
 
     def check(self) -> None:
         """ConfigInvalid unless the server answers and keeps texts as we compare them."""
@@ -153,7 +208,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
         if not self._state.closed:
-            return super()._execute_cursor(sql, params, **options)
+            return self._execute_held(sql, params, **options)
         with self.held():
             try:
                 return super()._execute_cursor(sql, params, **options)
@@ -162,6 +217,22 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                     raise
         with self.held():  # the server went away since; a reading statement may be asked twice
             return super()._execute_cursor(sql, params, **options)
+
+    def _execute_held(self, sql: str, params: Any, **options: Any) -> Any:
+        """One statement on the connection of this thread, behind what was not sent of savepoints; answers what it came to."""
+        unsent = self._savepoints.unsent()
+        if not unsent:
+            return super()._execute_cursor(sql, params, **options)
+        try:
+            cursor = super()._execute_cursor(unsent + sql, params, **options)
+        except BaseException:
+            if self._state.conn.info.transaction_status != TransactionStatus.INTRANS:  # else the driver sent nothing
+                self._savepoints.forget()
+            raise
+        self._savepoints.forget()
+        while cursor.nextset():
+            pass
+        return cursor
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
@@ -186,6 +257,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
         their order: both hold because writers take turns, not because each place would lock what it looked at.
         """
         lost = False
+        self._savepoints.forget()
         while True:
             if self._state.closed:
                 self.connect()
@@ -199,8 +271,27 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                     raise
                 lost = True
 
+    def commit_write(self) -> None:
+        """Return when what was written is on disk."""
+        self._savepoints.forget()  # they end with it
+        self.execute_sql("COMMIT")
+
+    def set_savepoint(self) -> str:
+        """The name of a point of the writer's transaction that one can go back to."""
+        return self._savepoints.set()
+
+    def release_savepoint(self, name: str) -> None:
+        """What was done since stays."""
+        self._savepoints.release(name)
+
+    def undo_savepoint(self, name: str) -> None:
+        """What was done since is undone."""
+        if (statement := self._savepoints.undo(name)) is not None:
+            self.execute_sql(statement)
+
     def roll_back(self) -> None:
         """End the writer's transaction; with a lost connection the server does it."""
+        self._savepoints.forget()
         if self._state.closed:
             return
         if self._state.conn.closed:
@@ -235,7 +326,7 @@ class LockPresence(Presence):
             self.renew()
         if owner == self.instance:
             return True
-        high, low = divmod(_lock_of(owner), 1 << 32)
+        high, low = divmod(lock_of(owner), 1 << 32)
         found = self._database.execute_sql(
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
             "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
@@ -265,11 +356,12 @@ class LockPresence(Presence):
                 self._connection = None
             if self._connection is None:
                 self._connection = self._database.open_own()
-                self._connection.execute(f"SELECT pg_advisory_lock({_signed(_lock_of(self.instance))})")
+                self._connection.execute(f"SELECT pg_advisory_lock({_signed(lock_of(self.instance))})")
             self._asked_at = clock.monotonic()
 
 
-def _lock_of(owner: str) -> int:
+def lock_of(owner: str) -> int:
+    """The number of the advisory lock that the process of this name holds."""
     return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
 
 

@@ -24,6 +24,7 @@ _PRAGMAS = (
     "PRAGMA cache_size=-8000",
     "PRAGMA trusted_schema=0",
 )
+_SAVEPOINT = "inner_part"  # the innermost of a name is meant
 _pause = threading.Event()
 
 
@@ -70,6 +71,24 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
         if not self.is_connection_usable():
             self.connect(reuse_if_open=True)
         self.execute_sql("BEGIN IMMEDIATE")
+
+    def commit_write(self) -> None:
+        """Return when what was written is on disk."""
+        self.execute_sql("COMMIT")
+
+    def set_savepoint(self) -> str:
+        """The name of a point of the writer's transaction that one can go back to."""
+        self.execute_sql(f"SAVEPOINT {_SAVEPOINT}")
+        return _SAVEPOINT
+
+    def release_savepoint(self, name: str) -> None:
+        """What was done since stays."""
+        self.execute_sql(f"RELEASE SAVEPOINT {name}")
+
+    def undo_savepoint(self, name: str) -> None:
+        """What was done since is undone."""
+        self.execute_sql(f"ROLLBACK TO SAVEPOINT {name}")
+        self.execute_sql(f"RELEASE SAVEPOINT {name}")
 
     def roll_back(self) -> None:
         """End the writer's transaction, unless SQLite has done it."""

@@ -71,12 +71,13 @@ class Intake:
                 return None
             placed.append(tenant_id)
             execution_id = turns.first_ready(tenant_id)
-            if execution_id is None or admission.expire(tenant_id, execution_id, clock.now_ms()):
+            scope = TenantScope(tenant_id, f"execution:{execution_id}")
+            row = None if execution_id is None else scope.get(Execution, id=execution_id)
+            if row is None or (row.expires_at is not None and admission.expire(tenant_id, row.id, clock.now_ms())):
                 self._places.give_back(placed.pop())
                 continue
-            scope = TenantScope(tenant_id, f"execution:{execution_id}")
-            claim = self._runner.claim_row(scope, scope.get(Execution, id=execution_id))
-            if turns.anything_ready() and not self._queue.has(1):
-                self.wake(tenant_id, execution_id)
+            claim = self._runner.claim_row(scope, row)
+            if not self._queue.has(1) and turns.anything_ready():
+                self.wake(tenant_id, row.id)
             return claim
         return None

@@ -81,32 +81,23 @@ def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
 
     Unlike `progress` it does not forgive former claims: being alive is no progress.
     """
-    changed = db.execute(
-        "UPDATE execution SET lease_until = ?, active_ms = ? "
-        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
-        (lease_until, active_ms, claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
-    if changed != 1:
-        raise Fenced(claim.execution_id)
-    return _is_cancel_asked(claim)
+    return _is_cancel_asked(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
 
 
 def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise."""
-    changed = db.execute(
-        "UPDATE execution SET lease_until = ?, claims = 0, active_ms = ? "
-        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
-        (lease_until, active_ms, claim.scope.tenant_id, claim.execution_id, claim.fence),
-    )
-    if changed != 1:
-        raise Fenced(claim.execution_id)
-    return _is_cancel_asked(claim)
+    return _is_cancel_asked(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
 
 
-def _is_cancel_asked(claim: Claim) -> bool:
+def _is_cancel_asked(claim: Claim, changes: str, *values: int) -> bool:
+    """Write the changes under the fence."""
     asked = db.rows(
-        "SELECT cancel_requested FROM execution WHERE tenant_id = ? AND id = ?", (claim.scope.tenant_id, claim.execution_id)
+        f"UPDATE execution SET {changes} WHERE tenant_id = ? AND id = ? AND fence = ? "  # noqa: S608 our own names
+        "AND status IN ('running', 'cancelling') RETURNING cancel_requested",
+        (*values, claim.scope.tenant_id, claim.execution_id, claim.fence),
     )
+    if not asked:
+        raise Fenced(claim.execution_id)
     return bool(asked[0][0])
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from appliance.core import db
 from appliance.core.errors import Overloaded
-from appliance.core.postgresql import READERS, convert
+from appliance.core.postgresql import READERS, _Readers, convert
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
@@ -119,6 +119,70 @@ def test_savepoints_are_undone_alone_at_every_depth(store: str) -> None:
         alone = db.submit(outer)
     alone.result(10)
     assert committed() == ["inside", "kept", "last"]
+
+
+def test_a_value_that_the_driver_refuses_undoes_its_own_function_only(store: str) -> None:
+    """It is refused before anything is sent, the savepoint of its function neither."""
+
+    def refused() -> None:
+        with db.savepoint():
+            db.rows("SELECT ?, ?", ("a", object()))
+
+    with gathering():
+        futures: list[Future[Any]] = [db.submit(lambda: note("one")), db.submit(refused), db.submit(lambda: note("two"))]
+    assert [type(future.exception(10)) for future in futures][::2] == [type(None)] * 2
+    assert "object" in str(futures[1].exception(10))
+    assert committed() == ["one", "two"]
+
+
+@on_server
+def test_savepoints_cost_no_round_trip(server: str) -> None:
+    sent: list[str] = []
+    hook = db.database.obj.query_hooks
+
+    def outer() -> None:
+        with db.savepoint():
+            note("inner")
+        with db.savepoint():
+            pass
+        note("outer")
+
+    hook.append(lambda event: sent.append(event.sql))
+    try:
+        with gathering():
+            futures: list[Future[Any]] = [db.submit(outer), db.submit(lambda: note("other"))]
+        assert [future.result(10) for future in futures] == [None, 1]
+    finally:
+        hook.clear()
+    trips = [sql for sql in sent if "advisory" not in sql]
+    assert len(trips) == 5, trips  # the commit of the one that held the writer, three rows, their commit
+    assert committed() == ["inner", "other", "outer"]
+
+
+@on_server
+def test_whoever_finds_no_further_connection_waits_for_one_that_comes_back(server: str) -> None:
+    """A server has room for so many; what has been accepted must not fail for it."""
+    made: list[Any] = []
+    refused = threading.Event()
+
+    def connect() -> Any:
+        if made:
+            refused.set()
+            raise Overloaded("too many clients")
+        made.append(db.database.obj.open_own())
+        return made[0]
+
+    readers = _Readers(connect)
+    first = readers.take()
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(readers.take)
+        assert refused.wait(10)
+        readers.give_back(first)
+        assert second.result(10) is first
+    readers.give_back(first)
+    readers.shut()
+    with pytest.raises(Overloaded, match="too many clients"):
+        readers.take()
 
 
 def test_a_callback_runs_after_the_commit_and_only_then(store: str) -> None:
