@@ -2,7 +2,8 @@
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # it exists for type checkers only
 
 log = logging.getLogger(__name__)
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # what one upload keeps in memory; a bucket takes 10,000 parts
+PUT_AT_ONCE = 4  # of many contents
 WINDOW_BYTES = 4 << 20  # what one reader keeps in memory
 TOLD = 300  # characters of what the other side says
 # What obstore has no classes for, or not with every request.
@@ -112,6 +114,13 @@ class S3Places:
             except FileNotFoundError as error:
                 raise _refused("the bucket of the blob store does not exist", error) from error
         path.unlink()
+
+    def adopt_all(self, arrivals: Sequence[tuple[Path, str]]) -> None:
+        """Likewise for many, some of them at a time; all have been tried when one is refused."""
+        self._own()
+        with ThreadPoolExecutor(PUT_AT_ONCE, thread_name_prefix="bucket") as threads:
+            for done in [threads.submit(self.adopt, path, place) for path, place in arrivals]:
+                done.result()
 
     def holds(self, place: str, size: int) -> bool:
         """Whether the place has content of this size."""

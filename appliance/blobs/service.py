@@ -8,10 +8,10 @@ and rows go only while nothing refers to them, so that at any moment every refer
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, Self
 
 from peewee import IntegrityError
 
@@ -27,6 +27,8 @@ from .receiving import Received, Receiver, pieces_of
 log = logging.getLogger(__name__)
 GRACE_MS = 24 * 3_600_000
 COLLECTED_AT_ONCE = 500
+_ROWS_AT_ONCE = 500
+MOST_TOGETHER, BYTES_TOGETHER = 100, 8 << 20  # of a batch, on the disk until it is stored
 
 
 class Places(Protocol):
@@ -34,6 +36,7 @@ class Places(Protocol):
 
     def receiver(self) -> Receiver: ...
     def adopt(self, path: Path, place: str) -> None: ...
+    def adopt_all(self, arrivals: Sequence[tuple[Path, str]]) -> None: ...
     def holds(self, place: str, size: int) -> bool: ...
     def read(self, place: str, start: int, end: int) -> Pieces: ...
     def delete(self, place: str) -> None: ...
@@ -85,36 +88,54 @@ class Blobs:
 
         `is_counted`: they are made of contents of the tenant which go then, so there is room for them.
         """
+        return self.put_received(scope, self.receive(source), is_counted=is_counted)
+
+    def receive(self, source: bytes | BinaryIO | Iterable[bytes]) -> Received:
+        """Write bytes to the disk, streamed, of which no row tells yet: for `put_received`, `put_all` or a `Batch`."""
         receiver = self._places.receiver()
         try:
             for piece in pieces_of(source):
                 receiver.write(piece)
-            received = receiver.finish()
+            return receiver.finish()
         except BaseException:
             receiver.discard()
             raise
-        return self.put_received(scope, received, is_counted=is_counted)
 
     def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
         """Store what has arrived; its file is used up.  StorageFull when the tenant stores as much as it may."""
-        stored = StoredBlob(received.sha256, received.size, received.head)
-        known = scope.find(Blob, sha256=stored.sha256)
+        return self.put_all(scope, [received], is_counted=is_counted)[0]
+
+    def put_all(self, scope: TenantScope, received: Sequence[Received], *, is_counted: bool = False) -> list[StoredBlob]:
+        """Store several that have arrived, in one write; their files are used up, also when one is refused and none is stored."""
         try:
-            if known is not None and self._places.holds(known.place, known.size) and db.write(lambda: _touch(scope, known)):
-                return stored
+            contents = {each.sha256: each for each in received}
+            for sha256 in self._touch_known(scope, contents):
+                del contents[sha256]
             if not is_counted:
-                quota.admit(scope, stored.size)
-            place = f"{scope.tenant_id}/{stored.sha256[:2]}/{stored.sha256}.{secrets.token_hex(6)}"
-            self._places.adopt(received.path, place)
-            db.write(lambda: _record(scope, stored, place))
+                for each in contents.values():
+                    quota.admit(scope, each.size)
+            if contents:
+                places = {sha256: _new_place(scope, sha256) for sha256 in contents}
+                self._places.adopt_all([(each.path, places[sha256]) for sha256, each in contents.items()])
+                db.write(lambda: _record(scope, contents.values(), places))
         finally:
-            received.discard()
-        return stored
+            for each in received:
+                each.discard()
+        return [StoredBlob(each.sha256, each.size, each.head) for each in received]
+
+    def _touch_known(self, scope: TenantScope, sha256s: Iterable[str]) -> list[str]:
+        """Those that are there, and are not collected before somebody refers to them."""
+        known = [row for row in _find_rows(scope, sha256s) if self._places.holds(row.place, row.size)]
+        return db.write(lambda: [row.sha256 for row in known if _touch(scope, row)]) if known else []
+
+    def batch(self, scope: TenantScope) -> "Batch":
+        """To store many contents as they come."""
+        return Batch(self, scope)
 
     def hold(self, scope: TenantScope, sha256: str) -> None:
         """Inside the write that refers to the blob: Conflict when it has been collected since it was put."""
         if not scope.update(Blob, touched_at=clock.now_ms()).where(Blob.sha256 == sha256).execute():
-            raise Conflict("the content was put long ago, was not used and is gone; send it again")
+            raise _collected()
 
     # -- reading
 
@@ -126,14 +147,17 @@ class Blobs:
         except FileNotFoundError as error:
             raise _damaged(sha256) from error
 
+    def locate(self, scope: TenantScope, sha256s: Sequence[str]) -> "dict[str, Located]":
+        """Where these contents are; Conflict when one has been collected since it was put."""
+        found = {row.sha256: Located(self._places, row.sha256, row.size, row.place) for row in _find_rows(scope, sha256s)}
+        if any(sha256 not in found for sha256 in sha256s):
+            raise _collected()
+        return found
+
     def read_checked(self, scope: TenantScope, sha256: str) -> Iterator[bytes]:
         """All bytes, a piece at a time; BlobDamaged after the last one unless they are the ones that were put."""
-        digest = hashlib.sha256()
-        for piece in self.read(scope, sha256):
-            digest.update(piece)
-            yield piece
-        if digest.hexdigest() != sha256:
-            raise _damaged(sha256)
+        row = scope.get(Blob, sha256=sha256)
+        yield from Located(self._places, sha256, row.size, row.place).pieces()
 
     def read_whole(self, scope: TenantScope, sha256: str, most: int) -> bytes:
         """All bytes, checked; PayloadTooLarge when there are more than `most`."""
@@ -199,6 +223,69 @@ class Blobs:
         return count
 
 
+class Batch:
+    """Contents on their way into the store, many in one write; whatever ends the block, those that have been added are stored."""
+
+    def __init__(self, blobs: Blobs, scope: TenantScope) -> None:
+        self._blobs = blobs
+        self._scope = scope
+        self._waiting: list[Received] = []
+        self._bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, received: Received) -> None:
+        """Store it, now or with those that follow."""
+        self._waiting.append(received)
+        self._bytes += received.size
+        if len(self._waiting) >= MOST_TOGETHER or self._bytes >= BYTES_TOGETHER:
+            self._store()
+
+    def __exit__(self, *_: object) -> None:
+        self._store()
+
+    def _store(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        self._blobs.put_all(self._scope, waiting)
+
+
+@dataclass(frozen=True)
+class Located:
+    """A content whose place has been looked up: any thread reads it, without the database."""
+
+    places: Places
+    sha256: str
+    size: int
+    place: str
+
+    def pieces(self) -> Iterator[bytes]:
+        """All bytes, a piece at a time; BlobDamaged after the last one unless they are the ones that were put."""
+        digest = hashlib.sha256()
+        try:
+            for piece in self.places.read(self.place, 0, self.size):
+                digest.update(piece)
+                yield piece
+        except FileNotFoundError as error:
+            raise _damaged(self.sha256) from error
+        if digest.hexdigest() != self.sha256:
+            raise _damaged(self.sha256)
+
+
+def _find_rows(scope: TenantScope, sha256s: Iterable[str]) -> list[Blob]:
+    wanted = list(sha256s)
+    parts = (wanted[start : start + _ROWS_AT_ONCE] for start in range(0, len(wanted), _ROWS_AT_ONCE))
+    return [row for part in parts for row in scope.select(Blob).where(Blob.sha256.in_(part))]
+
+
+def _new_place(scope: TenantScope, sha256: str) -> str:
+    return f"{scope.tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
+
+
+def _collected() -> Conflict:
+    return Conflict("the content was put long ago, was not used and is gone; send it again")
+
+
 def _damaged(sha256: str) -> BlobDamaged:
     log.error("stored bytes are damaged or missing", extra={"fields": {"sha256": sha256}})
     return BlobDamaged("the stored content is damaged or missing; send it again, or restore it from a backup")
@@ -209,13 +296,15 @@ def _touch(scope: TenantScope, known: Blob) -> bool:
     return bool(touched.execute())
 
 
-def _record(scope: TenantScope, stored: StoredBlob, place: str) -> None:
-    """The row leads to the place from now on; another place that it led to is a stray."""
-    db.execute(
-        "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT (tenant_id, sha256) DO UPDATE SET place = excluded.place, touched_at = excluded.touched_at",
-        (scope.tenant_id, stored.sha256, stored.size, place, clock.now_ms()),
-    )
+def _record(scope: TenantScope, stored: Iterable[Received], places: Mapping[str, str]) -> None:
+    """The row of each leads to its place from now on; another place that it led to is a stray."""
+    now = clock.now_ms()
+    for each in stored:
+        db.execute(
+            "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (tenant_id, sha256) DO UPDATE SET place = excluded.place, touched_at = excluded.touched_at",
+            (scope.tenant_id, each.sha256, each.size, places[each.sha256], now),
+        )
 
 
 def _forget(tenant_id: str, sha256: str, before: int) -> bool:

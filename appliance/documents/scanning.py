@@ -132,27 +132,32 @@ class ScannedBlobs(Blobs):
         super().__init__(places, holders)
         self._scanner = scanner
 
-    def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
+    def put_all(self, scope: TenantScope, received: Sequence[Received], *, is_counted: bool = False) -> list[StoredBlob]:
         """As Blobs; Infected, Overloaded, and ScanFailed unless what cannot be judged is put in quarantine."""
         try:
-            verdict = self._scanner.look_at(received.path)
-            if verdict.state == "infected":
-                self._refuse(scope, received, verdict)
-            if verdict.state == "unknown" and self._scanner.on_error == "refuse":
-                log.error("the scanner could not look at an upload", extra={"fields": {"finding": verdict.finding}})
-                raise ScanFailed(
-                    "the file could not be scanned for malware; try again in a moment, and tell the operator if it goes on",
-                    headers={"Retry-After": "30"},
-                )
+            for each in received:
+                self._judge(scope, each)
         except BaseException:
-            received.discard()
+            for each in received:
+                each.discard()
             raise
+        return super().put_all(scope, received, is_counted=is_counted)
+
+    def _judge(self, scope: TenantScope, received: Received) -> None:
+        verdict = self._scanner.look_at(received.path)
+        if verdict.state == "infected":
+            self._refuse(scope, received, verdict)
+        if verdict.state == "unknown" and self._scanner.on_error == "refuse":
+            log.error("the scanner could not look at an upload", extra={"fields": {"finding": verdict.finding}})
+            raise ScanFailed(
+                "the file could not be scanned for malware; try again in a moment, and tell the operator if it goes on",
+                headers={"Retry-After": "30"},
+            )
         if verdict.state == "unknown":
             log.error("a content is in quarantine", extra={"fields": {"sha256": received.sha256, "finding": verdict.finding}})
             db.write(partial(_set_state, scope, received.sha256, "quarantined", verdict.finding))
         elif scope.find(ScanRow, sha256=received.sha256) is not None:
             db.write(partial(_forget, scope, received.sha256))
-        return super().put_received(scope, received, is_counted=is_counted)
 
     def _refuse(self, scope: TenantScope, received: Received, verdict: Verdict) -> None:
         told = {"sha256": received.sha256, "finding": verdict.finding}

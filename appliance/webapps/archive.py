@@ -22,9 +22,11 @@ PUBLIC = "public/"
 def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
     """The files of the archive, stored; a single folder around everything is taken away."""
     files: dict[str, FileSpec] = {}
-    for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
-        stored = blobs.put(scope, member.pieces)
-        files[member.path] = FileSpec(stored.sha256, stored.size)
+    with blobs.batch(scope) as batch:
+        for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
+            received = blobs.receive(member.pieces)
+            batch.add(received)
+            files[member.path] = FileSpec(received.sha256, received.size)
     files = _without_wrapper(files)
     about = files.pop(ABOUT, None)
     settings = Settings()

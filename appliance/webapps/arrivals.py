@@ -1,9 +1,9 @@
 """Contents of a version that is being uploaded: what comes is compared with what was said, stored, and compressed at once.
 
-Compressing takes longest: done as contents come, in requests of a bounded size, it leaves `finalize_version` little to do.
+Done as contents come, in requests of a bounded size, this leaves `finalize_version` little to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 from appliance.blobs.archives import ArchiveLimits, read_members
@@ -38,25 +38,30 @@ def put_contents(scope: TenantScope, blobs: Blobs, row: VersionRow, file: Binary
     """The members of an archive; ValidationFailed at the first that is no content of the version, whatever it is called."""
     expected = versions.all_contents(scope, row.app_id, row.number)
     stored = []
-    for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
-        receiver = blobs.receiver()
-        try:
-            for piece in member.pieces:
-                receiver.write(piece)
-            received = receiver.finish()
-        except BaseException:
-            receiver.discard()
-            raise
-        spec = FileSpec(received.sha256, received.size)
-        if spec not in expected:
-            received.discard()
-            text = f"the archive member {member.path[:100]!r} is no content of version {row.number}"
-            raise ValidationFailed(f"{text}: {spec.size} bytes came with the sha256 {spec.sha256}; send it again")
-        blobs.put_received(scope, received)
-        stored.append(spec)
+    with blobs.batch(scope) as batch:
+        for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
+            received = blobs.receive(member.pieces)
+            spec = FileSpec(received.sha256, received.size)
+            if spec not in expected:
+                received.discard()
+                text = f"the archive member {member.path[:100]!r} is no content of version {row.number}"
+                raise ValidationFailed(f"{text}: {spec.size} bytes came with the sha256 {spec.sha256}; send it again")
+            batch.add(received)
+            stored.append(spec)
     come = set(stored)
     _prepare(scope, blobs, row, [new for new in versions.new_contents(scope, row.app_id, row.number) if new[1] in come])
     return stored
+
+
+def put_files(scope: TenantScope, blobs: Blobs, files: Mapping[str, bytes]) -> dict[str, FileSpec]:
+    """Contents of a version that is not there yet."""
+    specs = {}
+    with blobs.batch(scope) as batch:
+        for path, content in files.items():
+            received = blobs.receive(content)
+            batch.add(received)
+            specs[path] = FileSpec(received.sha256, received.size)
+    return specs
 
 
 def _prepare(scope: TenantScope, blobs: Blobs, row: VersionRow, contents: Sequence[tuple[str, FileSpec]]) -> None:

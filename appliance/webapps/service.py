@@ -193,12 +193,11 @@ class WebApps:
     def prepare_version(self, scope: TenantScope, files: Mapping[str, bytes], settings: Settings, message: str = "") -> Prepared:
         """Everything of a version but its rows, which `add_version` makes: contents nothing refers to are collected some day.
         Takes its time; refuses what `create_version` and `finalize_version` refuse."""
-        stored = {path: self._blobs.put(scope, content) for path, content in files.items()}
-        new = NewVersion({path: FileSpec(each.sha256, each.size) for path, each in stored.items()}, settings, message)
+        new = NewVersion(arrivals.put_files(scope, self._blobs, files), settings, message)
         check_files(new, self._limits)
         rules = parse_rules(settings, lambda name: read_rule_file(scope, self._blobs, new.files, name))
         contents = {spec.sha256: (path, spec) for path, spec in new.files.items()}
-        return Prepared(new, rules, prepare_contents(scope, self._blobs, contents.values()))
+        return Prepared(new, rules, prepare_contents(scope, self._blobs, list(contents.values())))
 
     def add_version(self, scope: TenantScope, app_id: str, prepared: Prepared) -> Version:
         """The version that was prepared, ready; Conflict when its contents were collected since."""

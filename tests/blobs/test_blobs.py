@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from appliance.blobs import quota
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.pieces import FilePieces
-from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs, Places, StoredBlob, Usage
+from appliance.blobs.service import GRACE_MS, MOST_TOGETHER, BlobDamaged, Blobs, Places, StoredBlob, Usage
 from appliance.core import clock, db
-from appliance.core.errors import Conflict, NotFound, PayloadTooLarge
+from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, StorageFull
 from appliance.core.scope import TenantScope
 from tests.blobs.shelves import Shelf
 
@@ -44,6 +45,44 @@ def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path:
     assert (tmp_path / "copy").read_bytes() == data
     with pytest.raises(PayloadTooLarge):
         blobs.read_whole(acme, stored.sha256, len(data) - 1)
+
+
+def test_many_are_put_together(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+    known = blobs.put(acme, b"known")
+    contents = [b"known", b"one", b"two", b"one", os.urandom(300_000)]
+    stored = blobs.put_all(acme, [blobs.receive(content) for content in contents])
+    assert stored[0] == known
+    assert [each.sha256 for each in stored] == [hashlib.sha256(content).hexdigest() for content in contents]
+    assert blobs.usage(acme) == Usage(4, 5 + 3 + 3 + 300_000)
+    assert len(shelf.names()) == 4, "nothing lies about"
+    located = blobs.locate(acme, [each.sha256 for each in stored])
+    assert [b"".join(located[each.sha256].pieces()) for each in stored] == contents
+    with pytest.raises(Conflict, match="send it again"):
+        blobs.locate(acme, [known.sha256, "0" * 64])
+
+
+def test_none_of_many_is_put_when_there_is_no_room_for_all(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+    received = [blobs.receive(content) for content in (b"one", b"two", b"three")]
+    quota.configure(tenant_bytes=7)
+    try:
+        with pytest.raises(StorageFull, match="this tenant stores"):
+            blobs.put_all(acme, received)
+    finally:
+        quota.configure(tenant_bytes=0)
+    assert (blobs.usage(acme), shelf.names()) == (Usage(0, 0), [])
+
+
+def test_a_batch_stores_what_was_added_before_it_failed(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
+    def fill() -> None:
+        with blobs.batch(acme) as batch:
+            for number in range(MOST_TOGETHER + 5):
+                batch.add(blobs.receive(f"{number}".encode()))
+            assert blobs.usage(acme).blobs == MOST_TOGETHER
+            raise RuntimeError("cut")
+
+    with pytest.raises(RuntimeError, match="cut"):
+        fill()
+    assert blobs.usage(acme).blobs == len(shelf.names()) == MOST_TOGETHER + 5
 
 
 def test_nothing_can_be_put(blobs: Blobs, acme: TenantScope) -> None:

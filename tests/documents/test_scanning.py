@@ -82,6 +82,14 @@ def test_malware_is_kept_in_no_way_it_may_come(store: Path) -> None:
     assert audit.verify(ACME).intact
 
 
+def test_malware_among_many_keeps_all_of_them_out(store: Path) -> None:
+    blobs = incoming(store)
+    before = blobs.usage(ACME)
+    with pytest.raises(Infected):
+        blobs.put_all(ACME, [blobs.receive(content) for content in (b"first of many", eicar(), b"last of many")])
+    assert (blobs.usage(ACME), list((store / "blobs" / "incoming").iterdir())) == (before, [])
+
+
 def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
     blobs = incoming(store)
     uploads = Uploads(Documents(blobs), blobs, 1 << 20)
