@@ -322,6 +322,7 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
 def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersionView:
     """Make a version ready to be published, once all of its contents are there.
 
-    Its `_redirects` and `_headers` are read, new contents are compressed, and one that holds an API key is refused.
+    Its `_redirects` and `_headers` are read, new contents are compressed by gzip, and one that holds an API key is refused. zstd
+    and Brotli follow in the background.
     """
     return version_view(call.services.webapps.finalize_version(call.scope, app, version_number(version)))

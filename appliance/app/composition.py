@@ -105,6 +105,7 @@ from appliance.webapps import service as webapps
 from appliance.webapps.certificates.assembly import certificate_upkeep
 from appliance.webapps.certificates.issuing import Worker
 from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.compression import Compression
 from appliance.webapps.domains import service as domains
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.visits import Visits
@@ -301,6 +302,7 @@ def _upkeep(services: Services) -> list[Periodic]:
         Periodic("alerts", 10.0, lambda: watch_all(services.alerts.facts)),
         Periodic("alert-notices", 2.0, lambda: tell_due(services.alerts.reach)),
         Periodic("publishing", 2.0, services.publishing.resume),
+        Compression(services.webapps, services.blobs),
         Periodic("blobs", 3600.0, services.blobs.collect),
         Periodic("requests", 2.0, services.requests.flush),
         Periodic("key-traffic", 2.0, services.key_traffic.flush),

@@ -14,7 +14,7 @@ from appliance.core.errors import ConnectorFailed
 
 from .calling import Caller, Refused
 
-MOST_TOGETHER, BYTES_TOGETHER = 100, 1 << 20  # of one request: some seconds of compressing, and little to send again
+MOST_TOGETHER, BYTES_TOGETHER = 100, 1 << 20  # of one request: little to send again, and what proxies take
 TRIES = 5
 CHUNK = 1 << 20
 TOO_LARGE = 413

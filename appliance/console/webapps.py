@@ -58,7 +58,7 @@ def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, p
         "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
         "reach": lines_of(reach) if (reach := served_grants.reach_of_published(visit.scope, app_id)) else [],
         "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
-        "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id)[1]),
+        "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id).allowed_until),
         "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)

@@ -69,7 +69,8 @@ class PreviewSites:
             while len(self._indexes) > KEPT_INDEXES:
                 self._indexes.popitem(last=False)
         is_allowed = index is None or not index.version.routes or served_grants.is_allowed(tenant, app, number)
-        return Site(number, index, clock.monotonic(), None if is_allowed else 0, older=[])
+        served = served_grants.Served(number, None if is_allowed else 0)
+        return Site(served, index, clock.monotonic(), older=[])
 
 
 def _cookie(scope: Scope) -> str:

@@ -1,7 +1,7 @@
 """WebApps on their hosts, in front of Quart: what is published is looked up, kept in memory, and swapped when it changes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -12,6 +12,7 @@ from appliance.webapps import served_grants
 from appliance.webapps.headers import headers_for
 from appliance.webapps.route_table import RouteTable
 from appliance.webapps.routes import parse_routes
+from appliance.webapps.served_grants import Served
 from appliance.webapps.service import ServedVersion, WebApps
 from appliance.webapps.visitors import ANONYMOUS
 
@@ -50,13 +51,11 @@ class Index:
 
 @dataclass
 class Site:
-    """What is known of an app: the published version (0: none, None: no such app), when that was looked up, and until when its
-    routes answer (epoch ms; None: for good)."""
+    """What is known of an app: what is published, and when that was looked up."""
 
-    number: int | None
+    served: Served
     index: Index | None
     seen: float
-    allowed_until: int | None = None
     stale: bool = False
     older: list[Index] | None = field(default=None)
 
@@ -84,7 +83,7 @@ class WebAppSites:
         match = scope["gos.host"]
         tenant = TenantScope(match.tenant, "site")
         site = await self._site(tenant, match.app)
-        if site.number is None:
+        if site.served.number is None:
             await refuse(send, UnknownHost("this host name is not served here; check the address"), scope["gos.request_id"])
         elif site.index is None or VISITOR in scope:
             await self.respond(tenant, match.app, site, Exchange(scope, receive, send))
@@ -130,11 +129,11 @@ class WebAppSites:
 
     def _look(self, tenant: TenantScope, app: str, known: Site | None) -> Site:
         now = clock.monotonic()
-        number, allowed_until = served_grants.find_served(tenant, app)
-        if known is not None and known.number == number:
-            return Site(number, known.index, now, allowed_until, older=known.older)
-        version = self._webapps.load_served(tenant, app, number) if number else None
-        return Site(number, Index(version) if version else None, now, allowed_until)
+        served = served_grants.find_served(tenant, app)
+        if known is not None and known.served == replace(served, allowed_until=known.served.allowed_until):
+            return Site(served, known.index, now, older=known.older)
+        version = self._webapps.load_served(tenant, app, served.number) if served.number else None
+        return Site(served, Index(version) if version else None, now)
 
     # -- answering
 
@@ -183,13 +182,13 @@ class WebAppSites:
             return []
         access = site.index.version.access
         numbers = self._webapps.recent_numbers(tenant, app, OLDER_VERSIONS + 1)
-        found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != site.number)
+        found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != site.served.number)
         return [Index(version) for version in found if version is not None and version.access == access]
 
 
 def _asked(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> Asked:
     visitor, has_file = exchange.scope.get(VISITOR, ANONYMOUS), index.resolver.has_file(exchange.scope["path"])
-    return Asked(exchange, tenant, app, index.routes, has_file, visitor, site.allowed_until)
+    return Asked(exchange, tenant, app, index.routes, has_file, visitor, site.served.allowed_until)
 
 
 _BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

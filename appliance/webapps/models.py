@@ -7,7 +7,7 @@ from appliance.core.db import JsonField, TenantModel
 
 class WebAppRow(TenantModel):
     """A WebApp; `last_version` is the number given last, `published_version` the one that is served, under which grant and until
-    when `served_grants` says."""
+    when `served_grants` says, `forms` how often further forms of its contents came."""
 
     label = "WebApp"
     id = TextField()
@@ -17,6 +17,7 @@ class WebAppRow(TenantModel):
     last_version = IntegerField()
     grant_digest = TextField(null=True)
     allowed_until = BigIntegerField(null=True)
+    forms = IntegerField(default=0)
     created_at = BigIntegerField()
     updated_at = BigIntegerField()
 
@@ -89,7 +90,8 @@ class FileRow(TenantModel):
 
 
 class FormRow(TenantModel):
-    """A content as it is sent: itself (`identity`), which says that it has been looked at, or compressed."""
+    """A content as it is sent: itself (`identity`), which says that it has been looked at, and with `pending` 1 that it is still to
+    be compressed as small as can be; or compressed."""
 
     label = "form"
     app_id = TextField()
@@ -97,6 +99,7 @@ class FormRow(TenantModel):
     encoding = TextField()
     sha256 = TextField()
     size = BigIntegerField()
+    pending = IntegerField(default=0)
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "app_id", "content", "encoding")

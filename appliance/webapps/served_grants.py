@@ -5,6 +5,7 @@ is when its routes answer no more, null: they do.
 """
 
 import json
+from dataclasses import dataclass
 from functools import partial
 
 from appliance.core import clock, db
@@ -32,10 +33,20 @@ def reach_of_published(scope: TenantScope, app_id: str) -> Reach | None:
     return reach_of_settings(versions.get_row(scope, app_id, app.published_version).settings)
 
 
-def find_served(scope: TenantScope, app_id: str) -> tuple[int | None, int | None]:
-    """The version that is served (0: none, None: no such app), and until when its routes answer (epoch ms; None for good)."""
+@dataclass(frozen=True)
+class Served:
+    """The version that is served (0: none, None: no such app), until when its routes answer (epoch ms; None: for good), and how
+    often further forms of the app's contents came."""
+
+    number: int | None = None
+    allowed_until: int | None = None
+    forms: int = 0
+
+
+def find_served(scope: TenantScope, app_id: str) -> Served:
+    """What is served of an app now."""
     row = scope.find(WebAppRow, id=app_id)
-    return (None, None) if row is None else (row.published_version or 0, row.allowed_until)
+    return Served() if row is None else Served(row.published_version or 0, row.allowed_until, row.forms)
 
 
 def is_allowed(scope: TenantScope, app_id: str, number: int) -> bool:

@@ -132,9 +132,9 @@ def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[
         if form.encoding != IDENTITY:
             blobs.hold(scope, form.sha256)
         db.execute(
-            "INSERT INTO webapp_form (tenant_id, app_id, content, encoding, sha256, size) VALUES (?, ?, ?, ?, ?, ?) "
+            "INSERT INTO webapp_form (tenant_id, app_id, content, encoding, sha256, size, pending) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (tenant_id, app_id, content, encoding) DO NOTHING",
-            (scope.tenant_id, app_id, form.content, form.encoding, form.sha256, form.size),
+            (scope.tenant_id, app_id, form.content, form.encoding, form.sha256, form.size, int(form.is_pending)),
         )
 
 

@@ -1,0 +1,111 @@
+"""Compressing contents as small as can be: later, once, and of what is there still."""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import brotli
+import pytest
+import zstandard
+
+from appliance.blobs import quota
+from appliance.blobs.service import Blobs
+from appliance.core.scope import TenantScope
+from appliance.solutions.archive import write_zip
+from appliance.webapps.compression import Compression
+from appliance.webapps.preparing import Form
+from appliance.webapps.served_grants import find_served
+from appliance.webapps.service import NewApp, WebApps
+
+SCRIPT = b"export const hello = 'hello, dear reader of this file'\n" * 100
+BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture
+def unbounded() -> Iterator[None]:
+    """Whatever the test allows a tenant, the next one is as before."""
+    yield
+    quota.configure(tenant_bytes=0)
+
+
+def deploy(webapps: WebApps, scope: TenantScope, files: dict[str, bytes]) -> int:
+    number = webapps.deploy_archive(scope, "shop", io.BytesIO(write_zip(files))).number
+    webapps.publish_version(scope, "shop", number)
+    return number
+
+
+def forms_of(webapps: WebApps, scope: TenantScope, number: int = 1) -> dict[str, dict[str, tuple[str, int]]]:
+    served = webapps.load_served(scope, "shop", number)
+    assert served is not None
+    return {path: dict(file.forms) for path, file in served.files.items()}
+
+
+@BOTH
+def test_a_version_is_ready_before_its_contents_are_small(
+    webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope
+) -> None:
+    webapps.create_app(globex, NewApp("shop"))
+    for scope in (acme, globex):
+        deploy(webapps, scope, {"a.js": SCRIPT, "photo.jpg": SCRIPT[::-1], "small.js": b"1"})
+        assert set(forms_of(webapps, scope)["a.js"]) == {"identity", "gzip"}
+    told: list[tuple[str, str]] = []
+    webapps.on_change(lambda tenant, app: told.append((tenant, app)))
+    assert Compression(webapps, blobs).compress_all() == 2
+    assert sorted(told) == [("acme", "shop"), ("globex", "shop")]
+    for scope in (acme, globex):
+        found = forms_of(webapps, scope)
+        assert set(found["a.js"]) == {"identity", "gzip", "zstd", "br"}
+        assert set(found["photo.jpg"]) == set(found["small.js"]) == {"identity"}
+        assert brotli.decompress(blobs.read_whole(scope, found["a.js"]["br"][0], 1 << 20)) == SCRIPT
+        assert zstandard.decompress(blobs.read_whole(scope, found["a.js"]["zstd"][0], 1 << 20)) == SCRIPT
+        assert find_served(scope, "shop").forms == 1
+    assert Compression(webapps, blobs).compress_all() == 0
+    assert deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]}) == 2
+    assert Compression(webapps, blobs).compress_all() == 1, "what an earlier version had is done"
+
+
+def test_whoever_is_stopped_leaves_the_rest_to_the_next(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    class Stopped(Compression):
+        def _compress(self, scope: TenantScope, content: str) -> list[Form]:
+            self.signal()
+            return super()._compress(scope, content)
+
+    deploy(webapps, acme, {f"{number}.js": SCRIPT[number:] for number in range(3)})
+    assert Stopped(webapps, blobs).compress_all() == 1
+    assert sum("br" in forms for forms in forms_of(webapps, acme).values()) == 1
+    assert Compression(webapps, blobs).compress_all() == 2
+    assert all("br" in forms for forms in forms_of(webapps, acme).values())
+
+
+@BOTH
+def test_what_is_deleted_meanwhile_gets_no_forms(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    class Overtaken(Compression):
+        def _compress(self, scope: TenantScope, content: str) -> list[Form]:
+            webapps.delete_app(scope, "shop", force=True)
+            return super()._compress(scope, content)
+
+    deploy(webapps, acme, {"a.js": SCRIPT})
+    assert Overtaken(webapps, blobs).compress_all() == 1
+    webapps.create_app(acme, NewApp("shop"))
+    deploy(webapps, acme, {"a.js": SCRIPT})
+    assert set(forms_of(webapps, acme)["a.js"]) == {"identity", "gzip"}
+
+
+def test_a_damaged_content_keeps_no_other_from_it(webapps: WebApps, blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+    deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]})
+    [stored] = (tmp_path / "blobs" / "acme").rglob(f"{hashlib.sha256(SCRIPT).hexdigest()}.*")
+    stored.unlink()
+    assert Compression(webapps, blobs).compress_all() == 2
+    found = forms_of(webapps, acme)
+    assert (set(found["a.js"]), set(found["b.js"])) == ({"identity", "gzip"}, {"identity", "gzip", "zstd", "br"})
+    assert Compression(webapps, blobs).compress_all() == 0
+
+
+@pytest.mark.usefixtures("unbounded")
+def test_a_tenant_without_room_is_served_all_the_same(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+    deploy(webapps, acme, {"a.js": SCRIPT})
+    quota.configure(tenant_bytes=blobs.usage(acme).bytes)
+    assert Compression(webapps, blobs).compress_all() == 1
+    assert set(forms_of(webapps, acme)["a.js"]) == {"identity", "gzip"}
+    assert Compression(webapps, blobs).compress_all() == 0
