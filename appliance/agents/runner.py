@@ -32,6 +32,7 @@ class Runner:
         self.means = means
         self.active: dict[str, Claim] = {}
         self._lease_seconds = lease_seconds
+        self._late: dict[str, tuple[int, float]] = {}  # leases of others that were found over, and since when
         self._stopping = threading.Event()
         self._idle = threading.Condition()
 
@@ -86,11 +87,22 @@ class Runner:
         return row.status == "running" and self.is_orphan(row.id, row.owner, row.lease_until)
 
     def is_orphan(self, run_id: str, owner: str | None, lease_until: int) -> bool:
-        """Whether nobody drives a run that is running."""
+        """Whether nobody drives a run that is running: its worker is dead, or silent for longer than its lease."""
         is_late = lease_until < clock.now_ms()
         if owner == self.presence.instance:
             return run_id not in self.active and is_late
-        return owner is None or is_late or not self.presence.is_alive(owner)
+        return owner is None or not self.presence.is_alive(owner) or (is_late and self._is_silent(run_id, lease_until))
+
+    def _is_silent(self, run_id: str, lease_until: int) -> bool:
+        """Whether a lease that is over stays as it is for two thirds of one: the clock may have been set, which ends it at once."""
+        known, since = self._late.get(run_id, (None, 0.0))
+        if known != lease_until:
+            self._late[run_id] = (lease_until, clock.monotonic())
+            return False
+        if clock.monotonic() - since < self._lease_seconds * 2 / 3:
+            return False
+        del self._late[run_id]
+        return True
 
     # -- one stretch
 

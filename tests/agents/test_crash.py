@@ -11,7 +11,7 @@ import pytest
 from appliance.agents import runs
 from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
-from appliance.core import db
+from appliance.core import clock, db
 from tests.agents.world import ALLOW, ASK, TAINTED, World, book, calls, mark, open_world, says
 from tests.processes.test_journal import MOST_WRITES, PowerCut, When, power_cut
 
@@ -117,6 +117,30 @@ def test_of_two_workers_one_drives(world: World) -> None:
         assert world.get(run_id).status == "succeeded"
     assert world.marks() == ["once"] * 5
     assert len(world.booked()) == 5
+    world.made.pop()()
+
+
+def test_a_clock_that_is_set_takes_no_run_from_a_worker_that_lives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.make(calls(mark("once")), says("done"))
+    _, other, _ = world.process(listens=False)
+    run_id = world.start()
+    now, monotonic, swept = clock.now_ms, clock.monotonic, []
+
+    def jump(number: int) -> None:
+        monkeypatch.setattr(clock, "now_ms", lambda: now() + 7_200_000 * (number + 1))
+        other.runner.drive("one", run_id)
+        swept.append(other.sweep())
+
+    world.script.before = jump
+    assert world.drive(run_id).status == "succeeded"
+    assert (swept, world.marks()) == ([0, 0], ["once"])
+    world.script.before = lambda number: None
+    held = world.start()
+    assert db.write(lambda: world.runs.runner._claim(world.scope, held)) is not None
+    monkeypatch.setattr(clock, "now_ms", lambda: now() + 24 * 3_600_000)
+    assert (other.sweep(), world.get(held).status) == (0, "running")
+    monkeypatch.setattr(clock, "monotonic", lambda: monotonic() + 20)
+    assert (other.sweep(), world.get(held).status) == (1, "queued"), "silent for two thirds of a lease, it is taken from it"
     world.made.pop()()
 
 
