@@ -60,6 +60,7 @@ class AgentRunRow(TenantModel):
     started_at = peewee.BigIntegerField(null=True)
     finished_at = peewee.BigIntegerField(null=True)
     next_run_at = peewee.BigIntegerField(null=True)
+    measured_by = peewee.TextField(null=True)
     active_ms = peewee.BigIntegerField()
     owner = peewee.TextField(null=True)
     lease_until = peewee.BigIntegerField()

@@ -36,6 +36,10 @@ class AgentSteps:
     def __init__(self, enqueue: Callable[[str, str], None]) -> None:
         self._enqueue = enqueue
 
+    def move_durations(self, by_ms: int) -> None:
+        """See `store.move_durations`."""
+        store.move_durations(by_ms)
+
     def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
         """See `find_output`."""
         return find_output(scope, agent_id)

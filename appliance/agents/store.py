@@ -138,6 +138,14 @@ def wake(tenant_id: str, run_id: str) -> bool:
     )
 
 
+def move_durations(by_ms: int) -> None:
+    """Inside a write: pauses that this machine measures end so much later by the wall clock, and leases, see
+    `processes.clock_jumps`."""
+    pauses = "UPDATE agent_run SET next_run_at = next_run_at + ? WHERE status = 'waiting' AND measured_by = ?"
+    db.execute(pauses, (by_ms, clock.boot_id()))
+    db.execute("UPDATE agent_run SET lease_until = lease_until + ? WHERE status = 'running'", (by_ms,))
+
+
 def waiting_for(scope: TenantScope, request_id: str) -> list[str]:
     """The runs that wait for this request to a person."""
     found = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))

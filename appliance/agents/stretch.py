@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .model import Asker
 
 MOST_TRIES = 5
+_PAUSES = ("retry", "call")
 _FIRST_PAUSE_MS = 2_000
 
 
@@ -121,10 +122,16 @@ class Stretch:
             self.journal.add(entry)
 
     def wait(self, why: Mapping[str, Any], due_at: int | None, entries: Sequence[Entry] = ()) -> list[Entry]:
-        """Inside a write: the run waits from now on, at the latest until `due_at`.  RunCancelled when a cancel has come."""
+        """Inside a write: the run waits from now on, at the latest until `due_at`.  RunCancelled when a cancel has come.
+
+        The end of a pause is a duration; until when people may decide is a point in time.
+        """
         if store.prolong(self.claim, self.lease()):
             raise RunCancelled
-        changes = {"status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None}
+        changes = {
+            "status": "waiting", "waiting_for": db.dump_json(why), "next_run_at": due_at, "owner": None,
+            "measured_by": clock.boot_id() if why["reason"] in _PAUSES else None,
+        }  # fmt: skip
         if self.claim.execution_id is not None:
             answers.tell_wait(self.claim.scope, self.claim.run_id, why)
         return store.commit(self.claim, self.journal, entries, changes)

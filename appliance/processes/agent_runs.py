@@ -56,6 +56,9 @@ class Agents(Protocol):
     def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
         """What the runs of a step run did, in order."""
 
+    def move_durations(self, by_ms: int) -> None:
+        """Inside a write: the machine's clock was set by so much, see `clock_jumps`."""
+
 
 class NoAgents:
     """Where nothing is wired there are no agents."""
@@ -68,3 +71,6 @@ class NoAgents:
 
     def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
         return []
+
+    def move_durations(self, by_ms: int) -> None:
+        return

@@ -9,7 +9,7 @@ others find that due by their own clocks, so they need the same time.
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,14 @@ JUMP_MS = 2_000
 
 
 class ClockJumps:
-    """What one process knows of its machine's clock; thread-safe. `noticed` is called after every jump, however it was found."""
+    """What one process knows of its machine's clock; thread-safe.
 
-    def __init__(self, noticed: Callable[[], None]) -> None:
+    `move`, inside a write, moves durations by so many milliseconds; `noticed` is called after every jump, however it was found.
+    """
+
+    def __init__(self, move: Sequence[Callable[[int], None]], noticed: Callable[[], None]) -> None:
         self.apart: int | None = None
+        self._move = move
         self._noticed = noticed
 
     def now_ms(self) -> int:
@@ -48,7 +52,8 @@ class ClockJumps:
         elif abs(apart - known) >= JUMP_MS:
             sql = "UPDATE machine_clock SET apart_ms = ? WHERE boot_id = ? AND apart_ms = ?"
             if db.execute(sql, (apart, mine, known)) == 1:
-                move_durations(apart - known)
+                for move in self._move:
+                    move(apart - known)
         after = _read_apart()
         db.after_commit(partial(self._take_up, apart if after is None else after))
 

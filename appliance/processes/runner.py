@@ -15,7 +15,7 @@ from appliance.tenants.grant_assessment import grace_of
 
 from . import aftermath, caching, outcome, store, tracing, version_grants
 from .attempts import Attempts
-from .clock_jumps import ClockJumps
+from .clock_jumps import ClockJumps, move_durations
 from .compiled import Compiled, CompiledVersions, compile_version
 from .engine import FINISHED, Decision, History, Ready, holds_any
 from .evaluation import fill
@@ -46,7 +46,7 @@ class Runner:
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
-        self.jumps = ClockJumps(self._look_again)
+        self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._look_again)
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = SharedThreads(config.queue.workers * 4, "step")
 

@@ -10,7 +10,7 @@ from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 
 from . import admission, turns
-from .clock_jumps import ClockJumps
+from .clock_jumps import ClockJumps, move_durations
 
 log = logging.getLogger(__name__)
 BATCH = 200
@@ -38,7 +38,7 @@ class Sweeper:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self.is_running_here: Callable[[str], bool] = lambda execution_id: False
-        self.jumps = ClockJumps(lambda: None)
+        self.jumps = ClockJumps([move_durations], lambda: None)
 
     def start(self) -> None:
         self._thread.start()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from appliance.agents import runs
-from appliance.core import db
-from appliance.core.errors import DefinitionInvalid
+from appliance.core import clock, db
+from appliance.core.errors import DefinitionInvalid, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
@@ -17,6 +17,7 @@ from appliance.processes.replay import ReplayRequest
 from appliance.processes.versions import PublishRequest
 from tests.agents.stepping import GIVEN, STEP, Stepping, open_stepping
 from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
+from tests.processes.world import Wall
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,33 @@ def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
 def audited(stepping: Stepping, action: str) -> list[dict[str, Any]]:
     found = audit.list_entries(stepping.world.scope, AuditFilter(action=action), PageRequest(500))
     return [json.loads(each.fields) for each in found.items]
+
+
+@pytest.mark.parametrize("jump", [7_200_000, -7_200_000])
+def test_a_pause_of_a_run_keeps_its_length_when_the_clock_is_set(
+    stepping: Stepping, monkeypatch: pytest.MonkeyPatch, jump: int
+) -> None:
+    """And until when people may decide is a point in time: they were told so."""
+    wall, world = Wall(monkeypatch), stepping.world
+    stepping.flow.runner.jumps.look()
+    world.make(Overloaded("busy", extra={"retryable": True, "retry_after": 600}), says("x"))
+    (pausing,) = stepping.runs(stepping.start())
+    world.drive(pausing.id)
+    world.make(calls(book(amount=1)), says("x"), rules=[ASK, ALLOW])
+    (asking,) = stepping.runs(stepping.start())
+    world.drive(asking.id)
+
+    def due(run_id: str) -> int:
+        ((at,),) = db.rows("SELECT next_run_at FROM agent_run WHERE id = ?", (run_id,))
+        return int(at)
+
+    before = due(asking.id)
+    wall.jumped = jump
+    stepping.flow.runner.jumps.now_ms()
+    assert 540_000 < due(pausing.id) - clock.now_ms() <= 600_000
+    assert due(asking.id) == before
+    wall.jumped = 0
+    stepping.flow.runner.jumps.now_ms()
 
 
 def test_the_step_waits_for_the_run_and_its_output_is_the_runs(stepping: Stepping) -> None:

@@ -9,7 +9,7 @@ import pytest
 from appliance.core import clock, db
 from appliance.core.scope import TenantScope
 from appliance.processes import executions, store, suspension, versions
-from appliance.processes.clock_jumps import ClockJumps
+from appliance.processes.clock_jumps import ClockJumps, move_durations
 from appliance.processes.engine import StepRun
 from appliance.processes.executions import Birth, Execution, StartRequest
 from appliance.processes.store import Claim
@@ -21,9 +21,9 @@ HOUR = 3_600_000
 JUMPED = """
 import sys
 from appliance.core import clock, db
-from appliance.processes.clock_jumps import ClockJumps
+from appliance.processes.clock_jumps import ClockJumps, move_durations
 db.open_database(sys.argv[1])
-jumps, now = ClockJumps(lambda: None), clock.now_ms
+jumps, now = ClockJumps([move_durations], lambda: None), clock.now_ms
 jumps.now_ms()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -45,7 +45,7 @@ class Rows:
 
     def process(self) -> ClockJumps:
         """What a process of this machine knows of its clock."""
-        made = ClockJumps(lambda: None)
+        made = ClockJumps([move_durations], lambda: None)
         made.now_ms()
         return made
 
