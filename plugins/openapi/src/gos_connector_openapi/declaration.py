@@ -67,13 +67,13 @@ SETTINGS: Schema = {
             "type": "array",
             "items": {**_TEXT, "minLength": 1},
             "title": "Only operations with these tags",
-            "description": "Of a document with more operations than you need. Left empty, every operation is taken.",
+            "description": 'A list like ["users", "groups"]. Left empty, every operation is taken.',
         },
         "only_paths": {
             "type": "array",
             "items": {**_TEXT, "pattern": "^/"},
             "title": "Only operations under these paths",
-            "description": "As they stand in the document, like /users/{id}; what lies below is taken too.",
+            "description": 'A list like ["/users/{id}"], as paths stand in the document; what lies below is taken too.',
         },
         "paging": _PAGING,
         "answers": {
