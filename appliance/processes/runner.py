@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.core import clock, db, logs
 from appliance.core.config import Config
-from appliance.core.errors import NotFound, PolicyDenied, StorageFull
+from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 from appliance.tenants.grant_assessment import grace_of
@@ -158,7 +158,7 @@ class Runner:
                 self._loop(job)
             except Fenced:
                 log.warning("lost the claim; another worker has it")
-            except StorageFull as error:
+            except (StorageFull, Overloaded) as error:  # of the database: what a step met is its failure, and not here
                 db.log_failure(log, error, "the execution stops here and is taken up again when its lease is over")
             except Exception:
                 if self._stopping.is_set():

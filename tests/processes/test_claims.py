@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.core import db
-from appliance.core.errors import Draining
+from appliance.core.errors import Draining, Overloaded
 from appliance.processes import executions, store
 from appliance.sandbox import Pool
 
@@ -51,6 +51,31 @@ def test_an_execution_that_never_gets_anywhere_is_given_up(idle_world: World) ->
     world.runner.drive("acme", execution)
     row = world.get(execution)
     assert (row.status, row.error["code"], row.failure_class) == ("failed", "poisoned", "system")
+
+
+def test_what_a_database_that_is_away_interrupts_goes_on_later(idle_world: World) -> None:
+    """A server that is restarted, or has no room for a further connection, is no failure of what was accepted."""
+    world = idle_world
+    execution = world.start(world.publish([rule("a", "= 1")]), soon=False)
+    claim = world.runner.claim("acme", execution)
+    assert claim is not None
+
+    def go_away(event: Any) -> None:
+        if "draft_digest" in event.sql:
+            raise Overloaded("the database server does not answer; try again in a moment")
+
+    hooks = db.database.obj.query_hooks
+    hooks.append(go_away)
+    try:
+        worker = threading.Thread(target=world.runner.run, args=(claim,))
+        worker.start()
+        worker.join(20)
+    finally:
+        hooks.remove(go_away)
+    assert (world.get(execution).status, world.runner.active) == ("running", {})
+    world.lose_worker(execution)
+    world.runner.drive("acme", execution)
+    assert world.get(execution).status == "succeeded"
 
 
 def test_a_worker_that_lost_its_claim_writes_nothing(idle_world: World) -> None:
