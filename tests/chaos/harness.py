@@ -108,6 +108,24 @@ class Report:
 TRUST = ssl.create_default_context()
 
 
+def prepare_store(folder: Path) -> str:
+    """The tenant acme and the collection of marks, in the store that `folder` is configured for; answers a key with every scope."""
+    from appliance.app.store import open_store
+    from appliance.core import db
+    from appliance.datapool import service as datapool
+    from appliance.tenants import keys, service
+
+    sealer = open_store(load_config(folder / "config.yaml", environment={}, flags={"storage.data": str(folder)}))
+    service.create_tenant("acme", "Acme")
+    scope = service.system_scope("acme")
+    spec = keys.KeySpec("chaos", sorted(scope.scopes), rate_requests=1_000_000)
+    key = keys.issue_key(scope, sealer, spec)[1]
+    fields = [{"name": name, "type": "text"} for name in ("run", "what", "note")]
+    datapool.create_collection(scope, {"name": "marks", "fields": fields, "indexes": [{"fields": ["run"]}]})
+    db.close_database()
+    return key
+
+
 class Chaos:
     """One data folder, and a database beside it or on a server, started and killed again and again.
 
@@ -183,19 +201,7 @@ class Chaos:
 
     def prepare(self) -> None:
         """Tenant, key, collection and process; the appliance must not run yet."""
-        from appliance.app.store import open_store
-        from appliance.core import db
-        from appliance.datapool import service as datapool
-        from appliance.tenants import keys, service
-
-        sealer = open_store(load_config(self.folder / "config.yaml", environment={}, flags={"storage.data": str(self.folder)}))
-        service.create_tenant("acme", "Acme")
-        scope = service.system_scope("acme")
-        spec = keys.KeySpec("chaos", sorted(scope.scopes), rate_requests=1_000_000)
-        self.key = keys.issue_key(scope, sealer, spec)[1]
-        fields = [{"name": name, "type": "text"} for name in ("run", "what", "note")]
-        datapool.create_collection(scope, {"name": "marks", "fields": fields, "indexes": [{"fields": ["run"]}]})
-        db.close_database()
+        self.key = prepare_store(self.folder)
 
     def publish(self) -> None:
         with self.client() as client:

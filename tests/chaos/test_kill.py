@@ -7,6 +7,7 @@ import pytest
 from tests.store.cluster import Cluster
 
 from .harness import run_chaos
+from .restarts import MARKS_PER_RUN, run_restarts
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -37,3 +38,13 @@ def test_twenty_rounds_of_two_hundred(tmp_path: Path, database: str) -> None:
 def test_without_a_defence_the_same_run_fails(tmp_path: Path, control: str, database: str) -> None:
     report = run_chaos(tmp_path, control=control, rounds=20, count=200, seed=1, database=database)
     assert report.lost or report.duplicated, f"removing the {control} was not noticed"
+
+
+@pytest.mark.chaos
+def test_what_two_servers_and_two_workers_accepted_is_settled_soon_whoever_is_killed(tmp_path: Path, cluster: Cluster) -> None:
+    report = run_restarts(tmp_path, cluster.make_database(), seed=1, count=400, kills=4, rate=4)
+    print(f"settled {report.settled_s} s after the last acceptance; of the dead for {report.recovery_s} s")
+    assert (report.duplicated, report.missing, report.marks) == ([], [], 400 * MARKS_PER_RUN)
+    assert report.settled_s is not None, report.unsettled
+    assert report.settled_s < 60
+    assert max(report.recovery_s) < 2

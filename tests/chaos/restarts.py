@@ -1,0 +1,371 @@
+"""Two servers and two workers on PostgreSQL; one of each is killed again and again, and restarted at once.
+
+    python -m tests.chaos.restarts seed=1 count=2000 kills=10 [rate=5] [busy=2]
+
+Prints what was lost or done twice, how long after the last acceptance all was settled, how much was not over time, by state
+and by what it waited for, and how soon after each kill nothing belonged to the dead any more.  `rate` executions a second
+are sent at most; without it as many as eight senders get accepted.  `busy` processes that only take processor time load the
+machine beside it.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from appliance.connectors.testing import free_port
+from appliance.core.postgresql import lock_of
+from tests.store.cluster import running_cluster
+
+from .harness import ROOT, TRUST, prepare_store
+
+
+def _mark(step: str, what: str) -> dict[str, Any]:
+    """A step that leaves one mark of its run."""
+    return {"id": step, "datapool": {"collection": "marks", "create": {"values": {"run": "= input.run", "what": what}}}}
+
+
+PROCESS = {
+    "id": "mix",
+    "grants": {"datapool": {"marks": ["read", "write"]}},
+    "steps": [
+        {
+            "id": "code",
+            "code": {
+                "language": "typescript",
+                "source": """
+export default async function (input: {run: string}, api: any) {
+  await api.datapool.create("marks", {run: input.run, what: "code"});
+  return {run: input.run};
+}""",
+            },
+        },
+        _mark("write", "write"),
+        {"id": "pause", "wait": {"for": "200ms"}},
+        {"id": "child", "process": {"use": "mix-child", "input": {"run": "= input.run"}}},
+        {
+            "id": "each",
+            "for_each": {
+                "items": [1, 2, 3],
+                "as": "n",
+                "concurrency": 2,
+                "steps": [_mark("mark", "item {{ n }}")],
+            },
+        },
+    ],
+}
+CHILD = {
+    "id": "mix-child",
+    "steps": [_mark("mark", "child"), {"id": "pause", "wait": {"for": "50ms"}}],
+}
+MARKS_PER_RUN = 6  # code, write, the child's, three items
+SERVERS, WORKERS, SENDERS = 2, 2, 8
+LOOK_SECONDS = 0.05
+PATIENCE_SECONDS = 240.0
+
+_STATES = (
+    "SELECT status, wait_reason, owner, count(*) FROM execution WHERE finished_at IS NULL GROUP BY status, wait_reason, owner"
+)
+_OVERDUE = (
+    "SELECT max(extract(epoch FROM clock_timestamp()) * 1000 - next_run_at) FROM execution "
+    "WHERE status IN ('waiting', 'scheduled') AND next_run_at IS NOT NULL"
+)
+_LOCKS = "SELECT classid::bigint, objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
+
+
+@dataclass
+class Look:
+    """How things stood `at` so many seconds after the first acceptance; `overdue_s` is how long the longest due one is due."""
+
+    at: float
+    unsettled: dict[str, int]
+    of_the_dead: int
+    overdue_s: float
+
+    @property
+    def total(self) -> int:
+        return sum(self.unsettled.values())
+
+
+@dataclass
+class Report:
+    """What a run came to: `settled_s` after the last acceptance, or what was `unsettled` when patience ended; `over_time` are
+    pairs of seconds and what was not settled then."""
+
+    seed: int
+    load: float = 0.0
+    accepted: int = 0
+    acceptance_s: float = 0.0
+    settled_s: float | None = None
+    unsettled: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, int] = field(default_factory=dict)
+    duplicated: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    marks: int = 0
+    kills: int = 0
+    recovery_s: list[float] = field(default_factory=list)
+    restart_s: list[float] = field(default_factory=list)
+    most_overdue_s: float = 0.0
+    over_time: list[tuple[float, dict[str, int]]] = field(default_factory=list)
+
+
+class Observer:
+    """Looks at the database from outside, all the time."""
+
+    def __init__(self, database: str) -> None:
+        self._server = psycopg.connect(database, autocommit=True)
+        self._began = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.looks: list[Look] = [self._look()]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._server.close()
+
+    def now(self) -> float:
+        return time.monotonic() - self._began
+
+    def recovery(self, killed: float, until: float) -> float:
+        """Seconds until nothing belonged any more to who was killed at `killed`; infinite when it did `until` the next kill."""
+        looks = [look for look in self.looks if killed <= look.at < until]
+        first = next((index for index, look in enumerate(looks) if look.of_the_dead), None)
+        if first is None:
+            return 0.0
+        return round(next((look.at - killed for look in looks[first:] if not look.of_the_dead), float("inf")), 2)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_SECONDS):
+            self.looks.append(self._look())
+
+    def _look(self) -> Look:
+        rows = self._server.execute(_STATES).fetchall()
+        alive = {(high << 32) + low for high, low in self._server.execute(_LOCKS)}
+        overdue = self._server.execute(_OVERDUE).fetchall()[0][0]
+        unsettled: Counter[str] = Counter()
+        dead = 0
+        for status, reason, owner, count in rows:
+            unsettled[f"{status}:{reason}" if reason else status] += count
+            if owner is not None and lock_of(owner) not in alive:
+                dead += count
+        return Look(self.now(), dict(unsettled), dead, max(0.0, float(overdue or 0) / 1000))
+
+
+class Restarts:
+    """The processes of one run over one database."""
+
+    def __init__(self, folder: Path, database: str, seed: int) -> None:
+        self.folder, self.database = folder, database
+        self.random = random.Random(seed)  # noqa: S311
+        self.report = Report(seed)
+        self.ports = [free_port() for _ in range(SERVERS)]
+        settings = {"server": {"port": self.ports[0]}, "logs": {"level": "warning"}, "storage": {"database": database}}
+        folder.joinpath("config.yaml").write_text(json.dumps(settings))
+        self.key = prepare_store(folder)
+        self._log = (folder / "appliance.log").open("ab")
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._accepted: dict[str, float] = {}
+        self._killed: list[float] = []
+
+    # -- life and death
+
+    def start(self) -> None:
+        for name in [f"serve{n}" for n in range(SERVERS)] + [f"worker{n}" for n in range(WORKERS)]:
+            self._spawn(name)
+        self._wait_ready()
+
+    def _spawn(self, name: str) -> None:
+        line = [sys.executable, "-m", "appliance", "--data", str(self.folder)]
+        line += ["serve", "--port", str(self.ports[int(name[-1])])] if name.startswith("serve") else ["worker"]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GOS_")}
+        self._processes[name] = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)
+
+    def _wait_ready(self) -> None:
+        """Return when every server answers and every process holds its lock; whoever ended meanwhile is an error with the log."""
+        urls = [f"http://127.0.0.1:{port}/readyz" for port in self.ports]
+        with httpx.Client(trust_env=False, verify=TRUST, timeout=10) as client, psycopg.connect(self.database) as server:
+            server.autocommit = True
+            while True:
+                if ended := [name for name, process in self._processes.items() if process.poll() is not None]:
+                    raise AssertionError(f"{ended} ended: {(self.folder / 'appliance.log').read_text()[-3000:]}")
+                with suppress(httpx.TransportError):
+                    if all(client.get(url).status_code == 200 for url in urls):
+                        holders = server.execute(_LOCKS).fetchall()
+                        if len(holders) >= SERVERS + WORKERS:
+                            return
+                time.sleep(LOOK_SECONDS)  # between two looks; a test's own limit bounds it
+
+    def kill_and_restart(self) -> None:
+        """kill -9 of one server and one worker, drawn by lot; as a supervisor would, start them again at once."""
+        names = [f"serve{self.random.randrange(SERVERS)}", f"worker{self.random.randrange(WORKERS)}"]
+        for name in names:
+            os.kill(self._processes[name].pid, signal.SIGKILL)
+        began = time.monotonic()
+        for name in names:
+            self._processes[name].wait()
+            self._spawn(name)
+        self._wait_ready()
+        self.report.restart_s.append(round(time.monotonic() - began, 2))
+        self.report.kills += 1
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(60)
+        self._log.close()
+
+    # -- the work
+
+    def client(self, server: int = 0) -> httpx.Client:
+        return httpx.Client(
+            base_url=f"http://127.0.0.1:{self.ports[server]}",
+            headers={"Host": f"acme.localhost:{self.ports[0]}", "X-API-Key": self.key},
+            timeout=30,
+            trust_env=False,
+            verify=TRUST,
+        )
+
+    def publish(self) -> None:
+        with self.client() as client:
+            for process in (CHILD, PROCESS):
+                client.put(f"/api/v1/processes/{process['id']}", json=process).raise_for_status()
+                client.post(f"/api/v1/processes/{process['id']}/publish", json={}).raise_for_status()
+
+    def run(self, count: int, kills: int, rate: float) -> None:
+        """Send `count` executions while the processes die and come back; then wait until all is settled."""
+        names = [f"r{index:05}" for index in range(count)]
+        kill_at = sorted(self.random.randrange(count // 20, count) for _ in range(kills))
+        observer = Observer(self.database)
+        observer.start()
+        try:
+            self._send_all(names, kill_at, rate, observer)
+            last = observer.now() - (time.monotonic() - max(self._accepted.values()))
+            self.report.acceptance_s, self.report.accepted = round(last, 1), len(self._accepted)
+            self._wait_settled(observer, last)
+        finally:
+            observer.stop()
+        self.report.load = os.getloadavg()[0]
+        self.report.recovery_s = [observer.recovery(*each) for each in pairwise((*self._killed, float("inf")))]
+        self.report.most_overdue_s = round(max(look.overdue_s for look in observer.looks), 1)
+        self.report.over_time = [(round(look.at, 1), look.unsettled) for look in observer.looks[:: int(5 / LOOK_SECONDS)]]
+        self._count_marks(names)
+
+    def _send_all(self, names: list[str], kill_at: list[int], rate: float, observer: Observer) -> None:
+        """Every one is sent until it is accepted; after so many acceptances the next kill comes."""
+        began, stopped = time.monotonic(), threading.Event()
+        with ThreadPoolExecutor(SENDERS) as senders:
+            sent = []
+            for index, name in enumerate(names):
+                not_before = began + index / rate if rate else began
+                sent.append(senders.submit(self._send, name, index % SERVERS, not_before, stopped))
+            try:
+                for number in kill_at:
+                    while len(self._accepted) < number:
+                        self._raise_failed(sent)
+                        time.sleep(0.01)  # the instant of the kill, drawn by lot: the experiment itself
+                    self._killed.append(observer.now())
+                    self.kill_and_restart()
+                for future in sent:
+                    future.result()
+            finally:
+                stopped.set()
+
+    @staticmethod
+    def _raise_failed(sent: "list[Future[None]]") -> None:
+        for future in sent:
+            if future.done():
+                future.result()
+
+    def _send(self, name: str, server: int, not_before: float, stopped: threading.Event) -> None:
+        stopped.wait(max(0.0, not_before - time.monotonic()))
+        while not stopped.is_set():
+            try:
+                with self.client(server) as client:
+                    answer = client.post("/api/v1/processes/mix/execute", json={"run": name}, headers={"Idempotency-Key": name})
+                if answer.status_code in (200, 202):
+                    self._accepted[str(answer.json()["data"]["execution_id"])] = time.monotonic()
+                    return
+                if answer.status_code not in (409, 503):
+                    raise AssertionError(answer.text)
+            except httpx.TransportError:
+                server = (server + 1) % SERVERS  # as whoever balances the load would
+            stopped.wait(0.05)
+
+    def _wait_settled(self, observer: Observer, last: float) -> None:
+        while observer.now() - last < PATIENCE_SECONDS:
+            settled = next((look for look in list(observer.looks) if look.at > last and look.total == 0), None)
+            if settled is not None:
+                self.report.settled_s = round(settled.at - last, 1)
+                return
+            time.sleep(LOOK_SECONDS)  # between two looks, until all are done or the time is up
+        self.report.unsettled = observer.looks[-1].unsettled
+
+    def _count_marks(self, names: list[str]) -> None:
+        """What each run has left in DataPool, by groups of a hundred runs."""
+        counted: Counter[str] = Counter()
+        query = {"group": ["run"], "aggregate": {"marks": {"fn": "count"}}, "sort": "run", "limit": 500}
+        with self.client() as client:
+            for prefix in sorted({name[:4] for name in names}):
+                asked = {**query, "filter": {"run": {"_starts_with": prefix}}}
+                answer = client.post("/api/v1/datapool/marks/query", json=asked)
+                answer.raise_for_status()
+                counted.update({row["run"]: row["marks"] for row in answer.json()["data"]})
+        self.report.marks = counted.total()
+        self.report.duplicated = [name for name in names if counted[name] > MARKS_PER_RUN]
+        self.report.missing = [name for name in names if counted[name] < MARKS_PER_RUN]
+        with psycopg.connect(self.database) as server:
+            self.report.statuses = dict(server.execute("SELECT status, count(*) FROM execution GROUP BY status").fetchall())
+
+
+def run_restarts(
+    folder: Path, database: str, *, seed: int = 1, count: int = 2000, kills: int = 10, rate: float = 0.0
+) -> Report:
+    """`kills` times one server and one worker while `count` executions are accepted and run; `rate` a second at most, or 0."""
+    run = Restarts(folder, database, seed)
+    try:
+        run.start()
+        run.publish()
+        run.run(count, kills, rate)
+    finally:
+        run.stop()
+    return run.report
+
+
+def main(options: dict[str, str]) -> None:
+    """The command."""
+    count, kills, rate = int(options.get("count", "2000")), int(options.get("kills", "10")), float(options.get("rate", "0"))
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(int(options.get("busy", "0")))]
+    try:
+        with tempfile.TemporaryDirectory() as folder, running_cluster() as cluster:
+            database, seed = cluster.make_database(), int(options.get("seed", "1"))
+            report = run_restarts(Path(folder), database, seed=seed, count=count, kills=kills, rate=rate)
+            print(json.dumps(asdict(report), indent=1))
+            print(Path(folder, "appliance.log").read_text()[-4000:])
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main(dict(part.split("=", 1) for part in sys.argv[1:]))
