@@ -281,7 +281,8 @@ def download_document(call: Call, document_id: str) -> Answer:
 def get_document_text(call: Call, document_id: str) -> Answer:
     """Show the text of a document's content, as it was extracted or recognised, in UTF-8.
 
-    202 while it is being read, with `Retry-After`; 404 when the content has no text, or none that can be read.
+    202 while it is being read, with `Retry-After`; 404 when the content has no text; 422 `text_failed` with a `reason` for what is
+    encrypted, broken or too large to be read.
     """
     text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
     headers = {

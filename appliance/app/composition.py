@@ -41,7 +41,7 @@ from appliance.documents import service as documents
 from appliance.documents.leaving import Exits
 from appliance.documents.previews import Previews
 from appliance.documents.publications import Publications
-from appliance.documents.reading import Reading, TextReader
+from appliance.documents.reading import make_readings
 from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
@@ -236,7 +236,7 @@ def build(config: Config) -> Appliance:
     writing, exits = Writing(executor, integrations, _languages(config, integrations.registry)), Exits(blobs, reviews)
     own_domains, visits = domains.of_config(config, egress), Visits(sealer)
     withdraw = (
-        approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
+        formats.stop, approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
         on_profile_stored(flow.answer_profile), own_domains.table.watch(), on_other_host(custom_hosts(own_domains.table)),
     )  # fmt: skip
     services = Services(
@@ -255,7 +255,7 @@ def build(config: Config) -> Appliance:
     )  # fmt: skip
     add_tools(services, governor, actions)
     add_gauges(services)
-    upkeep = [*_upkeep(services), *authority_upkeep(config), Reading(TextReader(blobs, formats)), services.backups]
+    upkeep = [*_upkeep(services), *authority_upkeep(config), *make_readings(blobs, formats), services.backups]
     return Appliance(config, services, presence, upkeep, Deliverer(egress, sealer), (*withdraw, agents.listen()), telemetry)
 
 

@@ -1,8 +1,9 @@
-"""Reading the texts of contents in the background: one at a time, in a worker process, again when that failed."""
+"""Reading the texts of contents in the background, in worker processes, again when that failed: what is quick one at a time, and
+apart from it what has to be recognised."""
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ LEAST_CHARACTERS = 8  # of a page that is no scan, on average
 _FREE = SQL_NOT_KEPT_BACK.format(table="document_text")  # no reader is shown what a scanner holds back
 _UNWANTED = {code: None for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(0xD800, 0xE000))
 _TEXT = Bounds(60, 256, 64 << 20)
-_SCAN = Bounds(240, 512, 64 << 20)
+_SCAN = Bounds(480, 512, 64 << 20)  # with _TEXT before it less than the lease
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,16 @@ class Wish:
     row_id: int
     content: str
     media_type: str
+    is_scan: bool
     tries: int
 
 
+class ScanFound(Exception):
+    """The content has next to no text of its own: it waits with those that have to be recognised."""
+
+
 class TextReader:
-    """Reads what is wanted, a text at a time: a flood of documents takes no worker from executions but one."""
+    """Reads what is wanted, a quick text and a scan at a time: a flood of documents takes no worker from executions but these."""
 
     def __init__(self, blobs: Blobs, formats: Formats) -> None:
         self._blobs, self._formats = blobs, formats
@@ -59,8 +65,19 @@ class TextReader:
 
     def read_all(self) -> int:
         """Read every text that is due; answers how many."""
+        return self.read_quick() + self.read_scans()
+
+    def read_quick(self) -> int:
+        """Read what has a text of its own; answers how many were read or are found to be scans."""
+        return self._read_due(is_scan=False)
+
+    def read_scans(self) -> int:
+        """Recognise the text of pictures and scans; answers of how many."""
+        return self._read_due(is_scan=True)
+
+    def _read_due(self, *, is_scan: bool) -> int:
         count = 0
-        while not self._stopped.is_set() and (wish := _claim()) is not None:
+        while not self._stopped.is_set() and (wish := _claim(is_scan=is_scan)) is not None:
             self._fulfil(wish)
             count += 1
         return count
@@ -77,6 +94,8 @@ class TextReader:
                 store_text(wish.scope, wish.row_id, read)
 
             db.write(keep)
+        except ScanFound:
+            _settle(wish, is_scan=1, next_try_at=clock.now_ms(), tries=0)
         except Cancelled:
             _settle(wish, next_try_at=clock.now_ms(), tries=wish.tries - 1)
         except (StorageFull, Overloaded) as error:  # which says nothing of the content: it is read when there is room again
@@ -95,7 +114,7 @@ class TextReader:
         elif failed.failure_class == "system":
             _again(wish, failed.message)
         else:
-            _settle(wish, state="failed", reason=failed.message)
+            _settle(wish, state="failed", reason=failed.message, code=failed.code)
 
     def _read(self, wish: Wish) -> str:
         if wish.media_type in PLAIN:
@@ -110,11 +129,13 @@ class TextReader:
         return b"".join(self._blobs.read(wish.scope, wish.content, 0, PLAIN_BYTES))
 
     def _pdf_text(self, wish: Wish) -> str:
-        """The text layer; of pages that have next to none, what can be recognised."""
+        """The text layer; of pages that have next to none, what can be recognised, when it is the turn of scans."""
         pages = list(self._records(wish, "parse.pdf", {}, _TEXT))
         text = _joined(iter(pages))
         if len("".join(text.split())) >= LEAST_CHARACTERS * len(pages):
             return text
+        if not wish.is_scan:
+            raise ScanFound
         chosen = {"pages": f"1-{min(len(pages), SCANNED_PAGES)}"}
         try:
             return _joined(self._records(wish, "ocr", chosen, _SCAN))
@@ -135,10 +156,10 @@ class TextReader:
 
 
 class Reading(Periodic):
-    """Has a reader read whatever is wanted, soon after it is."""
+    """Has a reader read whatever is wanted, soon after it is; `read` is one of its methods."""
 
-    def __init__(self, reader: TextReader) -> None:
-        super().__init__("document-texts", 1.0, reader.read_all)
+    def __init__(self, name: str, reader: TextReader, read: Callable[[], int]) -> None:
+        super().__init__(name, 1.0, read)
         self._reader = reader
 
     def signal(self) -> None:
@@ -146,19 +167,25 @@ class Reading(Periodic):
         super().signal()
 
 
-def _claim() -> Wish | None:
+def make_readings(blobs: Blobs, formats: Formats) -> list[Reading]:
+    """Scans take seconds a page: what is quick does not wait behind them."""
+    reader = TextReader(blobs, formats)
+    return [Reading("document-texts", reader, reader.read_quick), Reading("document-scans", reader, reader.read_scans)]
+
+
+def _claim(*, is_scan: bool) -> Wish | None:
     """The next text that is due, for this process for as long as its lease lasts."""
     while True:
         now = clock.now_ms()
         due = db.rows(
             "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "  # noqa: S608
-            f"WHERE state = 'pending' AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",
-            (now,),
+            f"WHERE state = 'pending' AND is_scan = ? AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",
+            (int(is_scan), now),
         )
         if not due:
             return None
         tenant_id, row_id, content, media_type, tries, seen = due[0]
-        wish = Wish(system_scope(tenant_id), row_id, content, media_type, tries + 1)
+        wish = Wish(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1)
         refusal = _refusal(wish)
         changes: dict[str, Any] = {"tries": wish.tries, "next_try_at": now + LEASE_MS, **refusal}
         if _lease(wish, seen, changes) and not refusal:

@@ -14,6 +14,8 @@ class TextRow(TenantModel):
     media_type = TextField()
     state = TextField()  # none | pending | ready | failed
     reason = TextField()
+    code = TextField(default="")  # of a failure
+    is_scan = IntegerField(default=0)  # 1: has to be recognised, which takes long
     sha256 = TextField(null=True)
     size = BigIntegerField()
     beginning = TextField(null=True)

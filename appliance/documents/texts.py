@@ -12,7 +12,7 @@ from peewee import SQL
 
 from appliance.blobs.service import Blobs
 from appliance.core import clock, db, full_text
-from appliance.core.errors import NotFound
+from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.scope import TenantScope
 
 from .models import DocumentRevision
@@ -21,6 +21,7 @@ from .text_models import TextRow
 
 TextState = Literal["none", "pending", "ready", "failed"]
 TABLE = "document_text"
+UNREADABLE = "content_unreadable"  # a failure without a code of its own
 SEARCHED_CHARACTERS = 200_000
 SEARCHED_BYTES = 400_000  # of words; a server keeps no more than a megabyte of them in one index entry
 _BEFORE, _AFTER = 60, 140  # characters around a found word
@@ -47,12 +48,13 @@ PICTURES = frozenset({"image/png", "image/jpeg", "image/tiff", "image/webp", "im
 
 @dataclass(frozen=True)
 class Text:
-    """What is known of a content's text; `reason` says why there is none."""
+    """What is known of a content's text; `reason` says why there is none, and `code` how reading it failed."""
 
     state: TextState
     reason: str
     characters: int
     pieces: Iterator[bytes] | None = None
+    code: str = ""
 
 
 def is_readable(media_type: str) -> bool:
@@ -64,9 +66,9 @@ def want_text(scope: TenantScope, content: str, media_type: str) -> None:
     """Inside the write that refers to the content: have its text read, unless it was or is about to be."""
     if is_readable(media_type):
         db.execute(
-            "INSERT INTO document_text (tenant_id, content, media_type, state, reason, size, tries, next_try_at) "
-            "VALUES (?, ?, ?, 'pending', '', 0, 0, ?) ON CONFLICT (tenant_id, content) DO NOTHING",
-            (scope.tenant_id, content, media_type, clock.now_ms()),
+            "INSERT INTO document_text (tenant_id, content, media_type, is_scan, state, reason, size, tries, next_try_at) "
+            "VALUES (?, ?, ?, ?, 'pending', '', 0, 0, ?) ON CONFLICT (tenant_id, content) DO NOTHING",
+            (scope.tenant_id, content, media_type, int(media_type in PICTURES), clock.now_ms()),
         )
 
 
@@ -92,12 +94,12 @@ def states(scope: TenantScope, contents: Iterable[str]) -> Mapping[str, TextStat
 
 def get_text(scope: TenantScope, blobs: Blobs, content: str) -> Text:
     """The text of a content."""
-    columns = (TextRow.state, TextRow.reason, TextRow.sha256, TextRow.size)
+    columns = (TextRow.state, TextRow.reason, TextRow.code, TextRow.sha256, TextRow.size)
     row = scope.select(TextRow, *columns).where(TextRow.content == content).get_or_none()
     if row is None:
         return Text("none", "contents of this kind are not read", 0)
     pieces = blobs.read(scope, row.sha256) if row.state == "ready" else None
-    return Text(cast(TextState, row.state), row.reason, row.size, pieces)
+    return Text(cast(TextState, row.state), row.reason, row.size, pieces, row.code)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,15 @@ def _snippet(text: str, joined: str, words: list[str]) -> str:
     return "".join([*parts, escape(part[at:]), "…" if last < len(text) else ""])
 
 
+class TextFailed(ApplianceError):
+    """The content is encrypted, broken or too large to be read; `reason` says which, as a code."""
+
+    code, status = "text_failed", 422
+
+
 def refuse_missing(text: Text) -> None:
-    """NotFound unless there is a text, or one is being read."""
-    if text.state in ("none", "failed"):
+    """NotFound or TextFailed unless there is a text, or one is being read."""
+    if text.state == "none":
         raise NotFound(f"there is no text of this content: {text.reason}")
+    if text.state == "failed":
+        raise TextFailed(f"the text of this content cannot be read: {text.reason}", extra={"reason": text.code or UNREADABLE})

@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 from . import archives, encodings, markup
+from .encryption import refuse_encrypted_package, refuse_encrypted_parts
 from .failing import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
@@ -89,8 +90,10 @@ def _local(tag: str) -> str:
 
 
 def _office_text(request: Request, patterns: tuple[str, ...], *, everything: bool) -> str:
+    refuse_encrypted_package(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
+            refuse_encrypted_parts(archive)
             members = archive.infolist()
             if len(members) > MOST_MEMBERS:
                 raise ContentTooLarge(f"the document has {len(members)} parts; at most {MOST_MEMBERS} are read")

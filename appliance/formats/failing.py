@@ -16,8 +16,16 @@ class FormatFailed(Exception):
 class ContentInvalid(FormatFailed):
     """The content is not what it is said to be, or not acceptable."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("content_invalid", "validation", message)
+    def __init__(self, message: str, code: str = "content_invalid") -> None:
+        super().__init__(code, "validation", message)
+
+
+class ContentEncrypted(ContentInvalid):
+    """The content is sound, and nobody reads it without its password."""
+
+    def __init__(self, what: str) -> None:
+        message = f"{what} is encrypted and opens only with a password; save a copy without a password and use that"
+        super().__init__(message, "content_encrypted")
 
 
 class ContentTooLarge(FormatFailed):

@@ -23,11 +23,13 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Operation:
-    """`extra_mb`: memory that its libraries take before any content is there."""
+    """`extra_mb`: memory that its libraries take before any content is there; `check`: of an operation whose loading takes
+    seconds, so that it is kept loaded, the one that quickly refuses most of what it would refuse."""
 
     load: Callable[[], object]
     perform: Callable[[Request], dict[str, Any]]
     extra_mb: int = 0
+    check: str | None = None
 
 
 OPERATIONS = {
@@ -49,5 +51,6 @@ OPERATIONS = {
     "unzip": Operation(archives.load, archives.unpack),
     "extract": Operation(extraction.load, extraction.extract),
     "preview": Operation(previews.load, previews.preview, extra_mb=64),
-    "ocr": Operation(recognition.load, recognition.recognise, extra_mb=1536),
+    "ocr": Operation(recognition.load, recognition.recognise, extra_mb=1536, check="ocr.check"),
+    "ocr.check": Operation(recognition.load_check, recognition.check),
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import encodings
-from .failing import ContentInvalid, ContentTooLarge
+from .failing import ContentEncrypted, ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
 MOST_PAGES = 5_000
@@ -43,10 +43,10 @@ def open_document(request: Request) -> Any:
 
     content = request.content.read()
     try:
-        document = pypdfium2.PdfDocument(content, password=request.options.get("password"))
+        document = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
-            raise ContentInvalid("the PDF is locked; give its `password`, or save it without one") from error
+            raise ContentEncrypted("the PDF") from error
         raise ContentInvalid(f"the content is no PDF that can be read ({str(error)[:80]})") from error
     if len(document) == 0:
         raise ContentInvalid("the PDF has no page that can be read")

@@ -6,6 +6,8 @@ The engine is RapidOCR with the models its package carries; it is the extra `ocr
 import io
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from . import pdf_pages
@@ -20,29 +22,50 @@ LANGUAGES = (
 MOST_PIXELS = 60_000_000
 MOST_PAGES = 200
 DPI = 200
-THREADS = 2
 _NOT_INSTALLED = "text recognition is not installed here; the operator adds it with: pip install 'gos-appliance[ocr]'"
 _loaded: dict[str, Any] = {}
 
 
-def load() -> None:
-    """Loads the models and runs each once: later no file can be opened."""
+def load_check() -> None:
+    """Loads what looks at contents, without the engine."""
     pdf_pages.load()
+    if find_spec("rapidocr") is None:
+        raise FormatFailed("ocr_not_installed", "system", _NOT_INSTALLED)
+    import PIL.Image
+    import PIL.ImageOps
+    import PIL.ImageSequence
+
+    PIL.Image.init()
+    PIL.Image.MAX_IMAGE_PIXELS = None  # we look at the size before anything is decoded
+
+
+def check(request: Request) -> dict[str, Any]:
+    """Refuses what can be refused without looking at a single pixel."""
+    _refuse_unknown_languages(request)
+    if _is_pdf(request):
+        _open_pdf(request)
+    else:
+        with _told_as_invalid(request):
+            _open_picture(request)
+    return {}
+
+
+def load() -> None:
+    """Loads the models and runs each once: later no file can be opened.  A process that forks has loaded them already."""
+    if _loaded:
+        return
+    load_check()
     try:
         import cv2
         import numpy
-        import PIL.Image
-        import PIL.ImageOps
-        import PIL.ImageSequence
         from rapidocr import RapidOCR
     except ImportError as error:
         raise FormatFailed("ocr_not_installed", "system", _NOT_INSTALLED) from error
     logging.disable(logging.CRITICAL)
-    PIL.Image.init()
-    PIL.Image.MAX_IMAGE_PIXELS = None  # we look at the size before anything is decoded
     cv2.setNumThreads(1)
     engine = "EngineConfig.onnxruntime"
-    threads = {f"{engine}.intra_op_num_threads": THREADS, f"{engine}.inter_op_num_threads": 1}
+    # Threads of its own would stay behind when a process forks.
+    threads = {f"{engine}.intra_op_num_threads": 1, f"{engine}.inter_op_num_threads": 1}
     reader = RapidOCR(params={"Global.log_level": "critical", **threads})
     sample = numpy.full((200, 600, 3), 255, numpy.uint8)
     cv2.putText(sample, "READY 1", (20, 120), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 3)
@@ -53,28 +76,37 @@ def load() -> None:
 def recognise(request: Request) -> dict[str, Any]:
     """A record per page: `{page, width, height, text, confidence, lines: [{text, confidence, box}]}`; boxes are the four
     corners in pixels of that page, from the top left clockwise."""
-    unknown = [name for name in request.option("languages", ["en"]) if name not in LANGUAGES]
-    if unknown:
-        raise ContentInvalid(f"the engine does not read {', '.join(map(str, unknown))[:60]}; it reads {', '.join(LANGUAGES)}")
+    _refuse_unknown_languages(request)
     least = request.option("min_confidence", 0.5)
     records = Records(request.output)
-    for number, picture in _pages(request):
+    for number, picture in _pdf_pages(request) if _is_pdf(request) else _frames(request):
         records.add(_read_page(number, picture, least))
     return {"count": records.count}
 
 
-def _pages(request: Request) -> Iterator[tuple[int, Any]]:
+def _refuse_unknown_languages(request: Request) -> None:
+    unknown = [name for name in request.option("languages", ["en"]) if name not in LANGUAGES]
+    if unknown:
+        raise ContentInvalid(f"the engine does not read {', '.join(map(str, unknown))[:60]}; it reads {', '.join(LANGUAGES)}")
+
+
+def _is_pdf(request: Request) -> bool:
     head = request.content.read(1024)
     request.content.seek(0)
-    return _pdf_pages(request) if b"%PDF-" in head else _frames(request)
+    return b"%PDF-" in head
+
+
+def _open_pdf(request: Request) -> tuple[Any, list[int]]:
+    document = pdf_pages.open_document(request)
+    numbers = list(pdf_pages.chosen_pages(request.options.get("pages"), len(document)))
+    _refuse_many(len(numbers))
+    return document, numbers
 
 
 def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
     import pypdfium2
 
-    document = pdf_pages.open_document(request)
-    numbers = list(pdf_pages.chosen_pages(request.options.get("pages"), len(document)))
-    _refuse_many(len(numbers))
+    document, numbers = _open_pdf(request)
     scale = request.option("dpi", DPI) / 72
     for number in numbers:
         try:
@@ -88,22 +120,40 @@ def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
 _HEIF = (b"ftypheic", b"ftypheix", b"ftyphevc", b"ftypmif1", b"ftypmsf1")
 
 
+def _open_picture(request: Request) -> tuple[Any, set[int]]:
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(request.content.read()))
+    numbers = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
+    _refuse_many(len(numbers))
+    if 1 in numbers:
+        _refuse_large(picture.width * picture.height, "page 1")
+    return picture, numbers
+
+
 def _frames(request: Request) -> Iterator[tuple[int, Any]]:
     """The picture upright as its camera says, or each page of a TIFF."""
-    from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
+    from PIL import ImageOps, ImageSequence
 
-    content = request.content.read()
-    try:
-        picture = Image.open(io.BytesIO(content))
-        wanted = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
-        _refuse_many(len(wanted))
+    with _told_as_invalid(request):
+        picture, numbers = _open_picture(request)
         for number, frame in enumerate(ImageSequence.Iterator(picture), 1):
-            if number in wanted:
+            if number in numbers:
                 _refuse_large(frame.width * frame.height, f"page {number}")
                 upright = ImageOps.exif_transpose(frame)
                 yield number, _loaded["numpy"].asarray(_on_white(upright))[:, :, ::-1]
+
+
+@contextmanager
+def _told_as_invalid(request: Request) -> Iterator[None]:
+    """What a decoder of pictures raises, as ContentInvalid."""
+    from PIL import UnidentifiedImageError
+
+    try:
+        yield
     except UnidentifiedImageError as error:
-        if content[4:12] in _HEIF:
+        request.content.seek(0)
+        if request.content.read(12)[4:] in _HEIF:
             raise ContentInvalid("HEIC pictures cannot be read; save the picture as JPEG or PNG") from error
         raise ContentInvalid("the content is no picture or PDF that can be read; send PNG, JPEG, TIFF, WebP or PDF") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:

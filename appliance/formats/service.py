@@ -7,20 +7,19 @@ import math
 import os
 import select
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from appliance.core import clock
 
 from .failing import Cancelled, FormatFailed
 from .operations import OPERATIONS
+from .warm import Warm, start
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +27,6 @@ LOOK_SECONDS = 0.1
 MOST_ANSWER = 8 << 20
 BASE_MB = 192  # what Python and its libraries map before any content is there
 USERS = 30
-_BOOT = "import sys; sys.path[:] = {path!r}; from appliance.formats.worker import main; main(sys.argv[1:])"
-_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _users = itertools.count(os.getpid())
 
 
@@ -80,12 +77,26 @@ class Answer:
             yield json.loads(line)
 
 
+class _Worker(Protocol):
+    """A process that was started, or forked by one that is kept loaded."""
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
 class Formats:
-    """Performs operations; thread-safe.  Nothing runs while nobody asks."""
+    """Performs operations; thread-safe.  Nothing runs while nobody asks, but for a while what takes long to load."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._places = threading.BoundedSemaphore(settings.processes)
+        self._warm = {name: Warm(name) for name, each in OPERATIONS.items() if each.check is not None}
+
+    def stop(self) -> None:
+        """Keep nothing loaded any more."""
+        for each in self._warm.values():
+            each.stop()
 
     def scratch(self) -> IO[bytes]:
         """A nameless file in the private folder; gone when it is closed."""
@@ -97,6 +108,9 @@ class Formats:
         """The operation's answer; FormatFailed, or Cancelled soon after `is_cancelled` says so."""
         with self.scratch() as output:
             with self._place(is_cancelled):
+                check = OPERATIONS[work.operation].check
+                if check is not None and self._warm[work.operation].process_id is None:
+                    self._run(replace(work, operation=check), bounds, output, is_cancelled)
                 facts = self._run(work, bounds, output, is_cancelled)
             size = output.seek(0, os.SEEK_END)
             output.seek(0)
@@ -123,7 +137,7 @@ class Formats:
             options.seek(0)
             answer, theirs = os.pipe()
             try:
-                child = self._start(work, bounds, (options, output, errors), theirs)
+                child: _Worker = self._start(work, bounds, (options, output, errors), theirs)
             finally:
                 os.close(theirs)
             reader = stack.enter_context(os.fdopen(answer, "rb"))
@@ -135,23 +149,20 @@ class Formats:
             errors.seek(0)
             return _facts(told, status, bounds, errors.read(2000).decode("utf8", "replace"))
 
-    def _start(
-        self, work: Work, bounds: Bounds, files: tuple[IO[bytes], IO[bytes], IO[bytes]], answer: int
-    ) -> "subprocess.Popen[bytes]":
+    def _start(self, work: Work, bounds: Bounds, files: tuple[IO[bytes], IO[bytes], IO[bytes]], answer: int) -> _Worker:
         options, output, errors = files
+        inputs = [each.fileno() for each in work.inputs]
         extra = OPERATIONS[work.operation].extra_mb
         first = self.settings.first_user
         given = {
             "parent": os.getpid(), "user": first + next(_users) % USERS if first else None, "operation": work.operation,
             "address_space": (BASE_MB + extra + bounds.memory_mb) << 20, "memory_mb": bounds.memory_mb,
             "written_bytes": bounds.written_bytes, "cpu_seconds": math.ceil(bounds.seconds) * 4 + 5, "files": self.settings.files,
-            "inputs": [each.fileno() for each in work.inputs], "output": output.fileno(), "answer": answer,
+            "inputs": inputs, "output": output.fileno(), "answer": answer,
         }  # fmt: skip
-        return subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[each for each in sys.path if each]), json.dumps(given)],
-            stdin=options, stdout=subprocess.DEVNULL, stderr=errors, env=_ENVIRONMENT, cwd="/",
-            pass_fds=[*(each.fileno() for each in work.inputs), output.fileno(), answer],
-        )  # fmt: skip
+        if warm := self._warm.get(work.operation):
+            return warm.fork(given, [options.fileno(), errors.fileno(), output.fileno(), answer, *inputs])
+        return start("worker", given, [*inputs, output.fileno(), answer], stdin=options, stderr=errors)
 
 
 def _await(descriptor: int, bounds: Bounds, is_cancelled: Callable[[], bool]) -> bytes:

@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 from appliance.core import confinement, landlock
 from appliance.core.syscalls import confine_calls
@@ -18,6 +18,11 @@ from .request import Limits, Request
 
 def main(arguments: list[str]) -> None:
     settings = json.loads(arguments[0])
+    work(settings)
+
+
+def work(settings: dict[str, Any]) -> NoReturn:
+    """What `main` does, in a process that has been made for it."""
     confinement.die_with_parent(settings["parent"])
     confinement.confine(settings["address_space"], settings["written_bytes"])
     resource.setrlimit(resource.RLIMIT_CPU, (settings["cpu_seconds"], settings["cpu_seconds"]))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import encodings
+from .encryption import refuse_encrypted_package
 from .failing import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 from .rows import column_names, exact, make_row
@@ -48,6 +49,7 @@ def parse(request: Request) -> dict[str, Any]:
 
 def _refuse_bomb(request: Request) -> None:
     """Sizes as the archive declares them: its reader gives no more of a member than that."""
+    refuse_encrypted_package(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
             members = archive.infolist()

@@ -3,7 +3,7 @@
 import io
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,14 +26,17 @@ from appliance.documents.service import Documents, NewDocument, Wanted
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
 from tests.documents.test_shares import Approved
+from tests.formats.test_previews import locked_pdf
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def formats(tmp_path_factory: pytest.TempPathFactory) -> Formats:
-    return Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2))
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
+    formats = Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2))
+    yield formats
+    formats.stop()
 
 
 @pytest.fixture
@@ -207,6 +210,57 @@ def test_pdf_scans_and_bombs(documents: Documents, reader: TextReader, formats: 
     assert "million pixels" in state_of(documents, acme, exploding)[1]
 
 
+ENCRYPTED_ODT = office(content="cipher", **{"META-INF__manifest": "<m><manifest:encryption-data/></m>"})
+
+
+@on_sqlite
+@pytest.mark.parametrize(("name", "data"), [("a.pdf", locked_pdf()), ("a.odt", ENCRYPTED_ODT)])
+def test_what_is_encrypted_says_so_and_what_to_do(
+    documents: Documents, reader: TextReader, acme: TenantScope, name: str, data: bytes
+) -> None:
+    made = store(documents, acme, name, data)
+    reader.read_all()
+    text = documents.open_text(acme, made)
+    assert (text.state, text.code) == ("failed", "content_encrypted")
+    assert "is encrypted" in text.reason
+    assert "save a copy without a password" in text.reason
+    with pytest.raises(texts.TextFailed) as caught:
+        texts.refuse_missing(text)
+    assert caught.value.extra == {"reason": "content_encrypted"}
+
+
+def test_quick_texts_do_not_wait_while_a_scan_is_recognised(
+    documents: Documents, reader: TextReader, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan came first; of a PDF only its text tells that it is one."""
+    blank = io.BytesIO()
+    Image.new("L", (60, 40), 255).save(blank, "PDF")
+    scan = store(documents, acme, "scan.pdf", blank.getvalue())
+    begun, let_go, records = threading.Event(), threading.Event(), TextReader._records
+
+    def slow(self: TextReader, wish: reading.Wish, operation: str, *more: Any) -> Any:
+        if operation == "ocr":
+            begun.set()
+            assert let_go.wait(30)
+            return iter([{"text": "recognised"}])
+        return records(self, wish, operation, *more)
+
+    monkeypatch.setattr(TextReader, "_records", slow)
+    assert reader.read_quick() == 1
+    recogniser = threading.Thread(target=reader.read_scans)
+    recogniser.start()
+    try:
+        assert begun.wait(30)
+        quick = store(documents, acme, "letter.odt", office(content='<o xmlns:t="t"><t:p>Grace</t:p></o>'))
+        assert reader.read_quick() == 1
+        assert documents.get_document(acme, quick).text_state == "ready"
+        assert documents.get_document(acme, scan).text_state == "pending"
+    finally:
+        let_go.set()
+        recogniser.join(30)
+    assert text_of(documents, acme, scan) == "recognised"
+
+
 Later = Callable[[int], None]
 
 
@@ -221,7 +275,7 @@ def test_what_one_process_reads_no_other_does_until_it_is_lost(
 ) -> None:
     made = store(documents, acme, "a.txt", "one")
     for tries in range(1, MOST_TRIES + 1):
-        wish = reading._claim()
+        wish = reading._claim(is_scan=False)
         assert wish is not None
         assert wish.tries == tries
         assert reader.read_all() == 0

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,10 @@ Perform = Callable[..., Found]
 
 
 @pytest.fixture(scope="session")
-def formats(tmp_path_factory: pytest.TempPathFactory) -> Formats:
-    return Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2, queue_seconds=60, first_user=65_500, files=100))
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
+    formats = Formats(Settings(tmp_path_factory.mktemp("formats"), processes=2, queue_seconds=60, first_user=65_500, files=100))
+    yield formats
+    formats.stop()
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,7 @@ def test_bombs_and_broken_content_are_refused(refused: Refused) -> None:
         ("PNG", written(halves(), "JPEG"), "content_invalid", "no picture"),
         ("JPEG", b"\xff\xd8\xff<svg onload=alert(1)>", "content_invalid", "no picture"),
         ("PDF", b"%PDF-1.7 nothing", "content_invalid", "no PDF"),
-        ("PDF", locked_pdf(), "content_invalid", "locked"),
+        ("PDF", locked_pdf(), "content_encrypted", "without a password"),
     ):
         failed = refused("preview", content, kind=kind, page=1, width=160)
         assert (failed.code, said in failed.message) == (code, True), failed.message

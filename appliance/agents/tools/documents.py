@@ -81,7 +81,8 @@ class DocumentTools:
             return told | {"state": "ready", "content": base64.b64encode(piece).decode()} | more
         text = self.documents.open_text(caller.scope, document_id, revision)
         if text.pieces is None:
-            return told | {"state": text.state} | ({"reason": text.reason} if text.reason else {})
+            why = {"reason": text.reason, "code": text.code}
+            return told | {"state": text.state} | {name: value for name, value in why.items() if value}
         whole = b"".join(text.pieces)
         piece = _whole_characters(whole[offset : offset + MOST_TEXT])
         more = {"next_offset": offset + len(piece)} if piece and offset + len(piece) < len(whole) else {}

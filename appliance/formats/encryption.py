@@ -1,0 +1,38 @@
+"""Office files that need a password: what they look like from outside.
+
+An OOXML file lies as the stream `EncryptedPackage` in a compound file (MS-OFFCRYPTO 2.3.4); OpenDocument names in its manifest how
+each part is encrypted (OASIS OpenDocument 1.3, part 2).
+"""
+
+import zipfile
+from io import BufferedReader
+
+from .failing import ContentEncrypted
+
+_COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_PACKAGE = "EncryptedPackage".encode("utf-16-le")
+_MANIFEST, _ENCRYPTION, MOST_MANIFEST = "META-INF/manifest.xml", b"encryption-data", 1 << 20
+CHUNK = 1 << 20
+
+
+def refuse_encrypted_package(content: BufferedReader) -> None:
+    """ContentEncrypted for what would be an OOXML file; the content is at its beginning again."""
+    content.seek(0)
+    if content.read(len(_COMPOUND_FILE)) == _COMPOUND_FILE:
+        before = b""
+        while chunk := content.read(CHUNK):
+            if _PACKAGE in before + chunk:
+                raise ContentEncrypted("the document")
+            before = chunk[-len(_PACKAGE) :]
+    content.seek(0)
+
+
+def refuse_encrypted_parts(archive: zipfile.ZipFile) -> None:
+    """ContentEncrypted for an OpenDocument file, or an archive with a password."""
+    members = archive.infolist()
+    if any(member.flag_bits & 0x1 for member in members):
+        raise ContentEncrypted("the document")
+    if any(member.filename == _MANIFEST for member in members):
+        with archive.open(_MANIFEST) as manifest:
+            if _ENCRYPTION in manifest.read(MOST_MANIFEST):
+                raise ContentEncrypted("the document")

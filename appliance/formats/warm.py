@@ -1,0 +1,106 @@
+"""The appliance's side of a process that is kept loaded: started when first needed, ended when nobody has used it for a while."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+IDLE_SECONDS = 120.0
+ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_BOOT = "import sys; sys.path[:] = {path!r}; from appliance.formats.{module} import main; main(sys.argv[1:])"
+
+
+def start(module: str, settings: Mapping[str, Any], descriptors: Sequence[int], **streams: Any) -> "subprocess.Popen[bytes]":
+    """A process of ours with nothing in its hands but these descriptors."""
+    boot = _BOOT.format(path=[each for each in sys.path if each], module=module)
+    return subprocess.Popen(  # noqa: S603  our own interpreter and module
+        [sys.executable, "-I", "-S", "-c", boot, json.dumps(settings)],
+        stdout=subprocess.DEVNULL, env=ENVIRONMENT, cwd="/", pass_fds=descriptors, **streams,
+    )  # fmt: skip
+
+
+class Forked:
+    """A worker that was forked; ended and waited for as one that was started."""
+
+    def __init__(self, replies: socket.socket, leave: Callable[[], None]) -> None:
+        self._replies, self._leave = replies, leave
+
+    def kill(self) -> None:
+        """Have it ended, unless it has."""
+        self._replies.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> int:
+        """Its status, as of a process; 1 when the process that forked it is lost."""
+        with self._replies:
+            told = self._replies.recv(16)
+        self._leave()
+        return int(told or 1)
+
+
+class Warm:
+    """Keeps one operation loaded while it is used; thread-safe."""
+
+    def __init__(self, operation: str, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._operation, self._idle_seconds = operation, idle_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+        self._users = 0
+        self._idle: threading.Timer | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """None while nothing is kept."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def fork(self, settings: Mapping[str, Any], descriptors: Sequence[int]) -> Forked:
+        """A worker that has its options, errors, output, answer and inputs as these descriptors."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            requests = self._requests
+            if requests is None or self.process_id is None:
+                requests = self._start()
+            socket.send_fds(requests, [json.dumps(settings).encode()], [theirs.fileno(), *descriptors])
+            self._users += 1
+            if self._idle is not None:
+                self._idle.cancel()
+        return Forked(ours, self._leave)
+
+    def stop(self) -> None:
+        """Keep nothing any more, until it is needed again; what is being worked on is lost."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._end()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._idle = threading.Timer(self._idle_seconds, self._end_if_idle)
+                self._idle.daemon = True
+                self._idle.start()
+
+    def _end_if_idle(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._end()
+
+    def _end(self) -> None:
+        if self._requests is not None and self._process is not None:
+            self._requests.close()
+            self._process.wait()
+        self._requests = self._process = None
+
+    def _start(self) -> socket.socket:
+        self._end()
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            told = {"operation": self._operation, "requests": theirs.fileno()}
+            streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            self._process = start("forking", told, [theirs.fileno()], **streams)
+        return self._requests
