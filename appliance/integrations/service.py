@@ -29,6 +29,7 @@ from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, Use
 from appliance.integrations.settings import Opened, Sealed, Taken, show, take_secrets
 from appliance.monitor import audit
+from appliance.tenants import secret_bindings
 from appliance.tenants.secret_bindings import Destination
 
 DISCOVERY_SECONDS = 60.0
@@ -190,6 +191,7 @@ class Integrations:
             if waiting := scope.find(CallRow, integration_id=slug, status="waiting"):
                 raise Conflict(f"the outcome of the call {waiting.id} is unknown; settle it before you delete {slug}")
             scope.delete(IntegrationRow).where(IntegrationRow.id == slug).execute()
+            secret_bindings.forget_target(scope, slug, "integration")
             changes.note(scope, "delete", slug, {"connector": row.connector}, {})
 
         db.write(delete)

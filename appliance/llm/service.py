@@ -164,6 +164,7 @@ class LanguageModels:
         def delete() -> None:
             scope.get(ProfileRow, id=slug)
             scope.delete(ProfileRow).where(ProfileRow.id == slug).execute()
+            secret_bindings.forget_target(scope, slug, "llm-profile")
             audit.record(scope, "llm-profile.delete", slug)
 
         db.write(delete)

@@ -177,7 +177,7 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
             ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
         scope.delete(Process).where(Process.id == process_id).execute()
         forget_subject(scope, subject_of(process_id))
-        secret_bindings.forget_process(scope, process_id)
+        secret_bindings.forget_target(scope, process_id, "process", "webhook")
         audit.record(scope, "process.delete", process_id)
 
     db.write(delete)

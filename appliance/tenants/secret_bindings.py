@@ -171,10 +171,10 @@ def unbind_place(scope: TenantScope, name: str, place: Destination) -> None:
             audit.record(scope, "secret.unbind", name, _audited(known))
 
 
-def forget_process(scope: TenantScope, process_id: str) -> None:
-    """Inside a write: the process is gone; another one of its name gets no secret by that."""
+def forget_target(scope: TenantScope, target: str, *kinds: Kind) -> None:
+    """Inside a write: the place is gone; another one of its name gets no secret by that."""
     row = SecretBindingRow
-    scope.delete(row).where(row.kind.in_(("process", "webhook")), row.target == process_id).execute()
+    scope.delete(row).where(row.kind.in_(kinds), row.target == target).execute()
 
 
 def open_bound(scope: TenantScope, sealer: Sealer, name: str, place: Destination) -> str:

@@ -17,7 +17,7 @@ from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detai
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
-from appliance.tenants.grants import forget_subject
+from appliance.tenants import grants, secret_bindings
 
 from . import archive, arrivals, publications, versions
 from .access import parse_access
@@ -26,17 +26,7 @@ from .domains import service as domains
 from .limits import Limits, check_files, check_words
 from .models import FormRow, VersionRow, WebAppRow
 from .preparing import Prepared, prepare_contents
-from .records import (
-    Difference,
-    FileSpec,
-    NewVersion,
-    ServedFile,
-    ServedVersion,
-    Settings,
-    Source,
-    Version,
-    WebApp,
-)  # fmt: skip
+from .records import Difference, FileSpec, NewVersion, ServedFile, ServedVersion, Settings, Source, Version, WebApp
 from .routes import Route, parse_routes
 from .rules import RULE_FILES, parse_rules, read_rule_file
 from .secret_use import bind_access
@@ -126,7 +116,8 @@ class WebApps:
                 raise Conflict("the WebApp is published; unpublish it first or delete it with ?force=true")
             domains.release_all(scope, app_id)
             scope.delete(WebAppRow).where(WebAppRow.id == app_id).execute()
-            forget_subject(scope, subject_of(app_id))
+            grants.forget_subject(scope, subject_of(app_id))
+            secret_bindings.forget_target(scope, app_id, "webapp")
             audit.record(scope, "webapp.delete", app_id)
             self.tell_after_commit(scope, app_id)
 

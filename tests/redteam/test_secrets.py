@@ -174,6 +174,35 @@ def test_a_webapp_gives_no_secret_to_a_provider_of_its_own(running: Running, own
     owner.delete(f"{API}/webapps/leaking", params={"force": True})
 
 
+def test_what_is_deleted_takes_its_destinations_along(running: Running, owner: httpx.Client) -> None:
+    """Those by hosts alone, too; another place of that name, and another tenant's, keep theirs."""
+    for slug in ("leak-gone", "leak-stays"):
+        owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9", slug)).raise_for_status()
+    by_hosts = {"kind": "integration", "target": "leak-gone", "hosts": "later.example"}
+    owner.post(f"{API}/secrets/topsecret/bindings", json=by_hosts).raise_for_status()
+    model = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key": "= secrets.topsecret"}
+    owner.put(f"{API}/llm-profiles/leak-gone", json=model).raise_for_status()
+    oidc = {"issuer": "https://id.example", "client_id": "x", "client_secret": {"secret": "topsecret"}, "allow": ["*"]}
+    app = {"webapps/leak-gone/app.yaml": json.dumps({"access": {"oidc": oidc}}).encode(), "solution.yaml": b"name: gone\n"}
+    archive = write_zip({**app, "webapps/leak-gone/public/index.html": b"<p>hello</p>"})
+    owner.post(f"{API}/solutions/apply", content=archive, headers={"Content-Type": "application/zip"}).raise_for_status()
+    with running.api("globex") as other:
+        other.put(f"{API}/secrets/topsecret", json={"value": CANARY}).raise_for_status()
+        other.post(f"{API}/secrets/topsecret/bindings", json=by_hosts).raise_for_status()
+        gone = {"integration": 2, "llm-profile": 1, "webapp": 1}
+        for kind, count in gone.items():
+            assert len(bound(owner, kind, "leak-gone")) == count, kind
+            owner.delete(f"{API}/{kind}s/leak-gone", params={"force": True} if kind == "webapp" else {}).raise_for_status()
+            assert bound(owner, kind, "leak-gone") == []
+        assert [each["target"] for each in destinations(owner)] == ["leak-stays"]
+        assert len(destinations(other)) == 1
+        other.delete(f"{API}/secrets/topsecret").raise_for_status()
+
+
+def bound(client: httpx.Client, kind: str, target: str) -> list[dict[str, Any]]:
+    return [each for each in destinations(client) if (each["kind"], each["target"]) == (kind, target)]
+
+
 def destinations(client: httpx.Client) -> list[dict[str, Any]]:
     found = client.get(f"{API}/secrets").raise_for_status().json()["data"]
     return [binding for secret in found if secret["name"] == "topsecret" for binding in secret["bindings"]]
