@@ -1,20 +1,23 @@
 """Pages of requests to people: the inbox, one request with what is asked, and the form that decides it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error
 from appliance.governance import approvals, batches
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
 from appliance.governance.batches import Outcome
+from appliance.governance.deciders import find_decidable
 from appliance.governance.questions import FREE_TEXT
 from appliance.governance.wording import title_of
 from appliance.processes import versions
+from appliance.tenants.people import SignedIn
 
 from .approval_actions import ShownAction, show_action
 from .forms import InputForm, read_form
@@ -66,7 +69,8 @@ def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceErr
     pending = state == "pending"
     wanted = ApprovalFilter("pending" if pending else None)
     found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
-    rows = [Row(each, is_mine(visit, each), is_late(each), title_of(each), show_action(visit, each)) for each in found.items]
+    mine = find_mine(visit.scope, visit.person, found.items)
+    rows = [Row(each, each.id in mine, is_late(each), title_of(each), show_action(visit, each)) for each in found.items]
     names = _process_names(visit, [row.approval for row in rows])
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
@@ -103,22 +107,27 @@ def is_late(approval: Approval) -> bool:
     return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
 
 
-def count_mine(visit: Visit) -> int:
-    """How many of the oldest hundred requests that wait are the visitor's to decide."""
-    if not approvals.count_pending(visit.scope):
+def count_mine(scope: TenantScope, person: SignedIn) -> int:
+    """How many of the oldest hundred requests that wait are this person's to decide."""
+    if not approvals.count_pending(scope):
         return 0
-    oldest = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
-    return sum(is_mine(visit, each) for each in oldest.items)
+    oldest = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
+    return len(find_mine(scope, person, oldest.items))
 
 
-def is_mine(visit: Visit, approval: Approval) -> bool:
-    """Whether the visitor may decide it now."""
-    return approval.status == "pending" and not is_late(approval) and _refusal(visit, approval) is None
+def find_mine(scope: TenantScope, person: SignedIn, found: Iterable[Approval]) -> set[str]:
+    """The ids of those that this person may decide now, by as many queries whatever their number."""
+    still_open = [each for each in found if each.status == "pending" and not is_late(each) and not _has_voted(person, each)]
+    return find_decidable(scope, person.user_id, {each.id: (each.request, each.askers) for each in still_open})
+
+
+def _has_voted(person: SignedIn, approval: Approval) -> bool:
+    return any(vote.login == person.login for vote in approval.votes)
 
 
 def _refusal(visit: Visit, approval: Approval) -> str | None:
     """Why this visitor may not decide; None when they may."""
-    if any(vote.login == visit.person.login for vote in approval.votes):
+    if _has_voted(visit.person, approval):
         return mark_error("you have decided already; others have not")
     try:
         approvals.check_decider(visit.scope, visit.person, approval)

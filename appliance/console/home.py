@@ -22,7 +22,7 @@ from appliance.tenants import confirmations, invitations, keys, people, service
 from appliance.webapps.certificates.service import expiring_hosts
 
 from .appliance import is_administrator
-from .approvals import is_mine
+from .approvals import find_mine
 from .confirmations import HERE
 from .confirmations import tell as tell_confirmation
 from .day import DAY_MS, read_day
@@ -99,10 +99,11 @@ def _approvals(visit: Visit) -> Needs:
         cursor = page_of.next_cursor
         if cursor is None:
             break
+    mine = find_mine(visit.scope, visit.person, found)
     items = [
         Need(title_of(each), tell(each.request.reason), f"/console/approvals/{each.id}", "waiting", each.created_at)
         for each in found
-        if is_mine(visit, each)
+        if each.id in mine
     ]  # fmt: skip
     return _shown(_("Waiting for your decision"), "/console/approvals", items)
 

@@ -68,7 +68,7 @@ class Renderer:
 
 def _counts(visit: Visit) -> dict[str, int]:
     """What waits, by the section of the menu."""
-    found = {"approvals": count_mine(visit)} if visit.may("approvals.read") else {}
+    found = {"approvals": count_mine(visit.scope, visit.person)} if visit.may("approvals.read") else {}
     return found | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
 
 

@@ -1,6 +1,7 @@
 """Who may decide what is asked of people."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
@@ -19,6 +20,34 @@ def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, asker
     a sandbox tenant.
     """
     member = people.find_member(scope, user_id)
+    return _check(member, request, askers, partial(lineage.people_behind, scope), partial(_is_sandbox, scope))
+
+
+Asked = tuple[HumanRequest, Sequence[str]]
+
+
+def find_decidable(scope: TenantScope, user_id: str, asked: Mapping[str, Asked]) -> set[str]:
+    """The keys of the requests, each with its askers, that this person may decide: by as many queries whatever their number."""
+    if not asked:
+        return set()
+    member = people.find_member(scope, user_id)
+    behind = lineage.people_behind_each(scope, {actor for _, askers in asked.values() for actor in askers})
+    is_sandbox = cache(partial(_is_sandbox, scope))
+
+    def may(request: HumanRequest, askers: Sequence[str]) -> bool:
+        try:
+            _check(member, request, askers, behind.__getitem__, is_sandbox)
+        except PolicyDenied:
+            return False
+        return True
+
+    return {key for key, (request, askers) in asked.items() if may(request, askers)}
+
+
+def _check(
+    member: Member | None, request: HumanRequest, askers: Sequence[str],
+    behind: Callable[[str], frozenset[str]], is_sandbox: Callable[[], bool],
+) -> bool:  # fmt: skip
     if member is None:
         raise PolicyDenied("only a member of this tenant decides; ask an owner for a role in it")
     if request.approvers and not any(_is_named(member, name) for name in request.approvers):
@@ -29,11 +58,15 @@ def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, asker
         return False
     if not member.approver and member.role != "owner":
         raise PolicyDenied("this is decided by an approver; ask one, or have an owner make you an approver")
-    own = any(member.user_id in lineage.people_behind(scope, actor) for actor in askers)
-    if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
+    own = any(member.user_id in behind(actor) for actor in askers)
+    if own and not is_sandbox():
         asked = "started this execution" if request.origin.execution_id else "asked for this"
         raise PolicyDenied(f"you {asked}, or made the key that did; somebody else decides")
     return own
+
+
+def _is_sandbox(scope: TenantScope) -> bool:
+    return bool(service.get_tenant(scope.tenant_id).kind == "sandbox")
 
 
 def find_deciders(scope: TenantScope, request: HumanRequest, askers: Sequence[str]) -> list[Member]:

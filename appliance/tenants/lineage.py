@@ -6,7 +6,7 @@ tenant, a key is revoked or expires. A key whose chain ends at `system` has nobo
 """
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from peewee import fn
@@ -237,16 +237,27 @@ def root_of(scope: TenantScope) -> str:
 
 def people_behind(scope: TenantScope, actor: str) -> frozenset[str]:
     """The ids of every user who acts: the person themselves, or whoever made, issued or adopted the key that acts, up its chain."""
-    found: set[str] = set()
-    waiting, seen = [actor], set[str]()
+    return people_behind_each(scope, [actor])[actor]
+
+
+def people_behind_each(scope: TenantScope, actors: Iterable[str]) -> dict[str, frozenset[str]]:
+    """The same of several actors at once: a query for each generation of keys above them."""
+    asked = set(actors)
+    above: dict[str, set[str]] = {}
+    waiting = asked
+    while keys := sorted(name.removeprefix("key:") for name in waiting if name.startswith("key:") and name not in above):
+        above |= {f"key:{key}": set() for key in keys}
+        rows = ApiKey.select(ApiKey.id, ApiKey.created_by, ApiKey.issuer)
+        rows = rows.where(ApiKey.tenant_id == scope.tenant_id, ApiKey.id.in_(keys))
+        found = {f"key:{row.id}": {row.created_by, row.issuer} for row in rows}
+        above |= found
+        waiting = set().union(*found.values())
+    return {actor: _people_above(actor, above) for actor in asked}
+
+
+def _people_above(actor: str, above: Mapping[str, set[str]]) -> frozenset[str]:
+    seen, waiting = set[str](), {actor}
     while waiting:
-        name = waiting.pop()
-        kind, _, name_id = name.partition(":")
-        if name in seen:
-            continue
-        seen.add(name)
-        if kind == "user":
-            found.add(name_id)
-        elif kind == "key" and (row := _find_key(scope.tenant_id, name_id)) is not None:
-            waiting += [row.created_by, row.issuer]
-    return frozenset(found)
+        seen |= waiting
+        waiting = set().union(*(above.get(name, ()) for name in waiting)) - seen
+    return frozenset(name.removeprefix("user:") for name in seen if name.startswith("user:"))

@@ -7,14 +7,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from appliance.console.approvals import count_mine
 from appliance.core import clock, db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval, ApprovalFilter, Decision
+from appliance.governance.deciders import find_decidable
 from appliance.monitor import audit
 from appliance.tenants import keys, people
+from appliance.tenants.people import SignedIn
 from tests.governance.asking import SEALER, Town, found
 from tests.store.opening import open_migrated
 
@@ -130,6 +133,67 @@ def test_a_role_counts_as_it_is_when_the_decision_is_made(one: Town) -> None:
     people.remove_member(one.scope, one.people["eve"].user_id)
     with pytest.raises(PolicyDenied, match="member"):
         one.decide("eve", asked)
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of this thread from now on."""
+    asked: list[str] = []
+    kind, here = type(db.database.obj), threading.get_ident()
+    execute = kind.execute_sql
+
+    def noting(self: Any, sql: str, *more: Any, **named: Any) -> Any:
+        if threading.get_ident() == here:
+            asked.append(sql)
+        return execute(self, sql, *more, **named)
+
+    monkeypatch.setattr(kind, "execute_sql", noting)
+    return asked
+
+
+def test_what_one_may_decide_of_many_takes_as_many_queries_as_of_few(one: Town, queries: list[str]) -> None:
+    """And is what one may decide of each."""
+    people_of = {name: person for name, person in one.people.items() if person.scope is not None}
+    actors = ["system", *(f"user:{person.user_id}" for person in people_of.values())]
+    owner = people_of["ann"].scope
+    assert owner is not None
+    first = one.key(owner)
+    actors += [first, one.key(owner.acting(first)), "key:gone"]
+    for actor in actors:
+        one.ask(actor=actor)
+        one.ask("input", actor=actor)
+        one.ask(actor=actor, approvers=["user:bob@one.test", "role:owner"])
+    let_expire(one.ask())
+    voted = one.ask()
+    one.decide("eve", voted)
+    found_ = approvals.list_approvals(one.scope, ApprovalFilter("pending"), PageRequest(100)).items
+    assert len(found_) == 3 * len(actors) + 1
+    asked = {each.id: (each.request, each.askers) for each in found_}
+    for person in people_of.values():
+        singly = {each.id for each in found_ if may(one, person, each)}
+        queries.clear()
+        assert find_decidable(one.scope, person.user_id, asked) == singly
+        assert len(queries) <= 4, queries  # the member, two generations of keys, the kind of the tenant
+    assert find_decidable(one.scope, people_of["ann"].user_id, {}) == set()
+
+
+def may(town: Town, person: SignedIn, asked: Approval) -> bool:
+    try:
+        approvals.check_decider(town.scope, person, asked)
+    except PolicyDenied:
+        return False
+    return True
+
+
+def test_the_menu_counts_what_one_may_decide_by_few_queries(one: Town, queries: list[str]) -> None:
+    for name in ("bob", "eve", "ann"):
+        for _ in range(20):
+            one.ask(actor=f"user:{one.people[name].user_id}")
+    eve = one.people["eve"]
+    assert eve.scope is not None
+    queries.clear()
+    assert count_mine(eve.scope, eve) == 40
+    assert len(queries) < 8, queries
 
 
 def test_a_key_never_decides(one: Town) -> None:
