@@ -134,10 +134,13 @@ def _options(visit: Visit, definition: Mapping[str, Any], found: FileImport) -> 
     key = tuple(name for name in names if asked.field(f"key.{name}"))
     if missing := [name for name in key if name not in chosen]:
         raise ValidationFailed(f"{missing[0]} tells entities apart, so a column must lead to it", pointer=f"/key.{missing[0]}")
+    decimal = asked.field("decimal") if found.has_texts else ""
+    if decimal not in ("", ".", ","):
+        raise ValidationFailed("choose the decimal sign: a point or a comma", pointer="/decimal")
     columns = {column: name for column, name in zip(found.columns, chosen, strict=True) if name}
     return ImportOptions(
         found.form, key, delimiter=found.delimiter if found.form == "csv" else "", columns=columns, fields=chosen,
-        encoding=found.encoding, empty=asked.field("empty"),
+        encoding=found.encoding, empty=asked.field("empty"), decimal="," if decimal == "," else ".",
     )  # fmt: skip
 
 

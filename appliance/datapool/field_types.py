@@ -27,7 +27,7 @@ SAFE_INTEGER = 2**53
 _DECIMAL = re.compile(r"([-+]?)(\d{1,40})(?:\.(\d{1,40}))?", re.ASCII)
 _INTEGER = re.compile(r"[-+]?\d{1,20}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)
+_DOTTED_DAY = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?=[T ]|$)", re.ASCII)
 _DATETIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _EMAIL = re.compile(r"[^@\s<>\"',;:\\()\[\]]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _URL = re.compile(r"https?://[^\s/?#\\<>\"]+[^\s\\<>\"]*", re.IGNORECASE)
@@ -254,21 +254,27 @@ def read_datetime(value: Any) -> int:
     raise Refused("invalid_format", "must be a time with a zone, such as 2026-01-31T09:30:00Z")
 
 
-_WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?", re.ASCII)
+_WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{1,2}:\d{2})(:\d{2}(?:\.\d{1,9})?)?)?", re.ASCII)
 
 
 def with_zone(text: str) -> str:
-    """A time as it is stored: one that names no zone is taken for UTC; anything else stays."""
-    found = _WITHOUT_ZONE.fullmatch(text.strip())
-    return f"{found[1]}T{found[2] or '00:00'}{found[3] or ':00'}Z" if found else text.strip()
+    """A time as it is stored, such as `2026-01-31 14:30` or `31.01.2026 14:30`: one that names no zone is taken for UTC.
+
+    Anything else stays.
+    """
+    found = _WITHOUT_ZONE.fullmatch(_with_iso_day(text.strip()))
+    return f"{found[1]}T{found[2] or '00:00':0>5}{found[3] or ':00'}Z" if found else text.strip()
+
+
+def _with_iso_day(text: str) -> str:
+    """`31.01.2026` at the beginning is a day, month and year wherever it is written."""
+    dotted = _DOTTED_DAY.match(text)
+    return f"{dotted[3]}-{int(dotted[2]):02}-{int(dotted[1]):02}{text[dotted.end() :]}" if dotted else text
 
 
 def _cell_date(text: str) -> str:
-    """Exports of databases write a day as its midnight; `31.01.2026` is a day, month and year wherever it is written."""
-    day, _, time = text.strip().replace("T", " ").partition(" ")
-    dotted = _DOTTED_DATE.fullmatch(day)
-    if dotted:
-        day = f"{dotted[3]}-{int(dotted[2]):02}-{int(dotted[1]):02}"
+    """Exports of databases write a day as its midnight."""
+    day, _, time = _with_iso_day(text.strip()).replace("T", " ").partition(" ")
     return day if not time.strip("0:.Z") else text
 
 

@@ -31,6 +31,7 @@ KEPT_MS = 3_600_000
 MOST_OF_TENANT = 5
 THREADS = 2
 XLSX = Bounds(120.0, 512, 1 << 30)
+WORKBOOKS = (".xlsx", ".xlsm")
 State = Literal["chosen", "trying", "tried", "importing", "done", "stopped"]
 
 
@@ -55,6 +56,11 @@ class FileImport:
     rows: int = 0
     problem: str = ""
     touched_ms: int = 0
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether its cells are texts as somebody wrote them; those of a workbook are numbers and days."""
+        return self.form == "csv" and not self.name.lower().endswith(WORKBOOKS)
 
     @property
     def is_busy(self) -> bool:
@@ -88,7 +94,7 @@ class FileImports:
             raise
 
     def _begin(self, scope: TenantScope, collection: str, name: str, file: IO[bytes]) -> FileImport:
-        if name.lower().endswith((".xlsx", ".xlsm")):
+        if name.lower().endswith(WORKBOOKS):
             file = self._read_workbook(file)
         kind: Literal["csv", "ndjson"] = "ndjson" if name.lower().endswith((".ndjson", ".jsonl", ".json")) else "csv"
         found = FileImport(ids.new("imp"), scope.tenant_id, scope.actor, collection, name[:200], file, kind)

@@ -12,7 +12,7 @@ MOST_NAME = 40
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.(\d+)")
-_MIDNIGHT_OR_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([T ]00:00(:00(\.0+)?)?Z?)?")
+_MIDNIGHT_OR_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([T ]00:00(:00(\.0+)?)?Z?)?|\d{1,2}\.\d{1,2}\.\d{4}")
 _TELLS_APART = re.compile(r"(^|_)(id|number|no|code|sku|key)$")
 
 
@@ -57,7 +57,7 @@ def _type(values: Sequence[str]) -> dict[str, Any]:
         return {"type": "decimal", "scale": digits} if digits <= 6 else {"type": "number" if digits > MAX_SCALE else "decimal"}
     if all(value.lower() in ("true", "false", "yes", "no") for value in values):
         return {"type": "boolean"}
-    if all(_MIDNIGHT_OR_DAY.fullmatch(value) for value in values):
+    if all(_MIDNIGHT_OR_DAY.fullmatch(value) and _fits("date", value) for value in values):
         return {"type": "date"}
     for kind in ("datetime", "email", "url"):
         if all(_fits(kind, value) for value in values):

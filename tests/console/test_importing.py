@@ -103,11 +103,33 @@ def test_a_workbook_is_read_like_a_file_of_cells(owner: Browser, goods: httpx.Cl
     book.save(file)
     form = begin(owner, "goods.xlsx", file.getvalue())
     at = owner.url
-    owner.post(f"{at}/try", form)
+    assert 'name="decimal"' not in owner.get(at).text
+    owner.post(f"{at}/try", form | {"decimal": ","})
     assert "Import 2 rows" in settled(owner)
     owner.post(f"{at}/run", {})
     settled(owner)
     assert [(row["sku"], row["unit_price"]) for row in rows(goods)] == [("1001", "2.50"), ("b", None)]
+
+
+def test_numbers_with_a_comma_and_days_with_points_are_read(owner: Browser, goods: httpx.Client) -> None:
+    """As a German spreadsheet writes them; a workbook has numbers and days of its own, so nothing is chosen for it."""
+    rows_of = "sku;Unit Price;Shipped;Packed\na;1.234,50;31.01.2026;31.01.2026 14:30\nb;7,5;1.2.2026;1.2.2026 9:05:30\n"
+    form = begin(owner, "goods.csv", rows_of.encode())
+    at = owner.url
+    assert 'name="decimal"' in owner.get(at).text
+    owner.url = at
+    refused = owner.post(f"{at}/try", form | {"decimal": "x"})
+    assert refused.status_code == 422
+    assert "decimal sign" in refused.text
+    owner.post(f"{at}/try", form | {"decimal": ","})
+    text = settled(owner)
+    assert "Import 2 rows" in text
+    assert re.search(r'<option value="," selected>', text), "what was chosen stays chosen"
+    owner.post(f"{at}/run", {})
+    settled(owner)
+    assert [(row["unit_price"], row["shipped"], row["packed"]) for row in rows(goods)] == [
+        ("1234.50", "2026-01-31", "2026-01-31T14:30:00.000Z"), ("7.50", "2026-02-01", "2026-02-01T09:05:30.000Z"),
+    ]  # fmt: skip
 
 
 def test_lines_of_json_are_imported_by_their_members(owner: Browser, goods: httpx.Client) -> None:
