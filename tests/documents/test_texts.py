@@ -314,7 +314,7 @@ def test_a_store_without_room_costs_no_try(
             def put(*_: object, error: type[ApplianceError] = error) -> None:
                 raise error("no room")
 
-            patched.setattr(LocalPlaces, "adopt", put)
+            patched.setattr(LocalPlaces, "adopt_all", put)
             later((number + 1) * 2 * RETRY_MS)
             assert reader.read_all() == 1
             assert state_of(documents, acme, made) == ("pending", "no room")
