@@ -17,6 +17,7 @@ from appliance.processes.renaming import rename_file
 from appliance.processes.versions import Draft, Problem, Process
 
 from . import outline
+from .excerpts import find_sources
 from .policies import read_yaml
 from .routing import Answer, Data, Page, Redirect, Visit, page
 
@@ -79,9 +80,28 @@ def _beginning(visit: Visit, problem: ApplianceError | None = None) -> Page:
 
 @page("GET", "/processes/<process_id>/edit", scope="processflow.write")
 def edit_process(visit: Visit, process_id: str) -> Answer:
-    """The editor with one file of the draft."""
+    """The editor with one file of the draft; with `step`, it goes to that `line` and `column` of the source that the step has in
+    the definition itself."""
     row = versions.get_process(visit.scope, process_id)
+    if step := visit.asked.args.get("step"):
+        place = _place_in_definition(row, step, *(_number(visit.asked.args.get(name, "")) for name in ("line", "column")))
+        return Redirect(f"/console/processes/{process_id}/edit?file={DEFINITION}{place}")
     return _editor(visit, row, _chosen(row, visit.asked.args.get("file", "")))
+
+
+def _place_in_definition(row: Process, step: str, line: int, column: int) -> str:
+    """As a fragment; empty where the draft has no such source any more, or cannot be read."""
+    pointer = next((pointer for pointer, _source in find_sources(row.definition, step)), None)
+    try:
+        place = None if pointer is None else yaml12.find_place(_text_of(row, DEFINITION), pointer, line, column)
+    except yaml12.YamlInvalid:  # the editor says so
+        place = None
+    return f"#line={place[0]}&column={place[1]}" if place else ""
+
+
+def _number(text: str) -> int:
+    """Of a line or a column; whatever is none is the first."""
+    return int(text) if text.isdecimal() and len(text) < 8 and int(text) > 0 else 1
 
 
 @page("POST", "/processes/<process_id>/edit", scope="processflow.write")
@@ -111,7 +131,7 @@ def save_process(visit: Visit, process_id: str) -> Answer:
             return Data(_refusal(refusal, path), refusal.status)
         return _editor(visit, row, path, Sent(text, stamp, refusal))
     if wants_data:
-        return Data(_listed([_told(each, written.lines) for each in problems[:MOST_SHOWN]]))
+        return Data(_listed([_told(each, written) for each in problems[:MOST_SHOWN]]))
     if is_check:
         return _editor(visit, row, path, Sent(text, stamp))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
@@ -165,7 +185,7 @@ def told_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
         found = visit.services.processes.problems_of(visit.scope, written.draft)
     except ApplianceError as refusal:
         return list(_refusal(refusal, DEFINITION).get("problems", []))
-    return [_told(each, written.lines) for each in found[:MOST_SHOWN]]
+    return [_told(each, written) for each in found[:MOST_SHOWN]]
 
 
 def _chosen(row: Process, path: str) -> str:
@@ -207,13 +227,24 @@ def _text_of(row: Process, path: str) -> str:
     return row.source or yaml12.dump(row.definition)
 
 
-def _told(problem: Problem, lines: Mapping[str, int]) -> dict[str, Any]:
+def _told(problem: Problem, written: Written) -> dict[str, Any]:
     """A problem at its file and line; one of the definition stands in its file."""
+    file, line, column = _place_of(problem, written)
     return {
-        "file": problem.file or DEFINITION, "column": problem.column if problem.file else None, "message": problem.message,
-        "line": problem.line if problem.file else versions.line_of(problem.pointer, lines), "severity": problem.severity,
+        "file": file, "line": line, "column": column, "message": problem.message, "severity": problem.severity,
         "pointer": problem.pointer, "code": problem.code,
     }  # fmt: skip
+
+
+def _place_of(problem: Problem, written: Written) -> tuple[str, int | None, int | None]:
+    """Code that stands in the definition itself is checked as a file, which the draft does not have."""
+    draft, place = written.draft, None
+    if problem.file is not None and problem.file in draft.files:
+        return problem.file, problem.line, problem.column
+    if problem.file is not None:
+        text = draft.source or yaml12.dump(draft.definition)
+        place = yaml12.find_place(text, f"{problem.pointer}/source", problem.line or 1, problem.column or 1)
+    return DEFINITION, *(place or (versions.line_of(problem.pointer, written.lines), None))
 
 
 def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
@@ -265,7 +296,7 @@ def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> 
     try:
         written = _written(row, path, sent.text)
         found = visit.services.processes.problems_of(visit.scope, written.draft)
-        problems = [_told(each, written.lines) for each in found[:MOST_SHOWN]]
+        problems = [_told(each, written) for each in found[:MOST_SHOWN]]
     except ApplianceError as refusal:
         problem, problems = problem or refusal, _refusal(refusal, path).get("problems", [])
     values = {

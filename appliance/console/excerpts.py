@@ -1,7 +1,7 @@
 """The lines of a process's code around the place where it failed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.processes.versions import Process, ProcessVersion
@@ -11,13 +11,15 @@ AROUND, LONGEST = 3, 240
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Lines of a file with their numbers; `line` is the one that failed.  `is_inline`: it is written in the definition itself."""
+    """Lines of a file with their numbers; `line` is the one that failed.  `is_inline`: it is written in the definition itself, as
+    the source of `step`."""
 
     file: str
     line: int
     column: int | None
     lines: list[tuple[int, str]]
     is_inline: bool
+    step: str = field(compare=False)
 
 
 def excerpt_of(version: Process | ProcessVersion, error: Any, step: str) -> Excerpt | None:
@@ -29,25 +31,25 @@ def excerpt_of(version: Process | ProcessVersion, error: Any, step: str) -> Exce
     text = version.files.get(file)
     is_inline = text is None
     if text is None:
-        text = next(_sources(version.definition, step), "")
+        text = next(find_sources(version.definition, step), ("", ""))[1]
     lines = text.splitlines()
     if not 1 <= line <= len(lines):
         return None
     first = max(1, line - AROUND)
     shown = [(number, _cut(lines[number - 1])) for number in range(first, min(len(lines), line + AROUND) + 1)]
-    return Excerpt("" if is_inline else file, line, position.get("column"), shown, is_inline)
+    return Excerpt("" if is_inline else file, line, position.get("column"), shown, is_inline, step)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _sources(given: Any, step: str) -> Iterator[str]:
-    """The source of the step with this id, wherever it stands in the definition."""
+def find_sources(given: Any, step: str, pointer: str = "") -> Iterator[tuple[str, str]]:
+    """The source of the step with this id and its JSON pointer, wherever it stands in the definition."""
     if isinstance(given, Mapping):
         code = given.get("code")
         if given.get("id") == step and isinstance(code, Mapping) and isinstance(code.get("source"), str):
-            yield code["source"]
-    inner = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else ()
-    for each in inner:
-        yield from _sources(each, step)
+            yield f"{pointer}/code/source", code["source"]
+    inner = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
+    for name, each in inner:
+        yield from find_sources(each, step, f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}")

@@ -144,6 +144,88 @@ def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
     return _load(text, _Loader)
 
 
+def find_place(text: str, pointer: str, line: int, column: int) -> tuple[int, int] | None:
+    """The line and column of the document where the text at `pointer` has its `line` and `column`, all counted from 1.
+
+    Where the text is folded it is the place where it begins; None where no text stands at the pointer.  YamlInvalid where the
+    document cannot be read.
+    """
+    node = _compose(text)
+    for token in pointer.split("/")[1:]:
+        node = _child(node, token.replace("~1", "/").replace("~0", "~"))
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    lines, start = text.splitlines(), node.start_mark
+    if node.style == "|":
+        return start.line + 1 + line, _first_indent(lines[start.line + 1 :]) - _first_indent(node.value.splitlines()) + column
+    if node.style == ">":
+        return start.line + 2, _first_indent(lines[start.line + 1 :]) + 1
+    if node.style in ('"', "'"):
+        return _find_between_quotes(lines, (start.line, start.column), line, column)
+    is_whole = line == 1 and lines[start.line][start.column :].startswith(node.value)
+    return start.line + 1, start.column + (column if is_whole else 1)
+
+
+def _first_indent(lines: list[str]) -> int:
+    """The spaces before the first line that is not blank."""
+    first = next((each for each in lines if each.strip()), "")
+    return len(first) - len(first.lstrip(" "))
+
+
+_ESCAPE_LENGTH = {"x": 4, "u": 6, "U": 10}
+
+
+def _find_between_quotes(lines: list[str], start: tuple[int, int], line: int, column: int) -> tuple[int, int]:
+    """In a text whose first quote is at `start` (from 0).  A line that is broken there goes on in the next one: with a space,
+    with as many breaks as there are blank lines between, or after a backslash with nothing."""
+    row, at = start
+    quote, at = lines[row][at], at + 1
+    passed, ahead = 1, column - 1  # the line of the text, and what is still before the place once it is that line
+    while passed < line or (passed == line and ahead > 0):
+        rest = lines[row][at:]
+        if not rest.strip() or (rest == "\\" and quote == '"'):
+            end = row
+            row = next(number for number in range(end + 1, len(lines)) if lines[number].strip())
+            at, breaks = _first_indent([lines[row]]), row - end - 1
+            if breaks and passed + breaks > line:  # the place is in or behind a line that ends here
+                return (end + 1, len(lines[end]) + 1) if passed == line else (end + 2 + line - passed, 1)
+            passed += breaks
+            ahead -= passed == line and not breaks and rest != "\\"
+        elif rest[0] == quote and not (quote == "'" and rest[1:2] == "'"):
+            break
+        elif rest[:2] == "\\n" and quote == '"':
+            if passed == line:
+                break
+            passed, at = passed + 1, at + 2
+        else:
+            is_escape = rest[0] == "\\" and quote == '"'
+            at += _ESCAPE_LENGTH.get(rest[1], 2) if is_escape else 2 if rest[0] == quote else 1
+            ahead -= passed == line
+    return row + 1, at + 1
+
+
+def _compose(text: str) -> yaml.Node | None:
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        raise _from_yaml(error) from error
+    try:
+        return loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise _from_yaml(error) from error
+    finally:
+        loader.dispose()
+
+
+def _child(node: yaml.Node | None, name: str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == name), None)
+    if isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value):
+        child: yaml.Node = node.value[int(name)]
+        return child
+    return None
+
+
 def _load(text: str, kind: type[_Loader]) -> tuple[Any, dict[str, int]]:
     if len(text) > MAX_BYTES:
         raise YamlInvalid(f"the document is larger than {MAX_BYTES >> 20} MiB", 1, 1)

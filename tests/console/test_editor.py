@@ -1,5 +1,6 @@
 """The editor of drafts as a form: what is stored, what is refused, and what a script is told."""
 
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -107,6 +108,34 @@ def test_a_review_stores_first_and_leads_to_what_differs(owner: Browser, edited:
     (version,) = edited.get(f"{ADDRESS}/versions").json()["data"]
     assert version["message"] == "with an output"
     edited.delete(ADDRESS).raise_for_status()
+
+
+INLINE = """steps:
+  - id: one
+    code: {language: typescript, file: steps/one.ts}
+  - id: two
+    code:
+      language: typescript
+      source: |
+        export default () => {
+          return none;
+        }
+"""
+
+
+def test_a_problem_of_code_in_the_definition_stands_where_it_is(owner: Browser, edited: httpx.Client) -> None:
+    (problem,) = send(owner, INLINE, **{"do": "check", "as": "data"}).json()["problems"]
+    assert "Cannot find name 'none'" in problem["message"]
+    assert (problem["file"], problem["line"], problem["column"]) == ("process.yaml", 9, 18)
+    steps = [{"id": "two", "code": {"language": "typescript", "source": "export default () => {\n  return none;\n}\n"}}]
+    edited.put(ADDRESS, json={"definition": {"id": "edited", "steps": steps}, "files": {"steps/one.ts": GOOD}}).raise_for_status()
+    sent = {"do": "check", "as": "data", "file": "steps/one.ts"}
+    (problem,) = send(owner, GOOD, **sent).json()["problems"]
+    assert problem["file"] == "process.yaml"
+    shown = owner.get(owner.at("acme", "/console/processes/edited/edit")).text
+    text = html.unescape(shown.partition("<textarea")[2].partition(">\n")[2]).splitlines()
+    assert text[problem["line"] - 1][problem["column"] - 1 :].startswith("none;")
+    edited.delete(f"{ADDRESS}?force=true").raise_for_status()
 
 
 def test_a_page_that_stays_open_hears_whether_what_is_stored_is_what_runs(owner: Browser, edited: httpx.Client) -> None:

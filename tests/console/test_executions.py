@@ -168,7 +168,7 @@ def test_a_failed_run_shows_the_line_of_code(owner: Browser, sold: str) -> None:
     marked = re.search(r'<li value="(\d+)" class="marked">.*?<code>(.*?)</code>', page)
     assert marked is not None
     assert (marked[1], "throw new Error" in marked[2]) == ("4", True)
-    assert 'href="/console/processes/sale/edit"' in page
+    assert 'href="/console/processes/sale/edit?step=sell&amp;line=4&amp;column=' in page
     assert owner.get(owner.at("acme", f"/console/executions/{sold}/runs?path=each/sell&item=99")).status_code == 404
 
 
@@ -179,9 +179,44 @@ def test_the_editor_opens_at_the_line_of_the_error(owner: Browser, acme: httpx.C
     acme.put("/api/v1/processes/validates", json=body).raise_for_status()
     acme.post("/api/v1/processes/validates/publish", json={}).raise_for_status()
     failed = acme.post("/api/v1/processes/validates/execute?wait=30", json={}).json()["data"]["execution_id"]
-    place = 'href="/console/processes/validates/edit?file=steps/validate.ts#line=3"'
+    place = 'href="/console/processes/validates/edit?file=steps/validate.ts#line=3&amp;column=13"'
     for address in (f"/console/executions/{failed}", f"/console/executions/{failed}/runs?path=check"):
         assert place in owner.get(owner.at("acme", address)).text
+
+
+INLINE = """id: inline
+steps:
+  - id: first
+    code: {language: typescript, source: "export default () => 1"}
+  - id: "second & third"
+    code:
+      language: typescript
+      source: |
+
+        export default () => {
+          throw new Error("no")
+        }
+"""
+
+
+def test_the_editor_opens_at_the_line_of_a_source_in_the_definition(owner: Browser, acme: httpx.Client) -> None:
+    acme.put("/api/v1/processes/inline", json={"id": "inline", "steps": []}).raise_for_status()
+    edit = owner.at("acme", "/console/processes/inline/edit")
+    stamp = re.search(r'name="stamp" value="([^"]*)"', owner.get(edit).text)
+    assert stamp is not None
+    owner.post(edit, {"file": "process.yaml", "text": INLINE, "stamp": stamp[1], "do": "save"})
+    for asked, place in (
+        ("step=second+%26+third&line=3&column=9", "#line=11&column=17"),
+        ("step=first&line=1&column=8", "#line=4&column=50"),
+        ("step=first&line=x&column=-1", "#line=4&column=43"),
+        ("step=gone&line=3&column=9", ""),
+    ):
+        owner.get(f"{edit}?{asked}")
+        assert owner.url.partition("/edit")[2] == f"?file=process.yaml{place}"
+    code = {"language": "typescript", "source": "one\ntwo\n"}
+    acme.put("/api/v1/processes/inline", json={"id": "inline", "steps": [{"id": "a", "code": code}]}).raise_for_status()
+    owner.get(f"{edit}?step=a&line=2&column=3")
+    assert owner.url.partition("#")[2] == "line=8&column=9", "a definition without a text of its own is shown as YAML"
 
 
 def first_version(page: str) -> str:

@@ -111,3 +111,64 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 def test_a_value_that_wants_quotes_is_told_so() -> None:
     with pytest.raises(YamlInvalid, match="put a value that contains a colon and a space in quotes"):
         yaml12.load("output: = {total: steps.sum}\n")
+
+
+PLACES = """a:
+  plain: one two
+  single: 'one two'
+  double: "one two"
+  escaped: "one\\ttwo"
+  broken: "one
+    two"
+  literal: |-  # a comment
+
+      one
+        two
+  folded: >
+    one
+    two
+  empty: |
+list: [x, {key/~: y}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("pointer", "line", "column", "place"),
+    [
+        ("/a/plain", 1, 5, (2, 14)), ("/a/single", 1, 5, (3, 16)), ("/a/double", 1, 5, (4, 16)),
+        ("/a/escaped", 1, 5, (5, 18)), ("/a/escaped", 1, 99, (5, 21)), ("/a/broken", 1, 6, (7, 6)), ("/a/broken", 9, 1, (7, 8)),
+        ("/a/plain", 2, 5, (2, 10)),
+        ("/a/literal", 2, 1, (10, 7)), ("/a/literal", 3, 3, (11, 9)), ("/a/folded", 1, 5, (13, 5)), ("/a/empty", 1, 1, (16, 1)),
+        ("/list/0", 1, 1, (16, 8)), ("/list/1/key~1~0", 1, 1, (16, 19)),
+        ("/a", 1, 1, None), ("/list/2", 1, 1, None), ("/list/x", 1, 1, None), ("/none/at", 1, 1, None),
+    ],
+)  # fmt: skip
+def test_a_place_within_a_text_is_a_place_of_the_document(
+    pointer: str, line: int, column: int, place: tuple[int, int] | None
+) -> None:
+    assert yaml12.find_place(PLACES, pointer, line, column) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one\n  two\nthree", "one\n\ntwo's\n\n\nthree\n", "\n\n  one \n\ttwo\n", "äöü\n\u2028\x00two\n\U0001f600 three",
+        "x " * 200 + "\n" + "y " * 200, 'a"b\\c\n"two"\n',
+    ],
+)  # fmt: skip
+def test_every_place_of_a_text_that_is_written_down_is_found(text: str) -> None:
+    document = yaml12.dump({"steps": [{"source": text}]})
+    written = document.splitlines()
+    for number, each in enumerate(text.split("\n"), 1):
+        for column, character in enumerate(each, 1):
+            found = yaml12.find_place(document, "/steps/0/source", number, column)
+            assert found is not None
+            there = written[found[0] - 1][found[1] - 1 :]
+            is_broken = not there and character == " "  # where a line that is too long goes on in the next one
+            assert there.startswith(character) or there[:1] == "\\" or is_broken, (number, column, there)
+
+
+def test_no_place_is_sought_in_what_is_no_yaml() -> None:
+    for text in ("a: [", "a: \x00"):
+        with pytest.raises(yaml12.YamlInvalid):
+            yaml12.find_place(text, "/a", 1, 1)

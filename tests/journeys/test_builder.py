@@ -165,6 +165,40 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     expect(page.locator("#content")).to_contain_text('"total": 120')
 
 
+IN_A_FILE = "export default function (input: StepInput) {\n  const limit = 1; if (input.n > limit) throw new Error('no');\n}\n"
+INLINE = """id: fails
+input: {type: object, required: [n], properties: {n: {type: integer}}}
+steps:
+  - id: inline
+    code:
+      language: typescript
+      source: |
+        export default function (input: StepInput) {
+          if (input.n > 2) throw new Error("no");
+        }
+  - id: file
+    code: {language: typescript, file: steps/file.ts}
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "here"), [(3, 'if (input.n > 2) throw new |Error("no");'), (2, "if (input.n > limit) throw new |Error('no');")]
+)
+def test_the_editor_is_opened_where_the_code_failed(page: Page, workshop: QaTenant, n: int, here: str) -> None:
+    body = {"definition": {"id": "fails", "steps": []}, "files": {"steps/file.ts": IN_A_FILE}}
+    workshop.ask("PUT", "/processes/fails", body)
+    page.goto(workshop.url("/console/processes/fails/edit"))
+    write(page, INLINE)
+    save(page)
+    workshop.ask("POST", "/processes/fails/publish", {})
+    failed = workshop.ask("POST", "/processes/fails/execute?wait=30", {"n": n})["execution_id"]
+    page.goto(workshop.url(f"/console/executions/{failed}"))
+    page.get_by_role("link", name="Open in the editor").first.click()
+    expect(page.locator(".cm-content")).to_be_focused()
+    page.keyboard.type("|")
+    expect(page.locator(".cm-activeLine")).to_contain_text(here)
+
+
 def test_the_definition_is_completed_from_its_schema(page: Page, workshop: QaTenant) -> None:
     workshop.ask("PUT", "/processes/short", {"id": "short", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
     page.goto(workshop.url("/console/processes/short/edit"))

@@ -96,8 +96,8 @@ class DraftEditor {
     });
     this.show(this.given());
     if (this.isChanged) { this.say(this.phrases.unsaved); this.note(); }
-    const line = Number(new URLSearchParams(location.hash.slice(1)).get("line"));
-    if (line) this.go(line);
+    const place = new URLSearchParams(location.hash.slice(1));
+    if (Number(place.get("line"))) this.go(Number(place.get("line")), Number(place.get("column")));
   }
 
   get text() { return this.view.state.doc.toString(); }
@@ -122,7 +122,8 @@ class DraftEditor {
   given() {
     return [...this.problems.querySelectorAll("li")].map((item) => {
       const link = item.querySelector("a");
-      return { file: link.dataset.file, line: Number(link.dataset.line), message: item.querySelector("span").textContent, severity: item.className };
+      const { file, line, column } = link.dataset;
+      return { file, line: Number(line), column: Number(column), message: item.querySelector("span").textContent, severity: item.className };
     });
   }
 
@@ -224,7 +225,8 @@ class DraftEditor {
     link.textContent = problem.line ? `${problem.file}:${problem.line}` : problem.file;
     link.dataset.file = problem.file;
     link.dataset.line = problem.line || 1;
-    link.href = `${this.form.action}?file=${encodeURIComponent(problem.file)}#line=${problem.line || 1}`;
+    link.dataset.column = problem.column || "";
+    link.href = `${this.form.action}?file=${encodeURIComponent(problem.file)}#line=${problem.line || 1}&column=${problem.column || 1}`;
     const text = document.createElement("span");
     text.textContent = problem.message;
     item.append(link, " ", text);
@@ -243,12 +245,14 @@ class DraftEditor {
     const link = event.target.closest("a[data-line]");
     if (!link || link.dataset.file !== this.file) return;
     event.preventDefault();
-    this.go(Number(link.dataset.line));
+    this.go(Number(link.dataset.line), Number(link.dataset.column));
   }
 
-  go(number) {
+  // Line and column count from 1; without a column it is the first.
+  go(number, column) {
     const line = this.view.state.doc.line(Math.min(Math.max(number, 1), this.view.state.doc.lines));
-    this.view.dispatch({ selection: { anchor: line.from }, effects: EditorView.scrollIntoView(line.from, { y: "center" }) });
+    const place = Math.min(line.from + Math.max(column || 1, 1) - 1, line.to);
+    this.view.dispatch({ selection: { anchor: place }, effects: EditorView.scrollIntoView(place, { y: "center" }) });
     this.view.focus();
   }
 }
