@@ -23,9 +23,12 @@ def start(module: str, settings: Mapping[str, Any], descriptors: Sequence[int], 
 
 
 class Forked:
-    """A worker that was forked; ended and waited for as one that was started."""
+    """A worker that was forked; ended and waited for as one that was started.
 
-    def __init__(self, replies: socket.socket, leave: Callable[[], None]) -> None:
+    `leave` is called at its end, with whether the process that forked it is lost.
+    """
+
+    def __init__(self, replies: socket.socket, leave: Callable[[bool], None]) -> None:
         self._replies, self._leave = replies, leave
 
     def kill(self) -> None:
@@ -36,7 +39,7 @@ class Forked:
         """Its status, as of a process; 1 when the process that forked it is lost."""
         with self._replies:
             told = self._replies.recv(16)
-        self._leave()
+        self._leave(not told)
         return int(told or 1)
 
 
@@ -61,14 +64,17 @@ class Warm:
         """A worker that has its options, errors, output, answer and inputs as these descriptors."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            requests = self._requests
-            if requests is None or self.process_id is None:
-                requests = self._start()
-            socket.send_fds(requests, [json.dumps(settings).encode()], [theirs.fileno(), *descriptors])
+            request = [json.dumps(settings).encode()], [theirs.fileno(), *descriptors]
+            requests = self._requests if self.process_id is not None else None
+            try:
+                socket.send_fds(requests or self._start(), *request)
+            except OSError:  # it is being lost just now
+                socket.send_fds(self._start(), *request)
+            process = self._process
             self._users += 1
             if self._idle is not None:
                 self._idle.cancel()
-        return Forked(ours, self._leave)
+        return Forked(ours, lambda is_lost: self._leave(process if is_lost else None))
 
     def stop(self) -> None:
         """Keep nothing any more, until it is needed again; what is being worked on is lost."""
@@ -77,8 +83,11 @@ class Warm:
                 self._idle.cancel()
             self._end()
 
-    def _leave(self) -> None:
+    def _leave(self, lost: "subprocess.Popen[bytes] | None") -> None:
+        """`lost`: the process that ended before it told how its worker had; the next one must not be asked of it."""
         with self._lock:
+            if lost is not None and lost is self._process:
+                self._end()
             self._users -= 1
             if not self._users:
                 self._idle = threading.Timer(self._idle_seconds, self._end_if_idle)
