@@ -1,5 +1,6 @@
 """The one clock: epoch milliseconds, RFC 3339 text and durations."""
 
+import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,7 @@ _ISO = re.compile(r"P(?:(\d{1,9})D)?(?:T(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _AT_ONCE_MS = 100  # a thread that is held up for longer between two clocks reads them again
 _ahead_ms = 0
 
@@ -56,8 +56,11 @@ def apart_ms() -> int:
 
 @cache
 def boot_id() -> str:
-    """Names this machine since it began; another one after it was booted again."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    """Names this machine since it began; another one after it was booted again, or in each process where the machine has none."""
+    try:
+        return Path(_BOOT_ID).read_text().strip()
+    except OSError:  # a container that hides it
+        return os.urandom(16).hex()
 
 
 def rfc3339(ms: int) -> str:

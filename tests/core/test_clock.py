@@ -1,5 +1,7 @@
 """Times and durations of the contract."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +74,11 @@ def test_other_durations_are_refused(text: str) -> None:
 def test_absence_stays_absence() -> None:
     assert clock.optional_rfc3339(None) is None
     assert clock.optional_rfc3339(0) == "1970-01-01T00:00:00.000Z"
+
+
+def test_a_machine_that_hides_its_boot_is_another_for_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clock.boot_id() == Path(clock._BOOT_ID).read_text().strip()
+    monkeypatch.setattr(clock, "_BOOT_ID", str(tmp_path / "hidden"))
+    unnamed = clock.boot_id.__wrapped__
+    assert len(unnamed()) == 32
+    assert unnamed() != unnamed()
