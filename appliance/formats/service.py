@@ -1,6 +1,5 @@
 """The appliance's side of formats: one worker process for each operation, started with nothing in its hands."""
 
-import itertools
 import json
 import logging
 import math
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from appliance.core import clock
+from appliance.core.user_numbers import take_user
 
 from .failing import Cancelled, FormatFailed
 from .operations import OPERATIONS
@@ -27,7 +27,6 @@ LOOK_SECONDS = 0.1
 MOST_ANSWER = 8 << 20
 BASE_MB = 192  # what Python and its libraries map before any content is there
 USERS = 30
-_users = itertools.count(os.getpid())
 
 
 @dataclass(frozen=True)
@@ -135,9 +134,10 @@ class Formats:
             options = stack.enter_context(self.scratch())
             options.write(json.dumps(dict(work.options)).encode())
             options.seek(0)
+            user = stack.enter_context(take_user(self.settings.first_user, USERS))
             answer, theirs = os.pipe()
             try:
-                child: _Worker = self._start(work, bounds, (options, output, errors), theirs)
+                child: _Worker = self._start(work, bounds, (options, output, errors), theirs, user.number or None)
             finally:
                 os.close(theirs)
             reader = stack.enter_context(os.fdopen(answer, "rb"))
@@ -149,13 +149,14 @@ class Formats:
             errors.seek(0)
             return _facts(told, status, bounds, errors.read(2000).decode("utf8", "replace"))
 
-    def _start(self, work: Work, bounds: Bounds, files: tuple[IO[bytes], IO[bytes], IO[bytes]], answer: int) -> _Worker:
+    def _start(
+        self, work: Work, bounds: Bounds, files: tuple[IO[bytes], IO[bytes], IO[bytes]], answer: int, user: int | None
+    ) -> _Worker:
         options, output, errors = files
         inputs = [each.fileno() for each in work.inputs]
         extra = OPERATIONS[work.operation].extra_mb
-        first = self.settings.first_user
         given = {
-            "parent": os.getpid(), "user": first + next(_users) % USERS if first else None, "operation": work.operation,
+            "parent": os.getpid(), "user": user, "operation": work.operation,
             "address_space": (BASE_MB + extra + bounds.memory_mb) << 20, "memory_mb": bounds.memory_mb,
             "written_bytes": bounds.written_bytes, "cpu_seconds": math.ceil(bounds.seconds) * 4 + 5, "files": self.settings.files,
             "inputs": inputs, "output": output.fileno(), "answer": answer,

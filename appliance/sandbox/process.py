@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from appliance.core.errors import Overloaded
+from appliance.core.user_numbers import TakenUser, take_user
 from appliance.sandbox.protections import Protections
 from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
@@ -32,7 +32,6 @@ _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
 _TAIL = 2000
 # Debian and systemd leave these numbers to nobody, and containers that know only 65,536 numbers know them.
 FIRST_USER, USERS = 65_100, 400
-_users = itertools.count(os.getpid())
 
 
 class StartFailed(Overloaded):
@@ -46,6 +45,7 @@ class Process:
     child: subprocess.Popen[bytes]
     control: socket.socket
     errors: IO[bytes]
+    user: TakenUser
     started: float = field(default_factory=time.monotonic)
     free: list[Slot] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
@@ -64,6 +64,7 @@ class Process:
         """Kill it, if it still lives, and say why it ended when that was not our wish."""
         self.child.kill()
         status = self.child.wait()
+        self.user.give_back()
         self.control.close()
         for slot in self.slots:
             slot.channel.close()
@@ -106,19 +107,15 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def _next_user(first: int) -> int | None:
-    """The user that the next process becomes when it is started as root; one after another, so that no two are equal."""
-    return first + next(_users) % USERS if first else None
-
-
 def start(settings: dict[str, Any], slots: int) -> Process:
     """Start a process and wait until it is ready. The thread that calls must outlive it: its end kills it."""
     control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pairs = [_pair() for _ in range(slots)]
     theirs = [each for _, each in pairs]
+    user = take_user(settings.get("first_user", FIRST_USER), USERS)
     given = settings | {
         "parent": os.getpid(),
-        "user": _next_user(settings.get("first_user", FIRST_USER)),
+        "user": user.number or None,
         "control": their_control.fileno(),
         "descriptors": [each.fileno() for each in theirs],
     }
@@ -144,7 +141,7 @@ def start(settings: dict[str, Any], slots: int) -> Process:
         their_control.close()
         for each in theirs:
             each.close()
-    process = Process(child, control, errors)
+    process = Process(child, control, errors, user)
     process.slots = [Slot(process, Channel(ours), index) for index, (ours, _) in enumerate(pairs)]
     process.free = list(process.slots)
     control.settimeout(START_SECONDS)
