@@ -113,6 +113,6 @@ def test_a_decision_that_never_ends_is_ended(pool: Pool) -> None:
     found, took = timed(0.3 + 0.5, lambda: pool.decide(endless, {}, seconds=0.3))
     assert found.failure is not None
     assert found.failure.failure_class in ("timeout", "memory")
-    assert took < 0.3 + 0.5
+    assert took < 0.3 + 1.5
     assert pool.decide(ORDERS, {"total": 1, "tier": ""}).failure is None
     assert pool.health()["restarts"] == 0
