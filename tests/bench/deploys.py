@@ -75,7 +75,7 @@ class Deploying:
         first, began = self._processor(), time.perf_counter()
         while True:
             worked = self._processor()
-            time.sleep(IDLE_SECONDS)
+            time.sleep(IDLE_SECONDS)  # what is measured: whether the server works in this time
             if self._processor() - worked < IDLE_CPU:
                 break
         seconds, size = time.perf_counter() - began - IDLE_SECONDS, worked - first
