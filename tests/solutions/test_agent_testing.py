@@ -1,16 +1,15 @@
-"""`gos test --tenant`: cases of agents, tried with the model behind the tenant's own profile, as a command."""
+"""`gos test --tenant`: cases of agents, tried with the model behind the tenant's own profile."""
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.app.parts import make_language_models
 from appliance.app.store import open_store
+from appliance.cli import main
 from appliance.core import db, yaml12
 from appliance.core.config import load_config
 from appliance.llm.service import Profile
@@ -19,6 +18,8 @@ from appliance.tenants import service as tenants
 from tests.agents.model_server import Call, ModelServer, Said
 from tests.solutions.conftest import make_solution
 
+Home = tuple[Path, ModelServer]
+GosTest = Callable[..., tuple[int, str, str]]
 AGENT = {
     "id": "triage", "name": "Triage", "model": "smart", "instructions": "Triage.", "tools": ["query_entities", "erp:post"],
     "output": {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]},
@@ -63,7 +64,7 @@ def turn(messages: list[Said], tools: dict[str, object]) -> Call:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[tuple[Path, ModelServer]]:
+def home(tmp_path: Path) -> Iterator[Home]:
     """A solution with cases, and beside it the data of an appliance whose tenant acme has the profile."""
     parts = {"agents/triage.yaml": AGENT, "policies/triage.yaml": POLICY, "tests/triage.yaml": CASES}
     files = make_solution(**{path: yaml12.dump(data) for path, data in parts.items()})
@@ -80,17 +81,26 @@ def home(tmp_path: Path) -> Iterator[tuple[Path, ModelServer]]:
     server.close()
 
 
-def gos_test(folder: Path, server: ModelServer, *more: str) -> tuple[int, str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
-    environment |= {"GOS_DATA": str(folder / "data"), "GOS_EGRESS_ALLOW": f"127.0.0.1:{server.port}"}
-    command = [sys.executable, "-m", "appliance", "test", str(folder / "solution"), *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(home: tuple[Path, ModelServer]) -> None:
+@pytest.fixture
+def gos_test(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> GosTest:
+    """Runs the command with the solution; answers exit code, output and errors."""
     folder, server = home
-    code, out, errors = gos_test(folder, server, "--tenant", "acme", "--json", "--junit", str(folder / "report.xml"))
+    for name in [name for name in os.environ if name.startswith("GOS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GOS_DATA", str(folder / "data"))
+    monkeypatch.setenv("GOS_EGRESS_ALLOW", f"127.0.0.1:{server.port}")
+    monkeypatch.chdir(folder)
+
+    def run(*more: str) -> tuple[int, str, str]:
+        code = main(["test", str(folder / "solution"), *more])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(home: Home, gos_test: GosTest) -> None:
+    folder, server = home
+    code, out, errors = gos_test("--tenant", "acme", "--json", "--junit", str(folder / "report.xml"))
     assert out, errors
     told = json.loads(out)
     cases = {case["name"]: case for case in told["cases"]}
@@ -121,8 +131,8 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert (used.calls, used.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
 
 
-def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(home: tuple[Path, ModelServer]) -> None:
-    folder, server = home
-    code, out, errors = gos_test(folder, server)
+def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(home: Home, gos_test: GosTest) -> None:
+    _, server = home
+    code, out, errors = gos_test()
     assert (code, errors, server.heard) == (0, "", [])
     assert "left out: 7 of agents" in out

@@ -1,15 +1,17 @@
-"""`gos test`: cases and test tables of a folder, run as a command in a place of their own."""
+"""`gos test`: cases and test tables of a folder, run in a place of their own."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from appliance.cli import main
 from appliance.core import yaml12
 from appliance.solutions.cases import read_cases
 from appliance.solutions.folder import write_folder
@@ -17,6 +19,7 @@ from appliance.solutions.starter import starter_folder
 from tests.sandbox.test_decisions import table
 from tests.solutions.conftest import make_solution
 
+GosTest = Callable[..., tuple[int, str, str]]
 PROCESS = """
 id: take
 input: {type: object, required: [n], properties: {n: {type: integer}}}
@@ -68,11 +71,13 @@ CASES: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    pulled = make_solution()["integrations/erp.yaml"].replace("= secrets.erp_token", "{sealed: true}")
     price = table([{"t": "> 1000", "d": "0.1", "c": "''"}, {"d": "0", "c": "''"}])
     files = make_solution(
         **{
             "processes/take/process.yaml": PROCESS, "processes/take/rules/price.json": json.dumps(price),
             "processes/take/rules/price.tests.yaml": TABLE, "tests/take.yaml": yaml12.dump(CASES),
+            "integrations/pulled.yaml": pulled,
             "SKILLS/thrift/SKILL.md": "---\nname: thrift\ndescription: Spend little.\n---\nSpend little.\n",
         }
     )  # fmt: skip
@@ -80,10 +85,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "solution"
 
 
-def gos_test(folder: Path, *more: str) -> tuple[int, str, str]:
-    """In a process of its own: a test has a database of its own, and a process has one."""
+@pytest.fixture
+def gos_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> GosTest:
+    """Runs the command beside the folder; answers exit code, output and errors."""
+    for name in [name for name in os.environ if name.startswith("GOS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+    def run(folder: Path, *more: str) -> tuple[int, str, str]:
+        code = main(["test", str(folder), *more])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def run_process(folder: Path) -> tuple[int, str, str]:
+    """The command in a process of its own, as people have it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
-    command = [sys.executable, "-P", "-m", "appliance", "test", str(folder), *more]
+    command = [sys.executable, "-P", "-m", "appliance", "test", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder.parent)
     return done.returncode, done.stdout, done.stderr
 
@@ -92,7 +111,8 @@ def with_cases(folder: Path, *cases: dict[str, Any], **more: Any) -> None:
     (folder / "tests/take.yaml").write_text(yaml12.dump({"process": "take", **more, "cases": list(cases)}))
 
 
-def test_cases_that_hold_are_told_in_a_line_each(folder: Path) -> None:
+def test_cases_that_hold_are_told_in_a_line_each_also_beside_sealed_secrets(gos_test: GosTest, folder: Path) -> None:
+    assert "{sealed: true}" in (folder / "integrations/pulled.yaml").read_text()
     code, out, errors = gos_test(folder)
     assert (code, errors) == (0, "")
     assert [line.split("  ")[-1] for line in out.splitlines()] == [
@@ -101,7 +121,7 @@ def test_cases_that_hold_are_told_in_a_line_each(folder: Path) -> None:
     assert not (folder.parent / "data").exists(), "nothing is left behind"
 
 
-def test_what_does_not_hold_is_told_with_all_differences(folder: Path) -> None:
+def test_what_does_not_hold_is_told_with_all_differences(gos_test: GosTest, folder: Path) -> None:
     with_cases(
         folder,
         {"name": "wrong", "input": {"n": 2}, "mocks": {"each": {"output": ["z"]}, "datapool.update": {"output": 1}}, "expect": {
@@ -139,7 +159,7 @@ def test_what_does_not_hold_is_told_with_all_differences(folder: Path) -> None:
     assert "wait" in cases["no such record"]["problems"][0]
 
 
-def test_a_report_for_people_and_one_for_ci(folder: Path) -> None:
+def test_a_report_for_people_and_one_for_ci(gos_test: GosTest, folder: Path) -> None:
     (folder / "processes/take/rules/price.tests.yaml").write_text(TABLE.replace("0.1", "0.2"))
     report = folder.parent / "report.xml"
     code, out, _ = gos_test(folder, "--junit", str(report), "--only", "rules/")
@@ -154,7 +174,7 @@ def test_a_report_for_people_and_one_for_ci(folder: Path) -> None:
     assert case[0].get("message") == "/discount: expected 0.2, found 0.1"
 
 
-def test_a_folder_that_is_wrong_or_has_no_tests_is_a_sentence(folder: Path) -> None:
+def test_a_folder_that_is_wrong_or_has_no_tests_is_a_sentence(gos_test: GosTest, folder: Path) -> None:
     code, out, errors = gos_test(folder, "--only", "nothing of the kind")
     assert (code, out, "there is nothing to test" in errors) == (1, "", True)
     (folder / "processes/take/process.yaml").write_text(PROCESS.replace("thing.code", "thing.("))
@@ -162,14 +182,8 @@ def test_a_folder_that_is_wrong_or_has_no_tests_is_a_sentence(folder: Path) -> N
     assert (code, out, "processes/take/process.yaml:9:" in errors, "Traceback" in errors) == (1, "", True, False)
 
 
-def test_a_pulled_folder_with_sealed_secrets_can_be_tested(folder: Path) -> None:
-    text = (folder / "integrations/erp.yaml").read_text()
-    (folder / "integrations/erp.yaml").write_text(text.replace("= secrets.erp_token", "{sealed: true}"))
-    assert gos_test(folder, "--only", "all is well")[0] == 0
-
-
 def test_the_starter_holds_its_own_tests() -> None:
-    code, out, errors = gos_test(starter_folder())
+    code, out, errors = run_process(starter_folder())
     assert errors == ""
     assert (code, out.splitlines()[-1]) == (0, "order-intake: 7 passed, 0 failed")
 
