@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core.json_schema import compile_schema
+from appliance.core.json_schema import Schema, compile_schema
 from appliance.processes import definition
 from appliance.processes.schema import process_schema
 from appliance.sandbox import Pool, Settings
@@ -14,10 +14,16 @@ from tests.llm.provider import Provider
 from .world import Bell, World, make_world, open_database
 
 
+@pytest.fixture(scope="session")
+def editors_schema() -> Schema:
+    """The schema that editors are given, compiled once: that takes longer than most tests."""
+    return compile_schema(process_schema())
+
+
 @pytest.fixture(autouse=True)
-def published_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def published_schema(editors_schema: Schema, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every definition that a test's appliance takes is valid by the schema that editors are given."""
-    schema, parse = compile_schema(process_schema()), definition._Parser.process
+    schema, parse = editors_schema, definition._Parser.process
     refused: list[object] = []
 
     def watch(parser: definition._Parser, data: object) -> definition.Definition | None:
