@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,20 +54,26 @@ def test_its_stand_in_says_where_it_is(begun: Path) -> None:
             stand_in.kill()
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("raise AuthError(", "raise Rejected("),
-        ('{"id": "1"},\n        )', '{"no": "1"},\n        )'),
-        ('("Idempotency-Key", ctx.idempotency_key),', ""),
-    ],
-)
-def test_what_is_broken_in_it_is_noticed(begun: Path, right: str, wrong: str) -> None:
+def test_what_is_broken_in_it_is_noticed(begun: Path) -> None:
+    """Each by tests of its own, so that all of it may be broken at once."""
+    broken = {
+        ("raise AuthError(", "raise Rejected("): {"TestContract::test_wrong_credentials_are_an_auth_error"},
+        ('{"id": "1"},\n        )', '{"no": "1"},\n        )'): {
+            "TestContract::test_it_is_declared_well",
+            "TestContract::test_samples_run_and_their_output_is_valid",
+            "TestContract::test_a_system_that_asks_for_patience_is_rate_limited",
+            "TestContract::test_a_silent_system_costs_the_deadline_and_no_more",
+            *(f"TestContract::test_no_secret_is_said[{status}]" for status in (200, 400, 401, 500)),
+        },
+        ('("Idempotency-Key", ctx.idempotency_key),', ""): {"test_the_idempotency_key_goes_along"},
+    }
     code = begun / "src/gos_connector_stock_room/connector.py"
-    assert right in code.read_text()
-    code.write_text(code.read_text().replace(right, wrong, 1))
+    for right, wrong in broken:
+        assert right in code.read_text()
+        code.write_text(code.read_text().replace(right, wrong, 1))
     done = run("test", begun)
-    assert (done.returncode, "failed" in done.stdout) == (1, True)
+    failed = set(re.findall(r"^FAILED tests/\w+\.py::(\S+)", done.stdout, re.MULTILINE))
+    assert (done.returncode, failed) == (1, set().union(*broken.values())), done.stdout
 
 
 def test_nothing_is_overwritten(begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,13 @@
 """`gos translation`: what a translator has written is never lost, however wrong it is."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from appliance import cli
+from appliance.console import extraction
 
 FRENCH = """\
 # Textes des pages, VERSION libre.
@@ -28,6 +30,19 @@ msgstr "Se déconnecter 100 %"
 msgid "Sign in"
 msgstr "Se connecter"
 """
+
+EXTRACT = extraction.extract
+
+
+@cache
+def texts() -> tuple[extraction.Text, ...]:
+    """Every text of the pages, found once."""
+    return tuple(EXTRACT())
+
+
+@pytest.fixture(autouse=True)
+def extracted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "extract", lambda: iter(texts()))
 
 
 def test_an_update_keeps_faulty_translations_and_the_header_and_names_the_faults(

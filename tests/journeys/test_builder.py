@@ -50,8 +50,8 @@ def save(page: Page) -> None:
     expect(page.locator("[data-said]")).to_have_text("saved")
 
 
-# Whether the wanted element has the focus, and what has it without anybody seeing so: without an outline of its own or around
-# it, and without a frame that turns.
+# Whether the wanted element is still in the page, whether it has the focus, and what has it without anybody seeing so:
+# without an outline of its own or around it, and without a frame that turns.
 LOOK = """(wanted) => {
   const is = (style) => style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
   const isSeen = (element) => {
@@ -61,7 +61,7 @@ LOOK = """(wanted) => {
     return isFramed || is(getComputedStyle(element)) || is(getComputedStyle(element, "::after"));
   };
   const focused = document.activeElement, inner = focused.shadowRoot?.activeElement;
-  return [wanted === focused || wanted === inner, isSeen(focused) ? "" : focused.outerHTML];
+  return [wanted.isConnected, wanted === focused || wanted === inner, isSeen(focused) ? "" : focused.outerHTML];
 }"""
 MOST_STOPS = 150
 
@@ -73,9 +73,13 @@ def reach(page: Page, wanted: Locator, *, by_the_menu: bool = False) -> None:
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
         page.keyboard.press("Enter")
+    found = wanted.element_handle()
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
-        is_there, unseen = wanted.evaluate(LOOK)
+        is_in_page, is_there, unseen = found.evaluate(LOOK)
+        if not is_in_page:  # what takes its place is looked for; each time would take longer than the keys do
+            found = wanted.element_handle()
+            _, is_there, unseen = found.evaluate(LOOK)
         assert not unseen, f"the focus cannot be seen on {unseen}"
         if is_there:
             return
