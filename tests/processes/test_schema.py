@@ -50,11 +50,12 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def changed(place: Place, change: Any) -> Any:
-    document = copy.deepcopy(WHOLE)
-    target = document
-    for part in place[:-1]:
+    """A copy, which shares with the whole what does not lead to the place."""
+    document = target = copy.copy(WHOLE)
+    for part in place:
+        above, target[part] = target, copy.copy(target[part])
         target = target[part]
-    change(target, place[-1])
+    change(above, place[-1])
     return document
 
 
