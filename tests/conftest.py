@@ -18,12 +18,14 @@ from tests.hashing import hash_cheaply
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
+from tests.syncing import sync_never
 from tests.trusting import trust_once
 from tests.webapps.name_server import NameServer, running_name_server
 
 _live: list[Running] = []
 
 hash_cheaply()
+sync_never()
 check_types_once()
 trust_once()
 # How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.

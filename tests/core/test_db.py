@@ -10,9 +10,10 @@ from typing import Any
 import peewee
 import pytest
 
-from appliance.core import db
+from appliance.core import db, sqlite
 from appliance.core.errors import StorageFull
 from tests.core.conftest import committed, note
+from tests.syncing import PROPER
 
 
 @contextmanager
@@ -205,7 +206,13 @@ def test_a_cancelled_submission_does_not_run(database: Path) -> None:
     assert committed(database) == ["one"]
 
 
-def test_a_commit_is_on_disk_before_it_is_answered(database: Path) -> None:
+@pytest.fixture
+def product_pragmas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections of this test are made as the appliance makes them."""
+    monkeypatch.setattr(sqlite, "_PRAGMAS", PROPER)
+
+
+def test_a_commit_is_on_disk_before_it_is_answered(product_pragmas: None, database: Path) -> None:
     assert db.write(lambda: db.rows("PRAGMA synchronous")) == [(2,)]
     assert db.rows("PRAGMA journal_mode") == [("wal",)]
     assert db.rows("PRAGMA foreign_keys") == [(1,)]
