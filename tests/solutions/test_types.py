@@ -44,8 +44,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "solution"
 
 
-def change(folder: Path, old: str, new: str) -> None:
-    path = folder / "processes/push/steps/send.ts"
+def change(folder: Path, old: str, new: str, process: str = "push") -> None:
+    path = folder / "processes" / process / "steps/send.ts"
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -58,36 +58,41 @@ def test_code_that_fits_passes_and_javascript_is_warned_of(gos: Gos, folder: Pat
     assert errors == f"warning: processes/push/steps/old.js:1:52: {warned}\n"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "at", "words"),
-    [
-        ("url: path", "ulr: path", "ulr", "'ulr' does not exist"),
-        ('path("orders")', "path(5)", "5)", "'number' is not assignable to parameter of type 'string'"),
-        ("answer.status", "answer.state", "state}", "'state' does not exist"),
-        ("weight", "heft", "heft:", "'heft' does not exist"),
-        ("{ code:", "{ cod:", "cod:", "'cod' does not exist"),
-        ('"post"', '"put"', '"erp"', "no grant for put of erp: add grants: integrations: {erp: [put]}"),
-        ('"erp"', '"hr"', '"hr"', "no grant for post of hr: add grants: integrations: {hr: [post]}"),
-    ],
-)
-def test_a_mistake_against_a_real_schema_is_told_at_its_line(
-    gos: Gos,
-    folder: Path,
-    old: str,
-    new: str,
-    at: str,
-    words: str,
-) -> None:
-    change(folder, old, new)
+MISTAKES = [
+    ("url: path", "ulr: path", "ulr", "'ulr' does not exist"),
+    ('path("orders")', "path(5)", "5)", "'number' is not assignable to parameter of type 'string'"),
+    ("answer.status", "answer.state", "state}", "'state' does not exist"),
+    ("weight", "heft", "heft:", "'heft' does not exist"),
+    ("{ code:", "{ cod:", "cod:", "'cod' does not exist"),
+    ('"post"', '"put"', '"erp"', "no grant for put of erp: add grants: integrations: {erp: [put]}"),
+    ('"erp"', '"hr"', '"hr"', "no grant for post of hr: add grants: integrations: {hr: [post]}"),
+]
+
+
+def test_a_mistake_against_a_real_schema_is_told_at_its_line(gos: Gos, folder: Path) -> None:
+    """Each in a process of its own, all in one check; of each exactly one is told."""
+    places = []
+    for number, (old, new, at, _) in enumerate(MISTAKES):
+        process = f"push-{number}"
+        shutil.copytree(folder / "processes/push", folder / "processes" / process)
+        definition = folder / "processes" / process / "process.yaml"
+        definition.write_text(definition.read_text().replace("id: push", f"id: {process}"))
+        change(folder, old, new, process)
+        places.append(f"processes/{process}/steps/send.ts:{where(folder, at, process)}: ")
     code, _, errors = gos("check", folder)
-    assert (code, errors.count("send.ts:")) == (1, 1), errors
-    assert f"processes/push/steps/send.ts:{where(folder, at)}: " in errors
-    assert words in errors
+    lines = [line for line in errors.splitlines() if "send.ts:" in line]
+    assert (code, len(lines)) == (1, len(MISTAKES)), errors
+    untold = [
+        (place, words)
+        for place, (_, _, _, words) in zip(places, MISTAKES, strict=True)
+        if not any(place in line and words in line for line in lines)
+    ]
+    assert untold == [], errors
 
 
-def where(folder: Path, text: str) -> str:
+def where(folder: Path, text: str, process: str = "push") -> str:
     """Line and column of a text that is in the step once."""
-    source = (folder / "processes/push/steps/send.ts").read_text()
+    source = (folder / "processes" / process / "steps/send.ts").read_text()
     assert source.count(text) == 1
     before = source[: source.index(text)].split("\n")
     return f"{len(before)}:{len(before[-1]) + 1}"
