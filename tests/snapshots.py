@@ -22,8 +22,9 @@ from appliance import cli
 from appliance.api import ROUTES
 from appliance.api.docs import contract
 from appliance.app import composition
-from appliance.core import db, migrations
+from appliance.core import migrations
 from appliance.core.config import example
+from appliance.core.database import db
 from appliance.testing.running import make_config, start
 from tests.store.cluster import running_cluster
 

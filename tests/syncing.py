@@ -1,6 +1,6 @@
 """No waiting for the disk in the databases of tests: thousands of them are written, and none has to outlive the machine."""
 
-from appliance.core import sqlite
+from appliance.core.database import sqlite
 
 PROPER = sqlite._PRAGMAS
 

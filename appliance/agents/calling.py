@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import (
     ApplianceError,
     ApprovalRequired,

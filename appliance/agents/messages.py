@@ -28,7 +28,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ValidationFailed
 from appliance.llm.conversation import Message, Reply, ToolCall, ToolOffer, ToolResult
 from appliance.llm.prompt import IMAGE_TYPES, Image

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.llm.usage import NANO

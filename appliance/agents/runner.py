@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.errors import ApplianceError, StorageFull
-from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 
 from . import answers, runs, store, versions

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.errors import Draining
 from appliance.core.periodic import Periodic
-from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from quart import Blueprint, Response, request
 
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
+from appliance.core.database import db
 from appliance.core.errors import (
     ApplianceError,
     ApprovalRequired,

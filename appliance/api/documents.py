@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from appliance.core import clock
+from appliance.core.database.full_text import search_words
 from appliance.core.errors import ValidationFailed, VersionConflict
-from appliance.core.full_text import search_words
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
 from appliance.documents import texts
 from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from appliance.agents.tools.tool import APPROVAL_ID, Caller
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied, ValidationFailed
 from appliance.governance.governor import Permit
 from appliance.governance.policies.decision import ToolAction

@@ -8,7 +8,7 @@ from appliance.agents.skills.service import Skills
 from appliance.agents.stretch import Means
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.config import Config
-from appliance.core.presence import Presence
+from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor

@@ -19,18 +19,19 @@ from appliance.backups.schedule import BackupUpkeep
 from appliance.blobs import quota
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
+from appliance.connectors.development.reloading import Watch
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, Registry
-from appliance.connectors.reloading import Watch
 from appliance.connectors.wording import folder_of
 from appliance.console.blueprint import register as register_console
-from appliance.core import catalogues, clock, db
+from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
+from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import InvalidRequest, MethodNotAllowed, NotFound, PayloadTooLarge
 from appliance.core.interface import ui_folder
 from appliance.core.periodic import Periodic
-from appliance.core.presence import Presence, open_presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
@@ -390,9 +391,8 @@ def serve_forever(config: Config, announce: Callable[[], None]) -> None:
 
 async def _serve(appliance: Appliance, announce: Callable[[], None]) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await loop.run_in_executor(None, appliance.start)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await asyncio.to_thread(appliance.start)
     announce()
     await run_server(appliance, stop.wait)

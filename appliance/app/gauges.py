@@ -1,6 +1,6 @@
 """What the metrics read at the moment they are asked for."""
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.integrations import gate
 from appliance.monitor import metrics
 from appliance.monitor.sandbox import SandboxMetrics

@@ -11,8 +11,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import cast
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -1,8 +1,9 @@
 """What every command and the appliance itself begin with: the data folder, its key and its database."""
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept

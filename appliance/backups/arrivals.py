@@ -9,9 +9,10 @@ from pathlib import Path
 
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Places
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from appliance.blobs.service import Places
-from appliance.core import clock, db, ids, migrations
+from appliance.core import clock, ids, migrations
+from appliance.core.database import db
+from appliance.core.database.loading import insert_rows, references_later
 from appliance.core.errors import AlreadyExists
-from appliance.core.loading import insert_rows, references_later
 from appliance.core.scope import TenantScope
 from appliance.datapool import tables as entity_tables
 from appliance.monitor import audit

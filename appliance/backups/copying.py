@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Protocol
 
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 from appliance.datapool import tables as entity_tables
 from appliance.datapool.definition import from_stored
 

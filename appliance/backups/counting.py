@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from appliance.agents.skills.service import MOST_SKILLS
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.service import MAX_COLLECTIONS
 from appliance.documents.folder_rules import MOST_RULES

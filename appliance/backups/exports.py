@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from appliance.blobs.service import Places
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -17,8 +17,8 @@ from appliance.blobs.ownership import installation_id
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database.presence import is_locked
 from appliance.core.errors import ApplianceError
-from appliance.core.presence import is_locked
 
 from .making import KEY
 from .parts import is_sealed

@@ -8,7 +8,8 @@ from typing import Any
 
 from appliance import __version__
 from appliance.blobs.service import Places
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .copying import Of, Row, Source, copy_rows, make_schema, open_source

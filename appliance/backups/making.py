@@ -12,9 +12,10 @@ from typing import Any
 from appliance import __version__
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Places
-from appliance.core import catalogues, clock, db
+from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 
 from .envelope import check_passphrase

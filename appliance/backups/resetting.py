@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import confirmations, grants, service

@@ -12,12 +12,13 @@ from typing import Any
 
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Places
-from appliance.core import catalogues, clock, db, migrations
+from appliance.core import catalogues, clock, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
+from appliance.core.database.loading import advance_numbers, insert_rows, references_later
+from appliance.core.database.presence import anyone_alive
 from appliance.core.errors import Conflict
-from appliance.core.loading import advance_numbers, insert_rows, references_later
-from appliance.core.presence import anyone_alive
 
 from .checking import Checked, read_backup
 from .copying import FileSource, entity_statements

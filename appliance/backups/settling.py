@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor.webhooks import make_secret, seal_context
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from appliance.core import db
+from appliance.core.database import db
+from appliance.core.database.sqlite import BUSY_SECONDS
 from appliance.core.errors import ConfigInvalid
-from appliance.core.sqlite import BUSY_SECONDS
 
 from .copying import FileSource, copy_rows, index_words, make_schema, open_source
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping

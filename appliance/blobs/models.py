@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, CompositeKey, TextField
 
-from appliance.core.db import TenantModel
+from appliance.core.database.db import TenantModel
 
 
 class Blob(TenantModel):

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from threading import Lock
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.core.scope import TenantScope
 

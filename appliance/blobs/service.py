@@ -15,7 +15,8 @@ from typing import BinaryIO, Protocol, Self
 
 from peewee import IntegrityError
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PayloadTooLarge
 from appliance.core.scope import TenantScope
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from appliance.backups import checking, making, restoring
 from appliance.blobs.ownership import installation_id
-from appliance.core import db
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 
 from .output import add_json, say

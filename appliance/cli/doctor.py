@@ -10,10 +10,11 @@ from typing import Any
 from appliance.backups import schedule
 from appliance.blobs.ownership import MARKER, installation_id
 from appliance.blobs.s3 import owner_of, probe
-from appliance.core import catalogues, clock, db, migrations
+from appliance.core import catalogues, clock, migrations
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.scanning import Scanner, check_command, eicar

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from appliance.core import db, migrations
+from appliance.core import migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 
 

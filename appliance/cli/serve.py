@@ -9,8 +9,9 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from appliance.core import logs, memory
+from appliance.core import logs
 from appliance.core.config import Config
+from appliance.core.confinement import memory
 from appliance.core.errors import Conflict
 
 

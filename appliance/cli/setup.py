@@ -8,9 +8,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.solutions.starter import starter_input
 from appliance.tenants import keys, people, service
 from appliance.tenants.scopes import SCOPES

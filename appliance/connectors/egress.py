@@ -13,7 +13,6 @@ from functools import cached_property
 import httpcore
 import httpx
 
-from appliance.connectors.addresses import AllowRule, is_host_name, is_public, parse_address, parse_allow
 from appliance.connectors.contract import (
     AddressNotAllowed,
     ConfigError,
@@ -25,7 +24,8 @@ from appliance.connectors.contract import (
     SystemFailure,
     TransientError,
 )
-from appliance.connectors.resolving import Resolver, ResolverThreads
+from appliance.connectors.network.addresses import AllowRule, is_host_name, is_public, parse_address, parse_allow
+from appliance.connectors.network.resolving import Resolver, ResolverThreads
 from appliance.core.errors import ConfigInvalid
 
 _MAX_REDIRECTS = 10

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.core import confinement
+from appliance.core.confinement import confinement
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import httpx
 
 from appliance.connectors.contract import ConnectorError, HttpRequest
 from appliance.connectors.egress import build_request
-from appliance.connectors.host_names import normal_host
+from appliance.connectors.network.host_names import normal_host
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _FORM = "application/x-www-form-urlencoded"

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from appliance.connectors.compatibility import broken_promises, declaration_of
 from appliance.connectors.context import CallContext
 from appliance.connectors.contract import (
     AuthError,
@@ -33,6 +32,7 @@ from appliance.connectors.contract import (
     RateLimited,
     TransientError,
 )
+from appliance.connectors.development.compatibility import broken_promises, declaration_of
 from appliance.connectors.recording import (
     Player,
     Recorder,

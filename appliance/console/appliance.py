@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, migrations
 from appliance.core.config_view import shown_settings
+from appliance.core.database import db
 from appliance.core.errors import ScopeMissing
 from appliance.core.texts import gettext as _
 

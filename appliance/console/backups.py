@@ -5,7 +5,7 @@ from pathlib import Path
 
 from appliance.backups.kept import folder_of, list_kept
 from appliance.backups.schedule import standing
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.texts import mark
 from appliance.monitor import audit

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from appliance.core import full_text
+from appliance.core.database import full_text
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import mark
 from appliance.documents import browsing, previews, reviews, texts

@@ -5,7 +5,7 @@ import secrets
 from typing import Any
 from urllib.parse import urlencode
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
 from appliance.llm.usage import NANO, used_by_execution

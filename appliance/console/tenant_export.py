@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from appliance.backups import counting, exports
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
 from appliance.monitor import audit

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from . import db
+from .database import db
 
 log = logging.getLogger(__name__)
 

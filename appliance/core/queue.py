@@ -15,7 +15,8 @@ from huey.contrib.sql_huey import SqlStorage
 from huey.registry import Message
 from huey.serializer import Serializer
 
-from . import clock, db
+from . import clock
+from .database import db
 from .errors import StorageFull
 
 log = logging.getLogger(__name__)

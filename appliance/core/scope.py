@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 
 from peewee import ModelDelete, ModelInsert, ModelSelect, ModelUpdate
 
-from . import db
-from .db import TenantModel
+from .database import db
+from .database.db import TenantModel
 from .errors import NotFound, ScopeMissing
 
 M = TypeVar("M", bound=TenantModel)

@@ -13,7 +13,8 @@ from peewee import SQL, Expression, Select, Value
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field, Inside
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, InvalidRequest, NotFound, PolicyDenied
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.blobs import quota
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
 from appliance.core.scope import TenantScope
 from appliance.datapool import entities, history

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.datapool import tables
 from appliance.datapool.compiled import CompiledCollection, compile_field

@@ -8,7 +8,8 @@ from typing import Any
 from peewee import Table
 
 from appliance.conditions import Column, Field, Related
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.datapool.definition import (

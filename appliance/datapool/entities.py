@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from peewee import IntegrityError
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadTooLarge, VersionConflict
 from appliance.core.scope import TenantScope
 from appliance.datapool import limits

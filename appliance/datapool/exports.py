@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.field_types import FIELD_TYPES, to_text

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.blobs import quota
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope

@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat
 from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
 from appliance.blobs import quota
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import batch

@@ -8,7 +8,8 @@ from peewee import SQL, NodeList, Select, fn
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Field
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import InvalidCursor, InvalidRequest
 from appliance.core.pages import DEFAULT_LIMIT, Page, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope

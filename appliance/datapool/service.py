@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 from appliance import conditions
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

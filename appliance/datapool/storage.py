@@ -10,7 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from appliance.blobs import quota
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.datapool import tables
 from appliance.datapool.definition import from_stored
 

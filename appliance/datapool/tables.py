@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterable, Mapping
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.datapool.definition import CollectionDefinition, FieldDefinition, IndexDefinition
 from appliance.datapool.field_types import FIELD_TYPES
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from peewee import SQL
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import InvalidCursor
 from appliance.core.pages import PageRequest, check_limit, decode_cursor, encode_cursor, paginate
 from appliance.core.scope import TenantScope

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.formats.separated import FORMULA

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

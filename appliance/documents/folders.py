@@ -6,7 +6,8 @@ from typing import Any
 
 import peewee
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope

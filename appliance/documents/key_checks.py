@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from peewee import CompositeKey, IntegerField, TextField
 
 from appliance.blobs.service import Blobs
-from appliance.core import db
-from appliance.core.db import TenantModel
+from appliance.core.database import db
+from appliance.core.database.db import TenantModel
 from appliance.core.errors import Overloaded, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.tenants.key_leaks import holds_key

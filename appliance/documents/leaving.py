@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from appliance.core import full_text
+from appliance.core.database import full_text
 from appliance.core.pages import Page, PageRequest, paginate, parse_sort
 from appliance.core.scope import TenantScope
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import InvalidFilter, ValidationFailed
 from appliance.core.scope import TenantScope
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
-from appliance.core import db
-from appliance.core.db import TenantModel
+from appliance.core.database import db
+from appliance.core.database.db import TenantModel
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, Overloaded
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, FormatFailed, Formats, Work

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from peewee import IntegrityError
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

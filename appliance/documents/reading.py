@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.blobs.service import BlobDamaged, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope

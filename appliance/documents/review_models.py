@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
-from appliance.core.db import JsonField, TenantModel
+from appliance.core.database.db import JsonField, TenantModel
 
 
 class ReviewRow(TenantModel):

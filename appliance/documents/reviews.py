@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

@@ -19,7 +19,8 @@ from typing import Literal
 
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs, Places, StoredBlob
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan

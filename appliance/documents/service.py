@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 from appliance.blobs.receiving import Received, Receiver
 from appliance.blobs.service import Blobs, StoredBlob, Usage
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

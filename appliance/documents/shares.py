@@ -11,8 +11,9 @@ from typing import Literal
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

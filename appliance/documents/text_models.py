@@ -2,7 +2,7 @@
 
 from peewee import AutoField, BigIntegerField, IntegerField, TextField
 
-from appliance.core.db import TenantModel
+from appliance.core.database.db import TenantModel
 
 
 class TextRow(TenantModel):

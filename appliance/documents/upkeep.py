@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

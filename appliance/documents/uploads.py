@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 
 from appliance.blobs.receiving import Receiver
 from appliance.blobs.service import Blobs, StoredBlob
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import confinement
+from appliance.core.confinement import confinement
 
 from .operations import OPERATIONS
 from .worker import work

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from appliance.core import clock
-from appliance.core.user_numbers import take_user
+from appliance.core.confinement.user_numbers import take_user
 
 from .failing import Cancelled, FormatFailed
 from .operations import OPERATIONS

@@ -8,8 +8,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from appliance.core import confinement, landlock
-from appliance.core.syscalls import confine_calls
+from appliance.core.confinement import confinement, landlock
+from appliance.core.confinement.syscalls import confine_calls
 
 from .failing import ContentTooLarge, FormatFailed
 from .operations import OPERATIONS

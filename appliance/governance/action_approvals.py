@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConfigInvalid, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
@@ -22,7 +23,6 @@ from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, 
 __all__ = ["HumanRequest", "Origin", "parse_request"]
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
-
 _VERDICTS: dict[Kind, tuple[Verdict, ...]] = {"approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",)}
 _STATUS_AFTER: dict[Verdict, Status] = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 

@@ -1,6 +1,7 @@
 """What runs and rules have used up: calls counted in the write that begins one, so that many at once cannot exceed a cap."""
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.decision import Decision, Obligations

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

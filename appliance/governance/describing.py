@@ -4,7 +4,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from appliance.connectors.contract import Action, ConnectorError, Effect
-from appliance.connectors.host_names import without_port
+from appliance.connectors.network.host_names import without_port
 from appliance.connectors.sent_request import UNKNOWN, SentRequest, read_request
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Governor

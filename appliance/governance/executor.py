@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from appliance.connectors.contract import Action, ConnectorError, Effect, Json, Level, Polled
 from appliance.connectors.preview import Preview
 from appliance.connectors.traffic import Traffic
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, offers, polling

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.governance import approvals
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import audit

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from appliance.connectors.contract import ConnectorError
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance import budgets, concealing, switches

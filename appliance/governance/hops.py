@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from appliance.connectors.contract import AddressNotAllowed
-from appliance.connectors.host_names import normal_host, without_port
-from appliance.core import db
+from appliance.connectors.network.host_names import normal_host, without_port
+from appliance.core.database import db
 from appliance.governance.governor import Governor, Permit
 from appliance.governance.policies.compiled import hosts_of
 from appliance.governance.policies.evaluation import STRICTNESS

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from appliance.connectors.contract import Action, Effect
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.connectors.contract import ConnectorError, Polled, Trigger
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.describing import Describer, describe

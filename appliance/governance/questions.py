@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import SchemaInvalid, compile_schema
 from appliance.monitor.storable import storable_json, storable_text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 
 

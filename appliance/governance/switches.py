@@ -6,8 +6,9 @@ from typing import Literal, cast
 
 import peewee
 
-from appliance.core import clock, db
-from appliance.core.db import TenantModel
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.db import TenantModel
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.decision import ToolAction

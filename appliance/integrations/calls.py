@@ -26,12 +26,13 @@ from appliance.connectors.contract import (
 )
 from appliance.connectors.egress import EgressClient
 from appliance.connectors.folders import TenantFolders
+from appliance.connectors.network.resolving import resolving_for
 from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
 from appliance.connectors.preview import NothingLeaves, PreviewContext, SentRequest, shown_request
 from appliance.connectors.registry import Unusable, check_discovered
-from appliance.connectors.resolving import resolving_for
 from appliance.connectors.traffic import Traffic
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
+from appliance.core.database import db
 from appliance.core.errors import Overloaded
 from appliance.core.json_schema import Schema
 from appliance.integrations.connections import Connections, Ready

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from appliance.connectors.auth import OAuth
 from appliance.connectors.contract import ConnectorError
 from appliance.connectors.oauth import consent_address, make_verifier
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, Detail
 from appliance.core.scope import TenantScope
 from appliance.integrations import gate

@@ -15,7 +15,8 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.redaction import Redactor
 from appliance.connectors.registry import Installed
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.integrations.gate import USUAL_AT_ONCE
 
 _MOST_LIVE = 256

@@ -8,7 +8,7 @@ from appliance.connectors.contract import ConnectorError
 from appliance.connectors.declarative.connector import DeclarativeConnector
 from appliance.connectors.declarative.requests import base_address
 from appliance.connectors.registry import Installed
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.tenants.secret_bindings import Destination, host_of
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from appliance.connectors.contract import Action, Effect, TransientError
 from appliance.connectors.registry import Installed
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import ActionRow, DiscoveryRow, IntegrationRow

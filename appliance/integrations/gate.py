@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from appliance.connectors.contract import ConnectorError
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations import circuit as deciding
 from appliance.integrations.circuit import Circuit, State, Withheld

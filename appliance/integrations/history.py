@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from appliance.connectors.contract import Effect
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

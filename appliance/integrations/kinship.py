@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready

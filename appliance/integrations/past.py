@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from appliance.connectors.contract import Effect
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 _FEW = 32  # an input may take a megabyte

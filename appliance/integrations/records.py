@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from appliance.connectors.contract import ConnectorError, Effect, RateLimited, Withdrawn
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
 from appliance.integrations import discovery

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from appliance.connectors.registry import Installed
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.tenants import secret_bindings

@@ -6,8 +6,9 @@ from typing import Any
 
 from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError
 from appliance.connectors.registry import Installed, Registry
-from appliance.core import clock, db, ids, logs
+from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import (
     AlreadyExists,
     Conflict,

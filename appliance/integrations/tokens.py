@@ -18,8 +18,9 @@ from appliance.connectors.context import BoundHttp
 from appliance.connectors.contract import AuthError, TransientError
 from appliance.connectors.egress import EgressClient
 from appliance.connectors.oauth import ASK_SECONDS, GrantRefused, TokenAnswer, Tokens, by_client, by_refresh
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready
 from appliance.integrations.models import TokenRow

@@ -6,7 +6,7 @@ Source of the format: Anthropic's API reference, "Messages", version 2023-06-01.
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 
 from .exchange import ANSWER, Finish, Question, Reply, ReplyInvalid, count
 from .openai import read_error

@@ -19,7 +19,7 @@ from appliance.connectors.contract import (
 )
 from appliance.connectors.egress import EgressClient
 from appliance.core import clock, errors
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, TimedOut
 
 from . import anthropic, openai

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 
 from .exchange import Question, Reply

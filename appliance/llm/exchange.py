@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 
 from .profile import Profile
 from .prompt import Message

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.connectors.egress import EgressClient
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, Detail
 from appliance.core.json_schema import Schema
 from appliance.core.scope import TenantScope

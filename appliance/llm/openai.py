@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 
 from .exchange import Question, Reply, ReplyInvalid, count
 from .prompt import Message

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from appliance.core import ids
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
 

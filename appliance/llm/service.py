@@ -8,9 +8,10 @@ from functools import partial
 from typing import Literal
 
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.resolving import resolving_for
-from appliance.core import clock, db, ids, logs
+from appliance.connectors.network.resolving import resolving_for
+from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import (
     AlreadyExists,
     ApplianceError,

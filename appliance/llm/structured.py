@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import Detail
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 
 from .structured import read_json
 

@@ -13,7 +13,8 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 

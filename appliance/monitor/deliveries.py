@@ -14,9 +14,10 @@ from typing import Any
 
 from appliance.connectors.contract import ConnectorError, HttpAnswer, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.resolving import resolving_for
-from appliance.core import clock, db
+from appliance.connectors.network.resolving import resolving_for
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.core import db
+from appliance.core.database import db
 
 ROOM = 1 << 20
 """Bytes that must be writable before a disk that was full counts as having room."""

@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol
 
 import peewee
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, Draining, Overloaded, StorageFull
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

@@ -8,7 +8,7 @@ from typing import Any
 
 from peewee import SQL
 
-from appliance.core import db, full_text
+from appliance.core.database import db, full_text
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

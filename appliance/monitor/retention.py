@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from appliance.core import db, full_text
+from appliance.core.database import db, full_text
 
 CHUNK = 2_000
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 MINUTE = 60_000

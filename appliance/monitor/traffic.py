@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from . import tally

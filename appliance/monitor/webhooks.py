@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from appliance.connectors import contract
-from appliance.connectors.addresses import is_host_name, parse_address
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db, ids
+from appliance.connectors.network.addresses import is_host_name, parse_address
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, Conflict, Detail, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

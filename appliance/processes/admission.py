@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import tally

@@ -6,7 +6,8 @@ from typing import Any
 
 import peewee
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, StorageFull
 from appliance.monitor import logs as log_lines
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, StorageFull
 
 from . import caching, outcome, store, suspension

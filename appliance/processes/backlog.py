@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor.refusals import REFUSALS

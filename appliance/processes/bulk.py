@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Draining, ExecutionFinished, StorageFull
 from appliance.core.scope import TenantScope
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.sandbox import Pool
 
 from .evaluation import fill

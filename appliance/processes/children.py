@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 

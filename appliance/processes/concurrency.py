@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Content, Document, Documents, NewDocument

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .engine import FINISHED

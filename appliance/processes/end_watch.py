@@ -1,6 +1,7 @@
 """Tells callers of this process of ends that another process has brought about."""
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.periodic import Periodic
 
 from . import ending, store

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.monitor import webhooks

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.scope import TenantScope
 
 from .models import Execution, StepRunRow

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError, Overloaded
 from appliance.core.texts import mark_error
 from appliance.sandbox import Failure, LogLine

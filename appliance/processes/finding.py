@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from peewee import SQL, fn
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

@@ -5,7 +5,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 
 from . import store
 from .engine import Key

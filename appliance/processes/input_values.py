@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 

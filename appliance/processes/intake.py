@@ -2,7 +2,8 @@
 
 from threading import Event
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
 from appliance.governance.governor import ActionNeedsApproval
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.connectors.egress import Egress
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import switches

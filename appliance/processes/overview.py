@@ -6,7 +6,7 @@ from typing import Any
 
 from peewee import fn
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope

@@ -1,6 +1,7 @@
 """Pausing a process: what has begun goes on, what has not is held back, and triggers do not fire."""
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 

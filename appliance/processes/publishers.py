@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import grants

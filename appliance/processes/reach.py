@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import IdempotencyInFlight, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

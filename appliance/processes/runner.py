@@ -6,10 +6,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
 from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
-from appliance.core.presence import Presence
 from appliance.core.scope import TenantScope
 from appliance.tenants.grant_assessment import grace_of
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

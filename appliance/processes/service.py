@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
-from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, answer_of, withdraw_approval

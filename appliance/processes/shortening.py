@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 
 SHOWN_BYTES = 64 << 10
 BEGINNING = 1_000  # characters of what is longer

@@ -3,7 +3,7 @@
 An execution holds its slot from the moment it may begin until it is finished, also while it waits.
 """
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .concurrency import Slot

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.sandbox import Snapshot

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from appliance.core import clock, db
-from appliance.core.presence import Presence
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 
 from . import admission, turns

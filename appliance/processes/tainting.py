@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.governance.taint import MOST_SOURCES
 

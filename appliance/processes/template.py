@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 
 PLAIN_PATH = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*|\[\d{1,9}\])*", re.ASCII)
 _TOKEN = re.compile(r"[A-Za-z_$][\w$]*|\d+", re.ASCII)

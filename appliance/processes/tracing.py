@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor.spans import Place, Span, spans
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import count
 from threading import Lock
 
-from appliance.core import db
+from appliance.core.database import db
 
 # Tenants with something that may begin, found by leaping from one to the next in the index of what is ready.
 _READY_TENANTS = """

@@ -6,7 +6,8 @@ A version of before grants were recorded has no digest until it is looked at, wh
 
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.tenants import confirmations, grant_assessment, grants

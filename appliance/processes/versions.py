@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import (
     AlreadyExists,
     Conflict,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.core import confinement
+from appliance.core.confinement import confinement
 from appliance.sandbox import runtimes
 from appliance.sandbox.lane import Bounds, Lane
 from appliance.sandbox.observer import Observer, Unobserved

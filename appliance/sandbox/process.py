@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from appliance.core.confinement.user_numbers import TakenUser, take_user
 from appliance.core.errors import Overloaded
-from appliance.core.user_numbers import TakenUser, take_user
 from appliance.sandbox.protections import Protections
 from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from appliance.core import confinement, landlock
-from appliance.core.syscalls import confine_calls
+from appliance.core.confinement import confinement, landlock
+from appliance.core.confinement.syscalls import confine_calls
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.protections import Protections
 from appliance.sandbox.wire import ORDER, Channel, Disconnected, Verb

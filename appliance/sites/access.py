@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.catalogues import Languages
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import gettext as _
 from appliance.core.texts import speaking

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, PolicyDenied, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs as log_lines

@@ -1,8 +1,9 @@
 """Deletes what is older than the settings let it be, in every domain."""
 
 from appliance.agents import runs
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.documents import downloads, shares
 from appliance.governance import expiry as requests_to_people

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from appliance.agents import versions as agents
-from appliance.core import db, yaml12
+from appliance.core import yaml12
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.gate import USUAL_AT_ONCE

@@ -2,7 +2,7 @@
 
 import peewee
 
-from appliance.core.db import TenantModel
+from appliance.core.database.db import TenantModel
 
 
 class SolutionItem(TenantModel):

@@ -6,7 +6,7 @@ from functools import partial
 
 from appliance.agents import versions as agents
 from appliance.agents.steps import find_output
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

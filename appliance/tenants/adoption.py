@@ -3,7 +3,8 @@
 import hashlib
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

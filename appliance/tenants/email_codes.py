@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
-from appliance.core.db import TenantModel
+from appliance.core.database import db
+from appliance.core.database.db import TenantModel
 from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope

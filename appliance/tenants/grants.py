@@ -13,8 +13,9 @@ from typing import Any
 
 import peewee
 
-from appliance.core import clock, db
-from appliance.core.db import JsonField, TenantModel
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.db import JsonField, TenantModel
 from appliance.core.errors import Detail, GrantRequired, NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark

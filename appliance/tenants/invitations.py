@@ -5,8 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, Gone, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from peewee import fn
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .models import ApiKey

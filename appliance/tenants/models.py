@@ -2,7 +2,7 @@
 
 import peewee
 
-from appliance.core.db import JsonField, PlatformModel, TenantModel
+from appliance.core.database.db import JsonField, PlatformModel, TenantModel
 
 
 class Tenant(PlatformModel):

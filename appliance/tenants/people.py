@@ -10,7 +10,8 @@ from typing import Any
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -1,6 +1,6 @@
 """What a person has chosen for themselves, in every tenant."""
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -4,8 +4,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from appliance.core import clock, db, ids, logs
+from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -9,8 +9,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable, Collection
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.queue import TaskQueue
 
 SECONDS = 60.0

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from appliance.blobs.archives import ArchiveLimits, read_members
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 

@@ -12,7 +12,8 @@ from threading import Event, get_native_id
 
 from appliance.blobs.precompression import LARGEST, small_forms
 from appliance.blobs.service import BlobDamaged, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope

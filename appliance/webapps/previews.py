@@ -5,8 +5,9 @@ import hmac
 import re
 from dataclasses import dataclass
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -7,7 +7,8 @@ version is served and asked there), and how it ended.  Each change is made under
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
 

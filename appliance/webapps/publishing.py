@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks

@@ -8,7 +8,8 @@ import json
 from dataclasses import dataclass
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -12,7 +12,8 @@ from peewee import fn
 
 from appliance.blobs.receiving import Received
 from appliance.blobs.service import Blobs
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

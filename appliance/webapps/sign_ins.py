@@ -6,8 +6,9 @@ It is good for one app, one host and one browser, once; only its keyed digest is
 import secrets
 from dataclasses import dataclass
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 
 from .models import SignInRow, WebAppRow

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from appliance.blobs.service import Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 

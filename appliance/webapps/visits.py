@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -5,8 +5,8 @@ from appliance.agents.tools.webapps import WebAppTools
 from appliance.api.shapes import make_shapes
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import versions
 from appliance.processes.service import ProcessFlow

@@ -11,8 +11,8 @@ from appliance.agents.models import AgentRunRow
 from appliance.agents.runs import Run
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats

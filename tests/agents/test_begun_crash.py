@@ -8,7 +8,7 @@ import pytest
 
 from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
-from appliance.core import db
+from appliance.core.database import db
 from appliance.governance.switches import switch_off
 from appliance.processes.executions import Execution
 from tests.agents.equipped import Shop, equip_process, put_process

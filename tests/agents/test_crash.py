@@ -11,7 +11,8 @@ import pytest
 from appliance.agents import runs
 from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from tests.agents.world import ALLOW, ASK, TAINTED, World, book, calls, mark, open_world, says
 from tests.processes.test_journal import MOST_WRITES, PowerCut, When, power_cut
 

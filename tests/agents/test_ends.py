@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.agents import runs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance import switches
 from appliance.monitor import audit

@@ -14,8 +14,9 @@ from pydantic_ai.messages import ModelResponse, ThinkingPart, ToolCallPart, Tool
 from appliance.agents.model import Asker, ProfileModel, run_alone
 from appliance.agents.tracing import Telemetry
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, ConnectorFailed, NotFound, TimedOut
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope

@@ -17,8 +17,8 @@ from appliance.agents.stretch import Means
 from appliance.agents.tools.tool import Caller, Tool
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.connectors.egress import Egress
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Governor

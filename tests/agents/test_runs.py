@@ -9,7 +9,8 @@ import pytest
 
 from appliance.agents import definition, runs
 from appliance.agents.runs import RunRequest
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFound, Overloaded
 from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest

@@ -8,7 +8,7 @@ import pytest
 from appliance.agents.models import AgentRunRow
 from appliance.agents.tools.processes import ProcessTools
 from appliance.api.shapes import make_shapes
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes.children import MAX_DEPTH
 from appliance.processes.executions import Execution
 from tests.agents.equipped import put_process

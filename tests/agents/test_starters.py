@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.agents.runs import RunRequest
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from appliance.agents import runs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import DefinitionInvalid, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.monitor import audit

@@ -27,10 +27,11 @@ from appliance.agents.tools.integrations import IntegrationTools
 from appliance.agents.tools.shapes import Shapes
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.shapes import make_shapes
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import load_config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.pages import PageRequest
-from appliance.core.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

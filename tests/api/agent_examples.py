@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from appliance.agents import runs
 from appliance.agents.runs import RunRequest
-from appliance.core import db
+from appliance.core.database import db
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals

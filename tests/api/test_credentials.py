@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.tenants import lineage
 from appliance.tenants.keys import is_key_text, make_key_text
 from appliance.tenants.scopes import SCOPES, scopes_of_role

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db
-from appliance.core.presence import open_presence
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.presence import open_presence
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from tests.api.resources import fresh
 
 BASE = "/api/v1/llm-profiles"

@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.monitor.disk import watch_room
 from appliance.testing.running import Running, make_config, start

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.documents.keeping import DocumentKept
 from appliance.tenants import service
 from appliance.testing.running import Running

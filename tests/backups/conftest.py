@@ -18,9 +18,10 @@ from appliance.backups.making import Backup, make_backup
 from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
-from appliance.core import db, migrations
+from appliance.core import migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents

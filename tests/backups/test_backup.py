@@ -15,11 +15,11 @@ from appliance.backups.envelope import OpeningReader
 from appliance.backups.making import hold_contents
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.restoring import RestoreRequest, restore_backup
-from appliance.core import db
 from appliance.core.catalogues import load_languages
 from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.errors import AlreadyExists, Conflict
-from appliance.core.presence import Presence
 from appliance.documents.models import DocumentRow
 from appliance.integrations import records
 from appliance.tenants import people, service, sessions

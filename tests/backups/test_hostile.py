@@ -17,7 +17,7 @@ from appliance.backups.leaving import TENANT_DATABASE, export_tenant
 from appliance.backups.parts import MANIFEST, new_file, parts_of, read_manifest, read_small
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.settling import Resealing
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.tenants import service
 from tests.backups.conftest import World, make_world

@@ -16,8 +16,9 @@ from appliance.backups.problems import BackupInvalid, Stopped
 from appliance.backups.schedule import Schedule, findings, standing
 from appliance.backups.snapshots import opened_snapshot
 from appliance.blobs.service import Places
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from tests.backups.conftest import PASSPHRASE, World, make_world
 

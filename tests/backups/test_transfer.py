@@ -16,8 +16,8 @@ from appliance.backups.leaving import export_tenant
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.resetting import KEPT, empty_tenant
 from appliance.backups.settling import Resealing
-from appliance.core import db, full_text
 from appliance.core.crypto import Sealer
+from appliance.core.database import db, full_text
 from appliance.core.errors import AlreadyExists
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -34,7 +34,7 @@ from typing import Any
 import httpx
 
 from appliance.cli.serve import keep_loaded
-from appliance.core import memory
+from appliance.core.confinement import memory
 from appliance.core.json_schema import compile_schema
 from appliance.core.json_schema.costs import MOST_COMPARED
 from appliance.testing.running import make_config, start

@@ -12,8 +12,9 @@ from pathlib import Path
 from appliance.app.parts import make_places
 from appliance.app.store import open_store
 from appliance.backups.making import make_backup
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config, load_config
+from appliance.core.database import db
 from appliance.tenants import service
 
 ROWS, TEXT_BYTES, QUIET_SECONDS = 100_000, 1_000, 5.0

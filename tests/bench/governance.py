@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from appliance.connectors.traffic import Traffic
-from appliance.core import db
+from appliance.core.database import db
 from appliance.governance.describing import describe
 from appliance.governance.requests import ActionRequest
 from appliance.governance.subjects import Subject

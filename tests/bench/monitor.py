@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.migrations import migrate
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

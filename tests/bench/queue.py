@@ -18,8 +18,8 @@ import httpx
 
 from appliance.app.store import open_store
 from appliance.connectors.testing import free_port
-from appliance.core import db
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.processes import executions
 from appliance.processes.executions import Birth, StartRequest
 from appliance.tenants import keys, service

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db, full_text, ids
+from appliance.core import clock, ids
+from appliance.core.database import db, full_text
 from appliance.core.scope import TenantScope
 from tests.bench.filling import insert
 

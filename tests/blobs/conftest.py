@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import Blobs, Places
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Blobs as Settings
 from appliance.tenants import service as tenants

@@ -14,7 +14,8 @@ from appliance.blobs import quota
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.pieces import FilePieces
 from appliance.blobs.service import GRACE_MS, MOST_TOGETHER, BlobDamaged, Blobs, Places, StoredBlob, Usage
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, StorageFull
 from appliance.core.scope import TenantScope
 from tests.blobs.shelves import Shelf

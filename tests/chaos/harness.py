@@ -111,7 +111,7 @@ TRUST = ssl.create_default_context()
 def prepare_store(folder: Path) -> str:
     """The tenant acme and the collection of marks, in the store that `folder` is configured for; answers a key with every scope."""
     from appliance.app.store import open_store
-    from appliance.core import db
+    from appliance.core.database import db
     from appliance.datapool import service as datapool
     from appliance.tenants import keys, service
 

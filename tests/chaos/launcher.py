@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from appliance.cli import main
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes import store, sweeper
 from appliance.processes.runner import Runner
 

@@ -29,7 +29,7 @@ import httpx
 import psycopg
 
 from appliance.connectors.testing import free_port
-from appliance.core.postgresql import lock_of
+from appliance.core.database.postgresql import lock_of
 from tests.store.cluster import running_cluster
 
 from .harness import ROOT, TRUST, prepare_store

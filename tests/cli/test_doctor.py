@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.doctor import _clock, check_storage, checks
-from appliance.core import clock, db, migrations
+from appliance.core import clock, migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import load_or_make_key
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.processes import executions, versions
 from appliance.processes.executions import Birth, StartRequest

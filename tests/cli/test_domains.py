@@ -11,8 +11,8 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.cli import doctor, main
 from appliance.connectors.egress import Egress
-from appliance.core import db
 from appliance.core.config import Config, load_config
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.webapps.domains.service import NewDomain, of_config

@@ -7,7 +7,8 @@ import pytest
 from appliance.app import composition
 from appliance.app.composition import serve_forever
 from appliance.cli import main, serve
-from appliance.core import db, logs
+from appliance.core import logs
+from appliance.core.database import db
 from appliance.sandbox import Pool
 from appliance.testing.running import make_config
 

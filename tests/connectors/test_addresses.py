@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.connectors.addresses import is_public, parse_address, parse_allow
 from appliance.connectors.contract import AddressNotAllowed, ConnectorError
 from appliance.connectors.egress import Egress
+from appliance.connectors.network.addresses import is_public, parse_address, parse_allow
 from appliance.core.errors import ConfigInvalid
 
 FORBIDDEN = [

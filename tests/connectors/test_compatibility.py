@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.compatibility import broken_promises
+from appliance.connectors.development.compatibility import broken_promises
 
 OLD: dict[str, Any] = {
     "name": "stock",

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.addresses import parse_allow
 from appliance.connectors.contract import (
     AddressNotAllowed,
     ConfigError,
@@ -21,6 +20,7 @@ from appliance.connectors.contract import (
     TransientError,
 )
 from appliance.connectors.egress import Egress, EgressClient, system_resolver
+from appliance.connectors.network.addresses import parse_allow
 
 LOOPBACK = Egress.of(["127.0.0.0/8"])
 Serve = Callable[[Callable[[socket.socket], None]], str]

@@ -24,7 +24,7 @@ MAY = {
     "appliance/sandbox/": "socket pairs to its own child processes",
     "appliance/formats/warm": "a socket pair to its own child process",
     "appliance/formats/forking": "that child's end of it",
-    "appliance/core/user_numbers": "binds names that nobody connects to",
+    "appliance/core/confinement/user_numbers": "binds names that nobody connects to",
     "appliance/testing/": "speaks to the appliance under test",
     "appliance/cli": "speaks to the appliance the operator names",
     "appliance/monitor/otlp/": "speaks to the collector the operator names",

@@ -13,13 +13,14 @@ import pydantic
 import pytest
 from gos_connector_http import HttpConnector
 
-from appliance.connectors.addresses import parse_allow
 from appliance.connectors.context import CallContext
 from appliance.connectors.contract import ConnectorError, Context, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient, system_resolver
+from appliance.connectors.network.addresses import parse_allow
 from appliance.connectors.testing import LoopbackServer
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

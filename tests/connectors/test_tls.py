@@ -15,13 +15,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from appliance.connectors.addresses import parse_allow
 from appliance.connectors.contract import (
     HttpAnswer,
     HttpRequest,
     TransientError,
 )
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.network.addresses import parse_allow
 from appliance.core.errors import ConfigInvalid
 
 LOOPBACK = Egress.of(["127.0.0.0/8"])

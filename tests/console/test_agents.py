@@ -8,7 +8,7 @@ import pytest
 
 from appliance.agents import runs
 from appliance.agents.runs import RunRequest
-from appliance.core import db
+from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

@@ -9,7 +9,8 @@ import pytest
 
 from appliance.console.particulars import describe, leaves
 from appliance.console.waiting import Wait, waits_of
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.governance import approvals
 from appliance.governance.action_approvals import ActionApprovals, Wish
 from appliance.governance.approvals import Approval

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.console.conftest import PASSWORD

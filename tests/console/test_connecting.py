@@ -7,7 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.integrations.provider import Provider

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from appliance.console.entity_forms import EntityForm, read_entity
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from tests.store.opening import open_migrated

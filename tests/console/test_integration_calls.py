@@ -5,7 +5,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

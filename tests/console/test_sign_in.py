@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from appliance.console import kept_forms
-from appliance.core import db
+from appliance.core.database import db
 from appliance.tenants import people
 from appliance.testing.running import Running
 from tests.console.browser import Browser

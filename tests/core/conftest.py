@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from tests.store.opening import open_migrated
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import peewee
 import pytest
 
-from appliance.core import db, sqlite
+from appliance.core.database import db, sqlite
 from appliance.core.errors import StorageFull
 from tests.core.conftest import committed, note
 from tests.syncing import PROPER

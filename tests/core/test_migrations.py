@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from tests.core.conftest import committed
 
 KILLED = """
 import os, sys
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 db.open_database("sqlite:///" + sys.argv[1])
 done = 0
 execute = db.execute

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.core import db
-from appliance.core.db import PlatformModel
+from appliance.core.database import db
+from appliance.core.database.db import PlatformModel
 from appliance.core.errors import InvalidCursor, InvalidRequest
 from appliance.core.pages import Page, PageRequest, paginate
 

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from appliance.core.presence import Presence
+from appliance.core.database.presence import Presence
 
 CHILD = """
 import sys
 from pathlib import Path
-from appliance.core.presence import Presence
+from appliance.core.database.presence import Presence
 presence = Presence(Path(sys.argv[1]))
 print(presence.instance, flush=True)
 sys.stdin.read()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.core.queue import TaskQueue
 from tests.store.opening import open_migrated

@@ -7,8 +7,8 @@ from typing import Any, cast
 import peewee
 import pytest
 
-from appliance.core import db
-from appliance.core.db import TenantModel
+from appliance.core.database import db
+from appliance.core.database.db import TenantModel
 from appliance.core.errors import NotFound, ScopeMissing, UnscopedQuery
 from appliance.core.scope import TenantScope
 from appliance.tenants.models import Secret

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from appliance.core.user_numbers import take_user
+from appliance.core.confinement.user_numbers import take_user
 
 FIRST = 64_000
 OTHER = f"""
-from appliance.core.user_numbers import take_user
+from appliance.core.confinement.user_numbers import take_user
 taken = [take_user({FIRST}, 4) for _ in range(3)]
 print(*(each.number for each in taken), flush=True)
 input()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from tests.store.opening import open_migrated

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.blobs import quota
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -8,7 +8,8 @@ import pytest
 
 from appliance.agents.skills import service as skills
 from appliance.blobs.service import GRACE_MS, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -9,7 +9,7 @@ import pytest
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.pieces import Pieces
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Overloaded, VersionConflict
 from appliance.core.scope import TenantScope
 from appliance.documents import key_checks

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, InvalidFilter, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from appliance.blobs.service import GRACE_MS, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded
 from appliance.core.scope import TenantScope
 from appliance.documents import previews, scanning, service

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

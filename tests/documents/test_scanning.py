@@ -11,8 +11,9 @@ from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
 from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import Blobs
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -14,7 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import GRACE_MS, Blobs
-from appliance.core import clock, db, full_text
+from appliance.core import clock
+from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
@@ -198,7 +199,7 @@ import os, sys
 from pathlib import Path
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.documents.service import HOLDERS, Documents
 from appliance.documents.uploads import Uploads

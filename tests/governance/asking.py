@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals
 from appliance.governance.approvals import Approval, Decision, Origin, Verdict

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance import approvals

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from appliance.console.approvals import count_mine
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.connectors.contract import Context, Rejected, TransientError
-from appliance.core import db
+from appliance.core.database import db
 from appliance.governance.concealing import conceal_hosts
 from appliance.governance.describing import describe
 from appliance.governance.requests import ActionFailed

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, RateLimited
 from appliance.governance import approvals, crowding, human_input
 from appliance.governance.approvals import Approval

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.connectors.preview import Preview
 from appliance.connectors.testing import Answer, LoopbackServer
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import (
     AddressNotAllowed,
     ApplianceError,

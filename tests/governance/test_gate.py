@@ -8,7 +8,8 @@ import pytest
 
 from appliance.connectors.contract import TransientError
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

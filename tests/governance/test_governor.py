@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, BudgetExceeded, PolicyDenied
 from appliance.governance import switches
 from appliance.governance.action_approvals import ActionApprovals

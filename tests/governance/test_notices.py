@@ -10,7 +10,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from appliance.connectors.testing import free_port
-from appliance.core import db
+from appliance.core.database import db
 from appliance.governance.notices import Notices
 from appliance.governance.writing import Writing
 from appliance.testing.running import Running

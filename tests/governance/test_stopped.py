@@ -9,7 +9,7 @@ import pytest
 
 import appliance
 from appliance.connectors.contract import Rejected
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import PolicyDenied
 from appliance.governance import switches
 from appliance.governance.polling import PollRequest

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.testing.running import Running
 
 SECRET = "whsec_" + "c2VjcmV0" * 4

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.logs import configure_logs
 from appliance.testing.running import Running
 from tests.console.browser import Browser

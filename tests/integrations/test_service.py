@@ -3,7 +3,8 @@
 import pytest
 
 from appliance.connectors.registry import Registry
-from appliance.core import db, logs
+from appliance.core import logs
+from appliance.core.database import db
 from appliance.core.errors import (
     AlreadyExists,
     Conflict,

@@ -11,7 +11,8 @@ import pytest
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.oauth import TokenAnswer
 from appliance.connectors.testing import Answer, Received
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, ValidationFailed
 from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec, merged_spec

@@ -10,8 +10,8 @@ from appliance.connectors import contract
 from appliance.connectors.contract import Action, Connector, Context, Item, Polled, Trigger
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import Installed, Registry, load_registry
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.requests import ActionRequest

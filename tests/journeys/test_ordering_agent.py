@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.tenants import people
 from appliance.tenants.keys import KeySpec, issue_key
 from appliance.tenants.scopes import scopes_of_role

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.llm.prompt import parse_prompt
 from appliance.llm.service import Generated, LanguageModels, Origin, Profile

@@ -5,7 +5,8 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, ConnectorFailed
 from appliance.llm import usage
 from appliance.llm.prompt import parse_prompt

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, NotFound
 from appliance.llm import usage
 from appliance.llm.lending import borrow_profiles, bring_home, lend_profiles, used_here

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, Draining, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

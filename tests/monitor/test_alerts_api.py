@@ -8,8 +8,9 @@ from quart import Quart
 
 from appliance.api import make_blueprint
 from appliance.app.composition import Appliance, build
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.service import Spec as IntegrationSpec
 from appliance.monitor import failures

@@ -14,8 +14,8 @@ from appliance.api import logs as api_logs
 from appliance.api import make_blueprint
 from appliance.api.routing import PREFIX, Call, Events
 from appliance.app.composition import Appliance, build
-from appliance.core import db
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, failures, logs, tally
 from appliance.monitor.failures import Failure

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from appliance.core import db
 from appliance.core import logs as process_log
+from appliance.core.database import db
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

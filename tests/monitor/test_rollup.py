@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, rollup, tally
 from appliance.monitor.analytics import Series, Summary, Window, read_series, read_total

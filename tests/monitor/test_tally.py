@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import analytics, tally

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import rollup, traffic
 from appliance.monitor.traffic import Answered, KeyTraffic, read_numbers

@@ -14,8 +14,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db, logs
+from appliance.core import clock, logs
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.governance import approvals
 from appliance.governance.approvals import Verdict
 from appliance.governance.policies.service import PolicyService

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes.replay import Replay, ReplayRequest, StepReplay
 from appliance.processes.versions import PublishRequest
 

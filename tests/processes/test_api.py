@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.testing.running import Running
 
 from .world import code, rule, wait_until

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance import approvals
 from appliance.monitor.analytics import Summary, read_total

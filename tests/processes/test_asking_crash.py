@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance import approvals
 from appliance.processes import store

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes import caching
 from appliance.processes.replay import ReplayRequest
 from appliance.processes.versions import PublishRequest

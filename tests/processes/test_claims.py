@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Draining, Overloaded
 from appliance.processes import executions, store
 from appliance.sandbox import Pool

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import executions, store, suspension, versions
 from appliance.processes.clock_jumps import ClockJumps, move_durations
@@ -20,7 +21,8 @@ from tests.processes.world import Wall
 HOUR = 3_600_000
 JUMPED = """
 import sys
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes.clock_jumps import ClockJumps, move_durations
 db.open_database(sys.argv[1])
 jumps, now = ClockJumps([move_durations], lambda: None), clock.now_ms

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited, ValidationFailed
 from appliance.processes.executions import queue_place
 from tests.processes.world import Bell, World, rule, wait_until

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes.executions import Execution
 from tests.processes.test_concurrency import limited, states
 from tests.processes.world import World, rule

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes.engine import StepRun
 from appliance.processes.replay import Replay, ReplayRequest
 

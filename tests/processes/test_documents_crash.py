@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 
 from .test_documents import DOCUMENTS, names
 from .test_journal import MOST_WRITES, When, crash_and_drive

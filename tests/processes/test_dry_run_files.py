@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.documents.service import NewDocument
 from appliance.processes.dry_run import DryRunRequest
 

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes import ending
 from appliance.processes.end_watch import EndWatch
 from appliance.processes.executions import StartRequest

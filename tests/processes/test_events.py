@@ -9,7 +9,7 @@ import pytest
 
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.datapool.service import ImportOptions
 from appliance.documents.service import HOLDER, Documents, NewDocument

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
 from appliance.documents.service import Documents, NewDocument, Wanted

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.processes import finding

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes import store
 from appliance.processes.reach import MOST_VOIDED
 from tests.governance.ruling import put_rules

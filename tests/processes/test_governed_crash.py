@@ -5,7 +5,8 @@ In a file of its own: the crashes hit every write of the process, also those of 
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes import store
 
 from .deciding import ASK, asked_of, ruled, vote

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ExecutionFinished, NotFound, ValidationFailed
 from appliance.processes import executions, store, versions
 

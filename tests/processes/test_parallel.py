@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 
 from .replaying import replay, results
 from .test_suspend import tell, waiting

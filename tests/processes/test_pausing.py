@@ -1,6 +1,7 @@
 """A paused process: what has begun goes on, what has not is held back, and what is executed meanwhile waits and says so."""
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes.models import Process
 from appliance.processes.pausing import is_paused
 from tests.processes.world import Bell, World, rule, wait_until

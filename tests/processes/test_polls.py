@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from appliance.connectors import contract
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.monitor import failures
 from appliance.processes.executions import Execution

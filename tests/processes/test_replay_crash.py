@@ -1,6 +1,7 @@
 """What a crash leaves in the journal: moments that stay the same, and replays that see one run."""
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes import store
 from appliance.processes.closing import read_closing
 from appliance.processes.engine import StepRun

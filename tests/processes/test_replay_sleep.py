@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.tenants import service as tenants
 
 from .replaying import change, first, replay, results

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.documents.service import Wanted

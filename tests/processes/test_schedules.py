@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes.executions import Execution
 from appliance.processes.triggers import cron
 from appliance.processes.triggers.cron import Cron, CronInvalid, time_zone

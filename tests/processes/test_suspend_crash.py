@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance import approvals
 from appliance.processes import store

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
-from appliance.core.presence import Presence
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.processes import executions, versions
 from appliance.processes.executions import Birth, Execution, StartRequest

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes import backlog, ending
 from appliance.processes.executions import Execution
 from appliance.processes.triggers.service import Firing

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.processes import ending
 from appliance.processes.executions import Execution
 from appliance.processes.triggers.firing import LOST_AFTER_MS

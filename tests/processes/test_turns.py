@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes import admission, turns
 from appliance.processes.executions import queue_place
 from appliance.processes.turns import Turns

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.monitor import logs

@@ -2,7 +2,8 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.processes import store
 from appliance.processes.executions import ExecutionFilter, list_executions

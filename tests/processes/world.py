@@ -15,10 +15,11 @@ from appliance.connectors import contract
 from appliance.connectors.contract import Action, Connector, Context
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import Installed, Registry
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer
-from appliance.core.presence import Presence
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from tests.redteam.attempts import Attempts, attempts
 from tests.sites.acme_server import Answer
 from tests.sites.served import PATIENCE

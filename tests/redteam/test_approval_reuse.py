@@ -11,7 +11,8 @@ import pytest
 from appliance.api import ROUTES
 from appliance.api.routing import Json
 from appliance.connectors.testing import LoopbackServer
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.governance.approvals import Decision
 from tests.api.resources import PREFIX, Resources, fresh
 from tests.api.test_approvals import decide

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import publishers
 from appliance.tenants import grants, keys, lineage, people

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.api import ROUTES
 from appliance.api.routing import PREFIX, Route
-from appliance.core import db
+from appliance.core.database import db
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources, fresh
 from tests.redteam.attempts import Attempts, attempts

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from appliance.cli.doctor import authority_findings
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import version_grants
 from appliance.tenants import service

@@ -14,7 +14,8 @@ import pytest
 from appliance.api import ROUTES
 from appliance.api.routing import PREFIX, Route
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.solutions.archive import write_zip
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import FIELDS, Resources, fresh

@@ -17,7 +17,7 @@ from appliance.backups.leaving import TENANT_DATABASE, export_tenant
 from appliance.backups.parts import MANIFEST
 from appliance.backups.problems import BackupInvalid
 from appliance.backups.settling import Resealing
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.tenants import service
 from tests.backups.conftest import CANARY, PASSPHRASE, World, make_world

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Gone, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.tenants import invitations, keys, people

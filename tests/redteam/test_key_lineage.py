@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db, migrations
+from appliance.core import clock, migrations
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, people
 from appliance.tenants.keys import KeySpec

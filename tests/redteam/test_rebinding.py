@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.connectors.addresses import parse_allow
 from appliance.connectors.contract import ConnectorError, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
+from appliance.connectors.network.addresses import parse_allow
 from appliance.connectors.testing import LoopbackServer, free_port
 from appliance.testing.running import Running
 from tests.redteam.attempts import Attempts, attempts

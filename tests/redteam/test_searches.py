@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import TimedOut
 from appliance.datapool import service as datapool
 from appliance.tenants import service as tenants

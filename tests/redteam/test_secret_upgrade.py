@@ -11,7 +11,8 @@ import pytest
 
 from appliance.app.secret_adoption import adopt_secret_uses
 from appliance.console.confirmations import TELLERS
-from appliance.core import clock, db, migrations
+from appliance.core import clock, migrations
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.secret_places import unbound_uses
 from appliance.tenants import confirmations, keys, people, secret_bindings

@@ -12,7 +12,7 @@ import pytest
 
 from appliance.connectors.redaction import BLOT, Redactor
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import IntegrationRow
 from appliance.solutions.archive import write_zip

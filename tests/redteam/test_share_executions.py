@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import backlog
 from appliance.testing.running import Running

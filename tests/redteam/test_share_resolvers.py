@@ -9,7 +9,7 @@ import pytest
 from appliance.connectors import egress as egress_module
 from appliance.connectors.contract import TransientError
 from appliance.connectors.egress import Egress
-from appliance.connectors.resolving import PER_OWNER, THREADS, ResolverThreads, resolving_for
+from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads, resolving_for
 from appliance.core.scope import TenantScope
 from appliance.governance.threads import Share, TenantThreads
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from tests.api.resources import PREFIX, Resources
 from tests.redteam.attempts import attempts
 

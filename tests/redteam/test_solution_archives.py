@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import Conflict, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from appliance.cli.doctor import authority_findings
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.tenants import confirmations, grants

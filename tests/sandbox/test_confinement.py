@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from appliance.core import landlock
+from appliance.core.confinement import landlock
 from appliance.sandbox import Pool, Program, Settings
 from appliance.sandbox.process import FIRST_USER, USERS
 from appliance.sandbox.protections import Protections, least
@@ -83,7 +83,7 @@ def test_it_holds_its_sockets_and_runtimes_and_nothing_else(pool: Pool) -> None:
 
 INSIDE = """
 import encodings.idna, errno, os, socket, sys
-from appliance.core import confinement, landlock
+from appliance.core.confinement import confinement, landlock
 us, user = os.getpid(), int(sys.argv[1])
 listener = socket.create_server(("127.0.0.1", 0))
 parent, child = os.getppid(), os.fork()

@@ -162,8 +162,8 @@ def test_system_calls_are_confined(pool: Pool) -> None:
 
 CONFINED = """
 import errno, os, socket, subprocess, sys, mmap, threading
-from appliance.core import confinement
-from appliance.core.syscalls import confine_calls
+from appliance.core.confinement import confinement
+from appliance.core.confinement.syscalls import confine_calls
 confinement.confine()
 if not confine_calls(threads=False):
     sys.exit(3)

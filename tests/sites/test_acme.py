@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import free_port
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.sites.transport import Transport

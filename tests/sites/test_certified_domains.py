@@ -13,9 +13,10 @@ from quart import Quart
 from appliance.cli.doctor import certificate_findings
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import free_port
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.sites import tls

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.sites.tls import make_server_config

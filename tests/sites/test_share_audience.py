@@ -6,8 +6,8 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.documents.audiences import Audience
 from appliance.documents.downloads import Origin

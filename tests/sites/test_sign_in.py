@@ -12,7 +12,7 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from appliance.connectors.testing import free_port
-from appliance.core import db
+from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.sites.test_access import PAGE, cookie_of, open_app, send
 from tests.webapps.identity_provider import SECRET, IdentityProvider

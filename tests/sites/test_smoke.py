@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.processes import ending
 from appliance.sites.answers import Receive, Scope, Send, answer
 from appliance.sites.probing import Probing

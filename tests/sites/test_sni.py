@@ -8,8 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.sites.tls import ServerConfig, make_server_config
 from appliance.tenants import service as tenants

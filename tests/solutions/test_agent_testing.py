@@ -10,8 +10,9 @@ import pytest
 from appliance.app.parts import make_language_models
 from appliance.app.store import open_store
 from appliance.cli import main
-from appliance.core import db, yaml12
+from appliance.core import yaml12
 from appliance.core.config import load_config
+from appliance.core.database import db
 from appliance.llm.service import Profile
 from appliance.solutions.folder import write_folder
 from appliance.tenants import service as tenants

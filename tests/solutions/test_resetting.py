@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from appliance.app.parts import make_integrations
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -95,7 +95,10 @@ class Cluster:
         """The URL of the one database that has this release's schema, with no rows: much quicker than a new one."""
         if not self._schema:
             self._emptied = self.make_database()
-            program = "import sys; from appliance.core import db, migrations; db.open_database(sys.argv[1]); migrations.migrate()"
+            program = (
+                "import sys; from appliance.core import migrations; from appliance.core.database import db; "
+                "db.open_database(sys.argv[1]); migrations.migrate()"
+            )
             subprocess.run([sys.executable, "-c", program, self._emptied], check=True)
         with psycopg.connect(self._emptied, autocommit=True) as other:
             sizes: dict[str, int] = dict(other.execute(_SIZES).fetchall())

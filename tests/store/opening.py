@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 
 _SQLITE = "sqlite:///"
 _kept: list[bytes] = []

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.testing.running import Running, make_config, start
 from tests.store.cluster import Cluster
 

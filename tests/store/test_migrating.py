@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 
 FINDING = 54
 ERRORS = {

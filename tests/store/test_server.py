@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
+from appliance.core.database.postgresql import LockPresence, Postgresql
+from appliance.core.database.presence import Presence, open_presence
 from appliance.core.errors import ConfigInvalid
-from appliance.core.postgresql import LockPresence, Postgresql
-from appliance.core.presence import Presence, open_presence
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
 
 CHILD = """
 import sys
 from pathlib import Path
-from appliance.core import db
-from appliance.core.presence import open_presence
+from appliance.core.database import db
+from appliance.core.database.presence import open_presence
 db.open_database(sys.argv[1])
 presence = open_presence(Path(sys.argv[2]))
 print(presence.instance, flush=True)
@@ -83,7 +84,8 @@ def test_presence_outlives_a_restart_of_the_server(server: str, mine: LockPresen
 
 STARTING = """
 import sys
-from appliance.core import db, migrations
+from appliance.core import migrations
+from appliance.core.database import db
 print("ready", flush=True)
 sys.stdin.readline()
 db.open_database(sys.argv[1])

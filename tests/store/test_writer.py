@@ -11,9 +11,9 @@ from typing import Any
 import peewee
 import pytest
 
-from appliance.core import db
+from appliance.core.database import db
+from appliance.core.database.postgresql import READERS, _Readers, convert
 from appliance.core.errors import Overloaded
-from appliance.core.postgresql import READERS, _Readers, convert
 from tests.processes.world import wait_until
 from tests.store.cluster import Cluster
 from tests.store.conftest import on_server
@@ -260,7 +260,7 @@ def test_truth_values_are_numbers(store: str) -> None:
 
 COUNTER = """
 import sys
-from appliance.core import db
+from appliance.core.database import db
 db.open_database(sys.argv[1])
 def add():
     number = db.rows("SELECT count(*) FROM note")[0][0]

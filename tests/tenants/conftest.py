@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import lineage, service
 from tests.store.opening import open_migrated

@@ -2,8 +2,8 @@
 
 import pytest
 
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ScopeMissing
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -2,8 +2,9 @@
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Gone, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.tenants import invitations, people

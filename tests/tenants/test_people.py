@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 from argon2 import Type, extract_parameters
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.tenants import keys, people, sessions

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.core import db
 from appliance.core.config import Domains
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.logs import redact
 from appliance.core.scope import TenantScope

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.blobs.local import LocalPlaces
 from appliance.blobs.service import Blobs
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.tenants.scopes import ALL

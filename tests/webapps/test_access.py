@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import NotFound, RateLimited, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.webapps.domains import checking, looking, lookups
@@ -18,8 +19,7 @@ from appliance.webapps.domains.service import Domain, Domains, NewDomain, Settin
 from appliance.webapps.service import NewApp, WebApps
 from tests.webapps.name_server import NameServer, running_name_server
 
-HOUR = 3_600_000
-DAY = 24 * HOUR
+HOUR, DAY = 3_600_000, 86_400_000
 OURS, OTHER = "127.0.0.1", "127.9.9.9"
 SETTINGS = Settings("gos.example", "apps.example", (OURS, "2001:db8::/48"))
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.webapps.certificates.service import Certificates

@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -9,8 +9,8 @@ from standardwebhooks import Webhook
 from appliance.blobs.service import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import LoopbackServer
-from appliance.core import db
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.monitor.deliveries import Deliverer

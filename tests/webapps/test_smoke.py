@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from appliance.blobs.service import Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -11,7 +11,8 @@ import pytest
 
 from appliance.blobs.precompression import LARGEST
 from appliance.blobs.service import GRACE_MS, Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import (
     AlreadyExists,
     ApiKeyLeaked,

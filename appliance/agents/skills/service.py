@@ -6,7 +6,8 @@ from typing import Any, BinaryIO
 from appliance.blobs.archives import ArchiveLimits, read_members
 from appliance.blobs.pieces import Pieces
 from appliance.blobs.service import Blobs
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

@@ -5,7 +5,8 @@ Deciding is never a scope (CONTRACT § 4): no key and no agent approves or revok
 
 from collections.abc import Sequence
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.subjects import SkillUsed

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.core.full_text import search_words
+from appliance.core.database.full_text import search_words
 from appliance.core.pages import PageRequest
 from appliance.documents import texts
 from appliance.documents.service import Documents, Wanted

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import PayloadTooLarge
 
 MOST_BYTES = 256 << 10

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope

@@ -1,6 +1,6 @@
 """The text of documents' contents, found by its words; contents that are there already are read as well."""
 
-from appliance.core.full_text import statements
+from appliance.core.database.full_text import statements
 
 STATEMENTS = [
     """CREATE TABLE document_text (

@@ -1,6 +1,6 @@
 """Log lines are found by their words; those that are there already are read bit by bit, while the appliance runs."""
 
-from appliance.core.full_text import statements
+from appliance.core.database.full_text import statements
 
 STATEMENTS = [
     "ALTER TABLE log_line ADD COLUMN words TEXT",

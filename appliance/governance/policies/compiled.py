@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside
-from appliance.connectors.host_names import normal_glob, normal_host, without_port
+from appliance.connectors.network.host_names import normal_glob, normal_host, without_port
 from appliance.connectors.sent_request import composed
 from appliance.core.errors import ApplianceError
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict

@@ -2,7 +2,7 @@
 
 import peewee
 
-from appliance.core.db import JsonField, TenantModel
+from appliance.core.database.db import JsonField, TenantModel
 
 
 class PolicyRow(TenantModel):

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from appliance import formats
 from appliance.core import clock
-from appliance.core.db import dump_json
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 from appliance.documents.service import Content, Document, NewDocument, clean_name
 from appliance.formats import Answer, Bounds, FormatFailed, Work

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from appliance.core import db
-from appliance.core.db import dump_json
+from appliance.core.database import db
+from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 from appliance.datapool import service as datapool
 from appliance.formats import Answer

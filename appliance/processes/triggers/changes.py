@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from appliance import conditions
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import InvalidFilter
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

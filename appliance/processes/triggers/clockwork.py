@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes.failing import make_error

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from appliance.core import clock, db, ids, logs
+from appliance.core import clock, ids, logs
+from appliance.core.database import db
 from appliance.core.errors import (
     ApplianceError,
     ConcurrencyLimited,

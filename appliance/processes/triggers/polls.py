@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from appliance.connectors.contract import Polled
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.governance.polling import POLL_SECONDS, PollRequest

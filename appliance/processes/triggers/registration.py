@@ -3,7 +3,8 @@
 import hashlib
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import DefinitionInvalid, Detail, InvalidFilter, NotFound
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

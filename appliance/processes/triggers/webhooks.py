@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
-from appliance.core import clock, db, ids
+from appliance.core import clock, ids
+from appliance.core.database import db
 from appliance.core.errors import InvalidSignature, NotFound, PolicyDenied
 from appliance.core.json_text import refuse_doubled
 from appliance.core.scope import TenantScope

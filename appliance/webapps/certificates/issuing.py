@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 
 from . import orders
 from .checking import check_pair, covers

@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, BlobField, IntegerField, TextField
 
-from appliance.core.db import JsonField, PlatformModel
+from appliance.core.database.db import JsonField, PlatformModel
 
 
 class CertificateRow(PlatformModel):

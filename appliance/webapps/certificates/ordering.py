@@ -4,7 +4,8 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 
 from . import orders

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 
 from .models import ChallengeRow, OrderRow
 from .records import Problem

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.crypto import Sealer
+from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit

@@ -7,7 +7,8 @@ decided since.
 
 import threading
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists
 from appliance.core.scope import TenantScope
 

@@ -2,7 +2,7 @@
 
 from peewee import BigIntegerField, BooleanField, CompositeKey, IntegerField, TextField
 
-from appliance.core.db import JsonField, TenantModel
+from appliance.core.database.db import JsonField, TenantModel
 
 from .names import names_of
 

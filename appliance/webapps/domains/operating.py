@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.tenants.service import list_tenants, system_scope
 

@@ -7,8 +7,9 @@ appliance; what is given up rests for 30 days, and then needs a new TXT record i
 import secrets
 
 from appliance.connectors.egress import Egress
-from appliance.core import clock, db
+from appliance.core import clock
 from appliance.core.config import Config
+from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope

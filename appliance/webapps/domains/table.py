@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 
 BELIEVED_SECONDS = 0.5  # how long another process's change may go unseen
 

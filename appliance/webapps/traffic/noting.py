@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.monitor import metrics
 from appliance.monitor.retention import delete_older
 from appliance.monitor.storable import storable_text

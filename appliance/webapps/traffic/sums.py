@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from appliance.core import db
+from appliance.core.database import db
 
 DAY = 86_400_000
 Stored = Mapping[tuple[str, str, int], int]  # bytes by tenant, app and beginning of the day

@@ -9,7 +9,8 @@ from email.message import EmailMessage
 from itertools import count
 from typing import Any
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.governance.approvals import Decision
 from appliance.governance.subjects import Via
 from appliance.monitor.logs import Line, write_lines

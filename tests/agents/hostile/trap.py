@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 
 from appliance.agents.skills.trust import approve_skill
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool

@@ -10,7 +10,7 @@ import pytest
 from appliance.agents.tools.entities import entity_tools
 from appliance.agents.tools.tool import APPROVAL_ID, Caller, Tool, Waiting
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.core import db
+from appliance.core.database import db
 from appliance.core.errors import (
     ApprovalRequired,
     Conflict,

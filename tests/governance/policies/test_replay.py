@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from appliance.core import clock, db
+from appliance.core import clock
+from appliance.core.database import db
 from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import encode_cursor
 from appliance.governance.policies import replay as module

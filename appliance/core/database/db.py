@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import peewee
 
-from .errors import ConfigInvalid, StorageFull, UnscopedQuery
+from appliance.core.errors import ConfigInvalid, StorageFull, UnscopedQuery
+
 from .sqlite import Sqlite
 
 T = TypeVar("T")

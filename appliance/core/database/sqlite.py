@@ -8,8 +8,8 @@ from typing import Any
 
 import peewee
 
-from . import clock
-from .errors import TimedOut
+from appliance.core import clock
+from appliance.core.errors import TimedOut
 
 BUSY_SECONDS = 20
 TOO_SLOW = "the query took longer than {seconds:g} s and was ended; filter by an indexed field, compare less, or ask for fewer rows"

@@ -58,7 +58,7 @@ def write_scaffold(name: str, parent: Path) -> Scaffold:
 
 _DECLARE = """\
 import importlib, json, sys
-from appliance.connectors.compatibility import declaration_of
+from appliance.connectors.development.compatibility import declaration_of
 module, name = sys.argv[1].split(":")
 print(json.dumps(declaration_of(getattr(importlib.import_module(module), name)), indent=1, ensure_ascii=False))
 """

@@ -4,7 +4,9 @@ import fcntl
 import os
 from pathlib import Path
 
-from . import db, ids
+from appliance.core import ids
+
+from . import db
 
 
 def open_presence(folder: Path) -> "Presence":

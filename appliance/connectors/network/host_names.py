@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import httpx
 
-from appliance.connectors.addresses import Address, innermost, parse_address
+from appliance.connectors.network.addresses import Address, innermost, parse_address
 
 _NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
 """How the C library lets an IPv4 address be written: in one to four parts, decimal, octal or hexadecimal."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from appliance.core.errors import InvalidRequest
+
 from . import db
-from .errors import InvalidRequest
 
 LONGEST_WORD = 60
 MOST_WORDS = 10  # of a search

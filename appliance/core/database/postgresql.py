@@ -15,8 +15,9 @@ import psycopg
 from psycopg import adapt
 from psycopg.pq import TransactionStatus
 
-from . import clock, ids
-from .errors import ConfigInvalid, Overloaded, TimedOut
+from appliance.core import clock, ids
+from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
+
 from .presence import Presence
 from .sqlite import TOO_SLOW
 

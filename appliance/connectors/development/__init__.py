@@ -1,0 +1,1 @@
+"""For authors of connectors: a new package, live reload, and what a release may change."""

@@ -1,0 +1,1 @@
+"""Names and addresses: what may be reached."""

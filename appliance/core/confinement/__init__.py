@@ -1,0 +1,1 @@
+"""What a process that handles foreign code gives up before it does."""
