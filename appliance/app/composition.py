@@ -79,18 +79,18 @@ from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
-from appliance.sites.access import make_gate
-from appliance.sites.answers import App
-from appliance.sites.bodies import PacedConnection, PacedRequest
 from appliance.sites.demo import make_demo
-from appliance.sites.domains import Permission, custom_hosts
-from appliance.sites.front import Front, Readiness
+from appliance.sites.front.answers import App
+from appliance.sites.front.bodies import PacedConnection, PacedRequest
+from appliance.sites.front.front import Front, Readiness
+from appliance.sites.front.root import make_root
+from appliance.sites.front.static import StaticFiles
+from appliance.sites.front.tls import make_server_config
+from appliance.sites.front.transport import Transport
 from appliance.sites.hosts import make_sites
-from appliance.sites.probing import Probing
-from appliance.sites.root import make_root
-from appliance.sites.static import StaticFiles
-from appliance.sites.tls import make_server_config
-from appliance.sites.transport import Transport
+from appliance.sites.sign_in.access import make_gate
+from appliance.sites.webapps.domains import Permission, custom_hosts
+from appliance.sites.webapps.probing import Probing
 from appliance.solutions.expiry import delete_expired
 from appliance.solutions.planning import Tools as SolutionTools
 from appliance.solutions.service import apply_solution

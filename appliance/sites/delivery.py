@@ -7,7 +7,7 @@ from appliance.documents.naming import disposition
 from appliance.documents.publications import FOREVER as IMMUTABLE
 from appliance.webapps.service import ServedFile
 
-from .representation import CHECKED, FOREVER, Representations
+from .front.representation import CHECKED, FOREVER, Representations
 
 # Kinds that a browser shows and in which it runs nothing; the type is what the content's own first bytes say.
 INLINE = frozenset(

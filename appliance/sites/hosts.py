@@ -5,20 +5,20 @@ from pathlib import Path
 from appliance.solutions.services import Services
 from appliance.tenants.email_codes import EmailCodes
 
-from .access import AccessGate
-from .answers import App
-from .cdn import Cdn
-from .code_letters import CodeLetters
-from .coded_errors import CodedErrors
-from .domains import DomainRedirects
-from .previews import PreviewSites
-from .requests import NotedRequests
-from .routes import Routes
-from .sending import Sender
-from .share_gate import ShareGate
-from .share_pages import SharePages
-from .shares import ShareSite
-from .webapps import WebAppSites
+from .cdn.cdn import Cdn
+from .front.answers import App
+from .front.coded_errors import CodedErrors
+from .shares.share_gate import ShareGate
+from .shares.share_pages import SharePages
+from .shares.shares import ShareSite
+from .sign_in.access import AccessGate
+from .sign_in.code_letters import CodeLetters
+from .webapps.domains import DomainRedirects
+from .webapps.previews import PreviewSites
+from .webapps.requests import NotedRequests
+from .webapps.routes import Routes
+from .webapps.sending import Sender
+from .webapps.webapps import WebAppSites
 
 
 def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites import answers, front
+from appliance.sites.front import answers, front
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.api.test_bodies import error

@@ -14,7 +14,7 @@ from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor.traffic import read_numbers
-from appliance.sites import pace
+from appliance.sites.front import pace
 from appliance.tenants import keys, rate_limits
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.testing.running import Running

@@ -28,7 +28,7 @@ MAY = {
     "appliance/testing/": "speaks to the appliance under test",
     "appliance/cli": "speaks to the appliance the operator names",
     "appliance/monitor/otlp/": "speaks to the collector the operator names",
-    "appliance/sites/tls": "serves certificates",
+    "appliance/sites/front/tls": "serves certificates",
     "appliance/webapps/certificates/client": "speaks to the certificate authority the operator names",
     "appliance/webapps/domains/lookups": "asks the name servers the operator names",
 }

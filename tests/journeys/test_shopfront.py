@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from appliance.cli import main
-from appliance.sites.visiting import VISIT_COOKIE
+from appliance.sites.sign_in.visiting import VISIT_COOKIE
 from appliance.solutions.archive import write_zip
 from appliance.solutions.folder import read_folder
 from appliance.testing.kit import Gos

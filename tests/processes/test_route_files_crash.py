@@ -10,7 +10,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.documents.service import Wanted
 from appliance.processes.executions import StartRequest
-from appliance.sites.route_files import keep_files
+from appliance.sites.webapps.route_files import keep_files
 from appliance.uploads.forms import SentFile
 from appliance.webapps.routes import Upload
 

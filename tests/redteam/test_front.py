@@ -17,8 +17,8 @@ from werkzeug.datastructures import Headers
 from appliance.console import session
 from appliance.core.errors import AddressNotAllowed, InvalidApiKey, InvalidJson
 from appliance.processes.triggers import webhooks
-from appliance.sites import visiting
-from appliance.sites.root import MetricsReaders
+from appliance.sites.front.root import MetricsReaders
+from appliance.sites.sign_in import visiting
 from appliance.testing.running import Running, make_config
 from tests.redteam.attempts import attempts
 from tests.redteam.listeners import BASE, KEEP, Listeners, error_of, head, listening, read_all, statuses

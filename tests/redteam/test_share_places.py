@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.core.errors import Overloaded
-from appliance.sites.places import Origin, Place, Places
+from appliance.sites.front.places import Origin, Place, Places
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 

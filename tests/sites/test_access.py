@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
-from appliance.sites.visiting import safe_target
+from appliance.sites.sign_in.visiting import safe_target
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 

@@ -16,8 +16,8 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.sites.tls import ServerConfig, make_server_config
-from appliance.sites.transport import Transport
+from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.client import Registration

@@ -7,7 +7,7 @@ from typing import Any
 from quart import Quart
 from werkzeug.datastructures import Headers
 
-from appliance.sites.bodies import HELD_BYTES, PacedConnection, PacedRequest
+from appliance.sites.front.bodies import HELD_BYTES, PacedConnection, PacedRequest
 
 PIECE = 1 << 16
 MOST = HELD_BYTES // PIECE

@@ -5,7 +5,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
-from appliance.sites.buckets import Allowance, Buckets
+from appliance.sites.front.buckets import Allowance, Buckets
 
 ADA, BOB = ("route", "ada"), ("route", "bob")
 

@@ -19,11 +19,11 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
-from appliance.sites import tls
-from appliance.sites.answers import answer
-from appliance.sites.root import make_root
-from appliance.sites.tls import ServerConfig, make_server_config
-from appliance.sites.transport import Transport
+from appliance.sites.front import tls
+from appliance.sites.front.answers import answer
+from appliance.sites.front.root import make_root
+from appliance.sites.front.tls import ServerConfig, make_server_config
+from appliance.sites.front.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import match_host
 from appliance.testing.running import make_config

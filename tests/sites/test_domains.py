@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites.answers import Receive, Scope, Send, answer
-from appliance.sites.domains import Permission
+from appliance.sites.front.answers import Receive, Scope, Send, answer
+from appliance.sites.webapps.domains import Permission
 from appliance.testing.running import Running, make_config
 from tests.sites.signing import Authority
 from tests.sites.test_webapps import deploy, new_app

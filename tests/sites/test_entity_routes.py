@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from appliance.core.scope import TenantScope
-from appliance.sites.answers import Exchange
-from appliance.sites.routes import Asked, Routes
-from appliance.sites.sending import Sender
+from appliance.sites.front.answers import Exchange
+from appliance.sites.webapps.routes import Asked, Routes
+from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
 from appliance.webapps.route_table import RouteTable
 from appliance.webapps.routes import parse_routes

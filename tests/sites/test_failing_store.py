@@ -9,8 +9,8 @@ import pytest
 
 from appliance.blobs.pieces import Pieces
 from appliance.core.errors import ApplianceError, Gone, Overloaded
-from appliance.sites.answers import Receive, Scope, Send
-from appliance.sites.coded_errors import CodedErrors
+from appliance.sites.front.answers import Receive, Scope, Send
+from appliance.sites.front.coded_errors import CodedErrors
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, publish, upload
 from tests.sites.test_shares import path_of, share

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.sites.fingerprints import is_fingerprinted, may_be_fingerprinted
+from appliance.sites.webapps.fingerprints import is_fingerprinted, may_be_fingerprinted
 
 BUNDLED = {
     "Vite": ["index-BxY3k9_Q.js", "index-D1wrgTda.js", "vendor-C4qT2_xa.css", "logo-BxY3k9_Q.png", "index-BxY3k9_Q.js.map"],

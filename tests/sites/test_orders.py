@@ -12,7 +12,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
-from appliance.sites.tls import make_server_config
+from appliance.sites.front.tls import make_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import orders

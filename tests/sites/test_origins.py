@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.core.errors import BrowserCallRefused
-from appliance.sites.origins import refuse_foreign
+from appliance.sites.webapps.origins import refuse_foreign
 
 OWN = "https://shop.example.com"
 JSON = {"content-type": "application/json"}

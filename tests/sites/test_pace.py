@@ -15,11 +15,11 @@ import pytest
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
-from appliance.sites.answers import Receive, Scope, Send, answer
-from appliance.sites.connections import Connection
-from appliance.sites.front import Front
-from appliance.sites.pace import Pace
-from appliance.sites.tls import ServerConfig, make_server_config
+from appliance.sites.front.answers import Receive, Scope, Send, answer
+from appliance.sites.front.connections import Connection
+from appliance.sites.front.front import Front
+from appliance.sites.front.pace import Pace
+from appliance.sites.front.tls import ServerConfig, make_server_config
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.service import Certificates
 from tests.sites.served import PATIENCE, await_that, serving

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.sites.answers import VISITOR, Receive, Scope, Send, answer
-from appliance.sites.requests import NotedRequests
+from appliance.sites.front.answers import VISITOR, Receive, Scope, Send, answer
+from appliance.sites.webapps.requests import NotedRequests
 from appliance.tenants.hosts import HostMatch
 from appliance.testing.running import Running
 from appliance.webapps.traffic.noting import RequestLog, SeenRequest

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.sites.representation import accepted
-from appliance.sites.resolution import Found, Moved, Resolver
+from appliance.sites.front.representation import accepted
+from appliance.sites.webapps.resolution import Found, Moved, Resolver
 from appliance.webapps.redirects import parse_redirects, to_json
 from appliance.webapps.service import ServedFile, ServedVersion
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.core.errors import ProcessFailed
-from appliance.sites.route_answers import Reply, output_shown, refused, succeeded
+from appliance.sites.webapps.route_answers import Reply, output_shown, refused, succeeded
 
 
 def said(**response: Any) -> Reply:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from appliance.sites.routes import Routes
-from appliance.sites.sending import Sender
+from appliance.sites.webapps.routes import Routes
+from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
 from appliance.webapps.route_table import RouteTable
 from appliance.webapps.routes import parse_routes

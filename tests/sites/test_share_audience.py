@@ -13,8 +13,8 @@ from appliance.documents.audiences import Audience
 from appliance.documents.downloads import Origin
 from appliance.documents.leaving import Leaving
 from appliance.documents.shares import OpenShare, Share, Shares
-from appliance.sites.answers import Exchange
-from appliance.sites.share_gate import Asked, ShareGate
+from appliance.sites.front.answers import Exchange
+from appliance.sites.shares.share_gate import Asked, ShareGate
 from appliance.tenants.email_codes import EmailCodes
 from appliance.testing.running import Running
 from tests.console.browser import Browser as Console

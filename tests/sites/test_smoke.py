@@ -10,8 +10,8 @@ import pytest
 
 from appliance.core.database import db
 from appliance.processes import ending
-from appliance.sites.answers import Receive, Scope, Send, answer
-from appliance.sites.probing import Probing
+from appliance.sites.front.answers import Receive, Scope, Send, answer
+from appliance.sites.webapps.probing import Probing
 from appliance.testing.running import Running
 from appliance.webapps import publications
 from appliance.webapps.models import VersionRow, WebAppRow
@@ -124,7 +124,7 @@ def test_checks_are_asked_on_the_loop_of_the_server(running: Running) -> None:
 def test_a_check_that_is_given_up_leaves_nothing_behind(
     running: Running, acme: httpx.Client, route_shop: httpx.Client, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.sites.probing.MOST_MS", 300)
+    monkeypatch.setattr("appliance.sites.webapps.probing.MOST_MS", 300)
     route = {"path": "/api/patient", "method": "GET", "process": "route-slow", "wait": 30, "access": "public"}
     settings = {"routes": [route], "smoke": [{"path": "/api/patient"}]}
     files = {"app.yaml": json.dumps(settings).encode(), "public/index.html": b"x"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.sites.static import StaticFiles
+from appliance.sites.front.static import StaticFiles
 
 TEXT = b".badge { color: red; }\n" * 200
 

@@ -11,7 +11,7 @@ from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge, Rat
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import metrics
-from appliance.sites import following
+from appliance.sites.webapps import following
 from appliance.tenants import service as tenants
 from appliance.webapps.service import FileSpec, Limits, NewApp, NewVersion, WebApps
 from appliance.webapps.traffic import describing, noting

@@ -18,6 +18,9 @@ from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInR
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.monitor.logs import Line, write_lines
+from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
+from appliance.sites.front.buckets import Allowance, Buckets
+from appliance.sites.webapps.forms import read_form
 from appliance.solutions.services import Services
 from appliance.tenants.email_codes import EmailCodes
 from appliance.webapps.access import Access
@@ -25,25 +28,11 @@ from appliance.webapps.oidc import OidcClient, ProviderFailed
 from appliance.webapps.visitors import ANONYMOUS, Visitor
 from appliance.webapps.visits import Visits
 
-from .answers import Exchange, Scope, Send, answer, refuse
-from .buckets import Allowance, Buckets
 from .code_letters import CodeLetters
-from .forms import read_form
 from .provider_sign_in import ProviderSignIn
 from .sign_in import SignIn
 from .sign_in_pages import SignInPages
-from .visiting import (
-    SIGN_IN,
-    VISIT_COOKIE,
-    Answer,
-    Asked,
-    Foreign,
-    Page,
-    Redirect,
-    as_target,
-    read_cookies,
-    wants_page,
-)
+from .visiting import SIGN_IN, VISIT_COOKIE, Answer, Asked, Foreign, Page, Redirect, as_target, read_cookies, wants_page
 
 T = TypeVar("T")
 WHO = "/_gos/visit"

@@ -11,11 +11,10 @@ from werkzeug.http import parse_options_header
 from appliance.blobs.receiving import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.sites.front.answers import Receive
 from appliance.tenants.large_bodies import LARGE_BYTES, LargeBodies
 from appliance.uploads.forms import FormLimits, FormReader, SentFile
 from appliance.webapps.mapping import Text
-
-from .answers import Receive
 
 T = TypeVar("T")
 MOST_FIELDS, MOST_FILES = 1000, 10

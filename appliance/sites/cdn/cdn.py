@@ -9,12 +9,11 @@ from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
 from appliance.documents.leaving import Leaving
 from appliance.documents.publications import Publications
-
-from .answers import App, Exchange, Receive, Scope, Send, answer, refuse
-from .delivery import represent
-from .representation import Representations
-from .sending import Sender
-from .share_gate import PREFIX
+from appliance.sites.delivery import represent
+from appliance.sites.front.answers import App, Exchange, Receive, Scope, Send, answer, refuse
+from appliance.sites.front.representation import Representations
+from appliance.sites.shares.share_gate import PREFIX
+from appliance.sites.webapps.sending import Sender
 
 BELIEVED_SECONDS = 0.5  # how long what is no longer public may still be delivered
 MOST_KNOWN = 5_000

@@ -13,9 +13,9 @@ from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
 from appliance.processes import ending, executions
 from appliance.processes.executions import Execution
 from appliance.processes.store import FINISHED
+from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.tenants.streams import PLACE
 
-from .buckets import Allowance, Buckets
 from .origins import refuse_foreign
 from .route_answers import CLOSED, OURS, Reply, as_json, failure_of, output_shown
 from .route_calls import RouteCall

@@ -7,13 +7,12 @@ from urllib.parse import parse_qs, quote
 
 from appliance.core.config import Config
 from appliance.core.scope import TenantScope
+from appliance.sites.front.answers import VISITOR, App, Receive, Scope, Send, answer
+from appliance.sites.front.networks import Networks
+from appliance.sites.front.transport import CHALLENGE
 from appliance.tenants.hosts import CustomHosts, HostMatch, match_host, split_host
 from appliance.webapps.domains.table import HostTable
 from appliance.webapps.service import WebApps
-
-from .answers import VISITOR, App, Receive, Scope, Send, answer
-from .networks import Networks
-from .transport import CHALLENGE
 
 _THIS_MACHINE = Networks(["127.0.0.0/8", "::1/128"])
 PERMITTED = "/domains/permitted"

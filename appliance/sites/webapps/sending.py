@@ -11,9 +11,8 @@ from typing import TypeVar
 from appliance.blobs.pieces import Pieces
 from appliance.blobs.service import Blobs
 from appliance.core.scope import TenantScope
-
-from .answers import Exchange, Headers, Receive
-from .representation import Plan
+from appliance.sites.front.answers import Exchange, Headers, Receive
+from appliance.sites.front.representation import Plan
 
 T = TypeVar("T")
 HELD_BYTES, HELD_TOGETHER = 1 << 18, 64 << 20

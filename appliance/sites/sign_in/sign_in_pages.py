@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from appliance.core.catalogues import Languages
+from appliance.sites.webapps.pages import SitePages, policy_of
 
-from .pages import SitePages, policy_of
 from .visiting import ASK_COOKIE, ASK_MS, Asked, Page, Redirect
 
 Headers = list[tuple[bytes, bytes]]

@@ -7,10 +7,10 @@ from functools import cached_property
 from appliance.core.errors import PolicyDenied, SignInRequired
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
+from appliance.sites.front.answers import Exchange
 from appliance.webapps.routes import Access
 from appliance.webapps.visitors import Visitor
 
-from .answers import Exchange
 from .tickets import browser_of, holder_of
 
 

@@ -14,14 +14,14 @@ from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Ov
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs as log_lines
 from appliance.monitor.logs import Line
+from appliance.sites.front.answers import NOTED, Exchange, answer
+from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.solutions.services import Services
 from appliance.webapps.route_table import Match, RouteTable
 from appliance.webapps.routes import Route
 from appliance.webapps.served_grants import is_suspended
 from appliance.webapps.visitors import Visitor
 
-from .answers import NOTED, Exchange, answer
-from .buckets import Allowance, Buckets
 from .entity_routes import EntityRoutes
 from .following import PREFIX, Following
 from .origins import refuse_foreign

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
+from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer
 from appliance.webapps import previews, served_grants
 from appliance.webapps.service import WebApps
 
-from .answers import VISITOR, Exchange, Receive, Scope, Send, answer
 from .sending import Sender
 from .webapps import Index, Site, WebAppSites
 

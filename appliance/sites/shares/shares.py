@@ -12,15 +12,15 @@ from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
 from appliance.documents.downloads import Origin
 from appliance.documents.shares import OpenShare, Shares
+from appliance.sites.delivery import represent
+from appliance.sites.front.answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
+from appliance.sites.front.representation import Plan
+from appliance.sites.sign_in.visiting import Page, Redirect
+from appliance.sites.webapps.forms import read_form
+from appliance.sites.webapps.sending import Sender
 
-from .answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
-from .delivery import represent
-from .forms import read_form
-from .representation import Plan
-from .sending import Sender
 from .share_gate import PREFIX, Asked, Checking, ShareGate, headers_of
 from .share_pages import SAFE, SharePages
-from .visiting import Page, Redirect
 
 FILE = "file"
 MOST_FORM = 4 << 10  # bytes

@@ -8,6 +8,9 @@ from urllib.parse import parse_qsl
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed, NotFound, UnknownHost
 from appliance.core.scope import TenantScope
+from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
+from appliance.sites.front.representation import Representations
+from appliance.sites.sign_in.access import AccessGate
 from appliance.webapps import served_grants
 from appliance.webapps.headers import headers_for
 from appliance.webapps.route_table import RouteTable
@@ -16,10 +19,7 @@ from appliance.webapps.served_grants import Served
 from appliance.webapps.service import ServedVersion, WebApps
 from appliance.webapps.visitors import ANONYMOUS
 
-from .access import AccessGate
-from .answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
 from .fingerprints import may_be_fingerprinted
-from .representation import Representations
 from .resolution import Found, Moved, Resolver
 from .routes import Asked, Routes
 from .sending import Sender

@@ -3,8 +3,7 @@
 from urllib.parse import parse_qsl
 
 from appliance.core.errors import PayloadTooLarge
-
-from .answers import Receive
+from appliance.sites.front.answers import Receive
 
 MOST_FIELDS = 20
 

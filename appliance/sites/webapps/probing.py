@@ -9,11 +9,10 @@ from urllib.parse import unquote
 from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.scope import TenantScope
+from appliance.sites.front.answers import VISITOR, App, Scope
 from appliance.tenants.hosts import HostMatch
 from appliance.webapps.smoke import MOST_MS, Check, Seen
 from appliance.webapps.visitors import Visitor
-
-from .answers import VISITOR, App, Scope
 
 log = logging.getLogger(__name__)
 

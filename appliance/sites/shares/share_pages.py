@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core.catalogues import Languages
-
-from .answers import Headers
-from .pages import SitePages, policy_of
+from appliance.sites.front.answers import Headers
+from appliance.sites.webapps.pages import SitePages, policy_of
 
 
 class SharePages:

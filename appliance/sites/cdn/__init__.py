@@ -1,0 +1,1 @@
+"""The CDN host of a tenant: published documents and shares."""

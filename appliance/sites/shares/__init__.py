@@ -1,0 +1,1 @@
+"""Shares: the page behind a link, its gate and the file."""

@@ -1,0 +1,1 @@
+"""WebApps on their hosts: files, routes, previews and custom domains."""
