@@ -11,7 +11,7 @@ from appliance.core.pages import Page
 from appliance.llm.profile import Budgets, Parameters, Prices, Profile, Redaction, Settings
 from appliance.llm.service import KEEP, KeyChange, StoredProfile
 from appliance.llm.usage import NANO, Used
-from appliance.solutions.trials import try_profile
+from appliance.solutions.testing.trials import try_profile
 
 from .routing import Answer, Call, View, route
 from .tenants import DeletedView

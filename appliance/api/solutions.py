@@ -7,12 +7,12 @@ from pydantic import Field
 
 from appliance.solutions import service
 from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
-from appliance.solutions.changes import Action, Kind
 from appliance.solutions.definition import Solution, read_solution
-from appliance.solutions.deploying import load_published
 from appliance.solutions.exporting import export_solution as write_solution
+from appliance.solutions.kinds.changes import Action, Kind
+from appliance.solutions.kinds.deploying import load_published
+from appliance.solutions.kinds.skills import load_skills
 from appliance.solutions.service import ApplyOptions, Change, Tools
-from appliance.solutions.skills import load_skills
 
 from .routing import READS, Answer, Call, Json, Query, View, route
 

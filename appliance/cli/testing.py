@@ -17,13 +17,13 @@ from appliance.core.scope import TenantScope
 from appliance.llm.lending import Lent, borrow_profiles, bring_home, lend_profiles, used_here
 from appliance.llm.service import LanguageModels
 from appliance.llm.usage import Used
-from appliance.solutions.agent_cases import AgentCase
-from appliance.solutions.agent_testing import run_agent_case
-from appliance.solutions.cases import Case, read_cases
 from appliance.solutions.definition import Solution, read_solution, refuse
 from appliance.solutions.folder import read_folder, read_test_files
 from appliance.solutions.service import Tools
-from appliance.solutions.testing import CaseOutcome, run_case, run_rule_cases, set_up
+from appliance.solutions.testing.agent_cases import AgentCase
+from appliance.solutions.testing.agent_testing import run_agent_case
+from appliance.solutions.testing.cases import Case, read_cases
+from appliance.solutions.testing.testing import CaseOutcome, run_case, run_rule_cases, set_up
 from appliance.tenants import service as tenants
 
 from .output import add_json, opened_store

@@ -13,7 +13,7 @@ from appliance.llm.profile import Budget, Profile
 from appliance.llm.service import KEEP, KeyChange, StoredProfile, Trial, Usage
 from appliance.llm.usage import NANO, Used
 from appliance.solutions.dependents import dependents_of
-from appliance.solutions.trials import try_profile
+from appliance.solutions.testing.trials import try_profile
 
 from .routing import Answer, Later, Page, Redirect, Visit, page
 from .settings_form import SettingsForm

@@ -21,11 +21,11 @@ from appliance.processes.failing import refuse_unchecked
 from appliance.processes.nodes import Severity
 from appliance.processes.typings import API_FILE
 from appliance.processes.versions import Draft, check_draft, line_of
-from appliance.solutions.skills import FOLDER as SKILLS
-from appliance.solutions.skills import read_skill
+from appliance.solutions.kinds.skills import FOLDER as SKILLS
+from appliance.solutions.kinds.skills import read_skill
+from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
+from appliance.solutions.kinds.webapps import SolutionApp, is_left_out, read_app
 from appliance.solutions.uses import secrets_used
-from appliance.solutions.webapps import FOLDER as WEBAPPS
-from appliance.solutions.webapps import SolutionApp, is_left_out, read_app
 from appliance.webapps.archive import ABOUT
 from appliance.webapps.service import LONGEST_ID
 

@@ -10,7 +10,7 @@ from appliance.agents import versions as agents
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.service import active_policies
 from appliance.processes import versions
-from appliance.solutions.changes import read_all
+from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
 from appliance.webapps.access import parse_access
 

@@ -12,12 +12,12 @@ from appliance.integrations.gate import USUAL_AT_ONCE
 from appliance.integrations.service import Integration, Integrations
 from appliance.integrations.settings import open_settings
 from appliance.processes import versions
-from appliance.solutions.changes import read_all
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
+from appliance.solutions.kinds.changes import read_all
+from appliance.solutions.kinds.policies import written_policies
+from appliance.solutions.kinds.webapps import SolutionApp, write_app
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.planning import META, without_times
-from appliance.solutions.policies import written_policies
-from appliance.solutions.webapps import SolutionApp, write_app
 
 _READS = ("entities.read", "integrations.read", "processflow.read")
 

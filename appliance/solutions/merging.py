@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from appliance.core import yaml12
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE, Solution
-from appliance.solutions.webapps import FOLDER as WEBAPPS
-from appliance.solutions.webapps import comparable
+from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
+from appliance.solutions.kinds.webapps import comparable
 from appliance.webapps.archive import ABOUT
 
 

@@ -15,13 +15,13 @@ from appliance.integrations.service import Integrations
 from appliance.integrations.settings import is_marker, secret_targets, value_at
 from appliance.processes import versions
 from appliance.sandbox import Pool
-from appliance.solutions.agents import plan_agent
-from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
-from appliance.solutions.deploying import plan_app
-from appliance.solutions.policies import plan_policy
+from appliance.solutions.kinds.agents import plan_agent
+from appliance.solutions.kinds.changes import Change
+from appliance.solutions.kinds.deploying import plan_app
+from appliance.solutions.kinds.policies import plan_policy
+from appliance.solutions.kinds.skills import plan_skill
 from appliance.solutions.pruning import Births, PruneOptions, find_leftover
-from appliance.solutions.skills import plan_skill
 from appliance.solutions.uses import names_used
 from appliance.tenants import service as tenants
 from appliance.webapps.publishing import Publishing

@@ -16,10 +16,10 @@ from appliance.processes import executions, versions
 from appliance.processes.definition import DefinitionProblems, parse_definition
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.store import OPEN
-from appliance.solutions.changes import Change, Kind, read_all
 from appliance.solutions.definition import Solution
+from appliance.solutions.kinds.changes import Change, Kind, read_all
+from appliance.solutions.kinds.policies import find_policy
 from appliance.solutions.models import SolutionItem
-from appliance.solutions.policies import find_policy
 from appliance.solutions.uses import Name, names_used
 from appliance.webapps.domains import service as domains
 from appliance.webapps.routes import Route, parse_routes

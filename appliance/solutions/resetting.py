@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from appliance.backups.resetting import empty_tenant
 from appliance.core.scope import TenantScope
-from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution
+from appliance.solutions.kinds.changes import Change
 from appliance.solutions.service import Application, Tools, plan_solution, refuse_blocked
 
 

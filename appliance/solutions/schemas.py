@@ -27,8 +27,8 @@ from appliance.processes.schema_parts import (
     shape,
     whole,
 )
-from appliance.solutions.agent_cases import AGENT_STATUSES, ORDERS
-from appliance.solutions.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
+from appliance.solutions.testing.agent_cases import AGENT_STATUSES, ORDERS
+from appliance.solutions.testing.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 
 _ANYTHING: Shape = {}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

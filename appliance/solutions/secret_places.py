@@ -13,7 +13,7 @@ from appliance.processes import versions
 from appliance.processes.definition import DefinitionProblems
 from appliance.processes.secret_use import find_secret_use
 from appliance.processes.versions import Process
-from appliance.solutions.changes import read_all
+from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
 from appliance.tenants import secret_bindings
 from appliance.tenants.secret_bindings import KINDS, Destination, Kind, place_of_hosts

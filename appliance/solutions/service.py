@@ -14,14 +14,14 @@ from appliance.monitor import audit
 from appliance.processes import versions
 from appliance.processes.authority import reach_of_draft, subject_of
 from appliance.processes.surroundings import look_around
-from appliance.solutions.changes import Change
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
-from appliance.solutions.deploying import is_made, make_app, prepare_apps, publish_apps
+from appliance.solutions.kinds.changes import Change
+from appliance.solutions.kinds.deploying import is_made, make_app, prepare_apps, publish_apps
+from appliance.solutions.kinds.policies import apply_policy, delete_policy
+from appliance.solutions.kinds.skills import PreparedSkills, is_put
 from appliance.solutions.planning import Tools, births_of, make_plan
-from appliance.solutions.policies import apply_policy, delete_policy
 from appliance.solutions.pruning import note_items
-from appliance.solutions.skills import PreparedSkills, is_put
 from appliance.tenants.grants import refuse_ungranted
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]

@@ -11,9 +11,9 @@ from appliance.agents.rehearsal import Rehearsed
 from appliance.agents.tools.tool import Tool
 from appliance.core import yaml12
 from appliance.core.errors import Conflict, ValidationFailed
-from appliance.solutions.agent_cases import AgentCase
-from appliance.solutions.agent_judging import judge
-from appliance.solutions.cases import Case, read_cases
+from appliance.solutions.testing.agent_cases import AgentCase
+from appliance.solutions.testing.agent_judging import judge
+from appliance.solutions.testing.cases import Case, read_cases
 from tests.architecture.source_tree import ROOT
 
 GET, PUT = ToolUse("erp:get", {"id": 1}), ToolUse("erp:put", {"id": 1, "total": 9})

@@ -13,9 +13,9 @@ import pytest
 
 from appliance.cli import main
 from appliance.core import yaml12
-from appliance.solutions.cases import read_cases
 from appliance.solutions.folder import write_folder
 from appliance.solutions.starter import starter_folder
+from appliance.solutions.testing.cases import read_cases
 from tests.sandbox.test_decisions import table
 from tests.solutions.conftest import make_solution
 

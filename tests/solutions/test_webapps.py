@@ -10,9 +10,9 @@ from appliance.core.errors import Conflict, DefinitionInvalid, NotFound, ScopeMi
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions import service
-from appliance.solutions.changes import Change
-from appliance.solutions.deploying import load_published
 from appliance.solutions.folder import write_folder
+from appliance.solutions.kinds.changes import Change
+from appliance.solutions.kinds.deploying import load_published
 from appliance.solutions.resetting import reset_tenant
 from appliance.webapps.domains.service import NewDomain
 from appliance.webapps.records import Settings
@@ -204,6 +204,6 @@ def test_an_app_too_large_for_a_solution_is_named_and_left_out(
     gos: Gos, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.apply(with_app())
-    monkeypatch.setattr("appliance.solutions.deploying.MOST_PULLED_BYTES", 10)
+    monkeypatch.setattr("appliance.solutions.kinds.deploying.MOST_PULLED_BYTES", 10)
     code, out, errors = gos("pull", tmp_path / "pulled")
     assert (code, "webapps/" in out, "left out: shop: too large for a solution" in errors) == (0, False, True)

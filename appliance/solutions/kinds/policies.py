@@ -8,7 +8,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.policies.difference import differences
 from appliance.governance.policies.language import Policy
 from appliance.governance.policies.service import PolicyService, StoredPolicy
-from appliance.solutions.changes import Change, read_all
+from appliance.solutions.kinds.changes import Change, read_all
 
 _service = PolicyService()  # nothing is kept in it but what judged last
 

@@ -8,10 +8,10 @@ from appliance.agents.versions import get_version
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
-from appliance.solutions.agent_cases import AgentCase
-from appliance.solutions.agent_judging import judge
 from appliance.solutions.services import Services
-from appliance.solutions.testing import CaseOutcome, kept
+from appliance.solutions.testing.agent_cases import AgentCase
+from appliance.solutions.testing.agent_judging import judge
+from appliance.solutions.testing.testing import CaseOutcome, kept
 
 
 def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseOutcome:

@@ -7,8 +7,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import switches
 from appliance.governance.subjects import subject_of
 from appliance.llm.service import Trial
-
-from .services import Services
+from appliance.solutions.services import Services
 
 
 def try_profile(services: Services, scope: TenantScope, slug: str) -> "Future[Trial]":

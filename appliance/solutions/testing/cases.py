@@ -7,8 +7,8 @@ from typing import Any
 from appliance.core import yaml12
 from appliance.processes.reading import pointer_token
 from appliance.processes.versions import line_of
-from appliance.solutions.agent_cases import AGENT_CASE_MEMBERS, AgentCase, read_agent_expectation, read_answers
 from appliance.solutions.definition import Problem
+from appliance.solutions.testing.agent_cases import AGENT_CASE_MEMBERS, AgentCase, read_agent_expectation, read_answers
 
 TESTS_FOLDER = "tests"
 # `refused`: it never begins, because its input does not fit.

@@ -5,8 +5,8 @@ from appliance.agents.skills.service import has_skill
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.integrations.service import Integrations
-from appliance.solutions.changes import Change
 from appliance.solutions.definition import Solution
+from appliance.solutions.kinds.changes import Change
 
 
 def plan_agent(scope: TenantScope, integrations: Integrations, solution: Solution, agent_id: str) -> Change:

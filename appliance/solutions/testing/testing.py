@@ -16,9 +16,9 @@ from appliance.processes.expectations import find_differences
 from appliance.processes.rule_tests import run_tables
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
-from appliance.solutions.cases import Case
 from appliance.solutions.definition import Solution
 from appliance.solutions.service import Tools, apply_solution
+from appliance.solutions.testing.cases import Case
 from appliance.tenants import service as tenants
 
 _STAND_IN, _SEALED = "stands-in-for-a-secret", "sealed_where_it_came_from"

@@ -12,10 +12,10 @@ from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.integrations.service import Integrations
-from appliance.solutions.changes import Change, read_all
 from appliance.solutions.definition import Solution
+from appliance.solutions.kinds.changes import Change, read_all
+from appliance.solutions.kinds.webapps import SolutionApp, comparable
 from appliance.solutions.route_targets import find_lost
-from appliance.solutions.webapps import SolutionApp, comparable
 from appliance.webapps.preparing import Prepared
 from appliance.webapps.publishing import Publishing
 from appliance.webapps.service import NewApp, Version, WebApps

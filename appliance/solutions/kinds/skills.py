@@ -9,7 +9,7 @@ from appliance.agents.skills.format import SKILL_FILE, parse_skill
 from appliance.agents.skills.service import ParsedSkill, Skill, Skills
 from appliance.core.errors import ApplianceError, Conflict, NotFound
 from appliance.core.scope import TenantScope
-from appliance.solutions.changes import Change, read_all
+from appliance.solutions.kinds.changes import Change, read_all
 
 FOLDER = "SKILLS"
 MOST_PULLED_BYTES = 2 << 20  # what an export carries of skills; it has to fit into a solution beside everything else
