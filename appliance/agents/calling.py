@@ -25,13 +25,13 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.texts import mark_error
-from appliance.governance import approvals
-from appliance.governance.action_approvals import Wish, is_over
 from appliance.governance.actions import canonical_action
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import Wish, is_over
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.questions import check_schema
 from appliance.governance.governor import denied
 from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.questions import check_schema
 from appliance.governance.subjects import SkillUsed
 from appliance.governance.taint import source_of, tainted
 

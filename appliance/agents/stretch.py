@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance import switches
-from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject

@@ -10,10 +10,10 @@ from appliance.agents.tools.tool import Caller
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.governance import approvals, human_input
-from appliance.governance.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals import Approval, ApprovalFilter, Vote
-from appliance.governance.human_input import HumanInput
+from appliance.governance.approvals import approvals, human_input
+from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
+from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Vote
+from appliance.governance.approvals.human_input import HumanInput
 from appliance.governance.subjects import Subject, subject_of
 
 from .routing import GOVERNED, NULL, Answer, Body, Call, ListQuery, View, route

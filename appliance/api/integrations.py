@@ -10,8 +10,8 @@ from appliance.connectors.registry import Installed, Problem
 from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
+from appliance.governance.executor.requests import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.governance.governor import told_of
-from appliance.governance.requests import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import connecting, history
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
 from appliance.integrations.history import CallRecord

@@ -10,7 +10,7 @@ from appliance.agents.tools.toolbox import Toolbox
 from appliance.core.config import Config
 from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
-from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
 from appliance.llm.service import LanguageModels
 

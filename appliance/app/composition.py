@@ -47,19 +47,20 @@ from appliance.documents.scanning import incoming_blobs
 from appliance.documents.shares import Shares
 from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
-from appliance.governance import approvals, budgets, crowding
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import TASK as CALL_TASK
-from appliance.governance.executor import GovernedExecutor, Instance
-from appliance.governance.expiry import expire_due
+from appliance.governance import budgets
+from appliance.governance.approvals import approvals, crowding
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.approvals.expiry import expire_due
+from appliance.governance.approvals.links import on_console
+from appliance.governance.approvals.notices import Notices
+from appliance.governance.approvals.writing import Writing
+from appliance.governance.executor.documents import DocumentDoor
+from appliance.governance.executor.executor import TASK as CALL_TASK
+from appliance.governance.executor.executor import GovernedExecutor, Instance
+from appliance.governance.executor.threads import REPLAYS, TenantThreads
 from appliance.governance.governor import Governor
 from appliance.governance.invitations import Invitations
-from appliance.governance.links import on_console
-from appliance.governance.notices import Notices
 from appliance.governance.policies.service import PolicyService
-from appliance.governance.threads import REPLAYS, TenantThreads
-from appliance.governance.writing import Writing
 from appliance.hooks import make_hooks
 from appliance.integrations.kinship import Kinship
 from appliance.llm.service import on_profile_stored

@@ -10,7 +10,7 @@ from appliance.agents.tools.skills import SkillTools
 from appliance.agents.tools.webapps import WebAppTools
 from appliance.api.shapes import make_shapes
 from appliance.core.scope import TenantScope
-from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
 from appliance.solutions.services import Services
 

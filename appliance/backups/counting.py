@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool.service import MAX_COLLECTIONS
 from appliance.documents.folder_rules import MOST_RULES
-from appliance.governance import crowding
+from appliance.governance.approvals import crowding
 from appliance.governance.policies.service import MAX_POLICIES
 from appliance.monitor.alerts.service import MOST_ALERTS
 from appliance.monitor.webhooks import MOST_WEBHOOKS

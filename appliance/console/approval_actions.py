@@ -7,9 +7,9 @@ from typing import Any
 from appliance.core.logs import redact
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.governance.action_approvals import ActionApprovals
 from appliance.governance.actions import StoredAction, printable
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.approvals.approvals import Approval
 
 from .particulars import Block, describe, leaves
 from .routing import Visit

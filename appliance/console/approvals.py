@@ -10,12 +10,12 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error
-from appliance.governance import approvals, batches
-from appliance.governance.approvals import Approval, ApprovalFilter, Decision, Verdict
-from appliance.governance.batches import Outcome
-from appliance.governance.deciders import find_decidable
-from appliance.governance.questions import FREE_TEXT
-from appliance.governance.wording import title_of
+from appliance.governance.approvals import approvals, batches
+from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision, Verdict
+from appliance.governance.approvals.batches import Outcome
+from appliance.governance.approvals.deciders import find_decidable
+from appliance.governance.approvals.questions import FREE_TEXT
+from appliance.governance.approvals.wording import title_of
 from appliance.processes import versions
 from appliance.tenants.people import SignedIn
 

@@ -8,7 +8,7 @@ from appliance.connectors.contract import Action
 from appliance.connectors.wording import said_schema
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
-from appliance.governance.requests import ActionRequest, ActionResult
+from appliance.governance.executor.requests import ActionRequest, ActionResult
 
 from .forms import InputForm, read_form
 from .routing import Answer, Later, Page, Visit, page, token_of

@@ -15,11 +15,12 @@ from appliance.connectors.contract import ConnectorError
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.governance import budgets, concealing, switches
-from appliance.governance.action_approvals import Wish
+from appliance.governance import budgets, switches
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
-from appliance.governance.approvals import Approval
-from appliance.governance.links import review_url
+from appliance.governance.approvals.action_approvals import Wish
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.links import review_url
+from appliance.governance.executor import concealing
 from appliance.governance.policies.decision import Decision, Looks, ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit

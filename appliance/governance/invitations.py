@@ -13,8 +13,8 @@ from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, Valida
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext, speaking
-from appliance.governance.requests import ActionRequest
-from appliance.governance.writing import Writing
+from appliance.governance.approvals.writing import Writing
+from appliance.governance.executor.requests import ActionRequest
 from appliance.tenants import invitations, people, preferences
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email

@@ -8,7 +8,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
+from appliance.governance.approvals import approvals
 from appliance.monitor import webhooks
 
 from . import recovery, slots, store, suspension, tainting

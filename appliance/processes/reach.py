@@ -10,9 +10,9 @@ from appliance.core.database import db
 from appliance.core.errors import IdempotencyInFlight, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance import approvals
-from appliance.governance.executor import GovernedExecutor
-from appliance.governance.requests import MOST_SECONDS, ActionRequest
+from appliance.governance.approvals import approvals
+from appliance.governance.executor.executor import GovernedExecutor
+from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest
 from appliance.governance.subjects import Subject, subject_of
 from appliance.governance.taint import tainted
 from appliance.integrations.records import Origin

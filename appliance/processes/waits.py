@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
-from appliance.governance import approvals
-from appliance.governance.action_approvals import Wish
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import Wish
 from appliance.governance.governor import Permit
 from appliance.sandbox import HostCall
 

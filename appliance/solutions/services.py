@@ -20,11 +20,11 @@ from appliance.documents.publications import Publications
 from appliance.documents.service import Documents
 from appliance.documents.shares import Shares
 from appliance.documents.uploads import Uploads
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor.executor import GovernedExecutor
+from appliance.governance.executor.threads import TenantThreads
 from appliance.governance.governor import Governor
 from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
-from appliance.governance.threads import TenantThreads
 from appliance.integrations.service import Integrations
 from appliance.llm.service import LanguageModels
 from appliance.monitor.alerts.service import Alerts

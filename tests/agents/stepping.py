@@ -17,8 +17,8 @@ from appliance.datapool import service as datapool
 from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.processes import executions, store, versions

@@ -15,7 +15,8 @@ from appliance.core.errors import ExecutionFinished, IdempotencyMismatch, NotFou
 from appliance.core.json_schema import compile_schema
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals, questions, switches
+from appliance.governance import switches
+from appliance.governance.approvals import approvals, questions
 from appliance.governance.policies.service import PolicyService
 from appliance.llm.generation import Generated
 from appliance.llm.usage import NANO, Used

@@ -6,8 +6,8 @@ from typing import Any
 
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.approvals import ApprovalFilter, Decision
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import ApprovalFilter, Decision
 from appliance.tenants.people import SignedIn
 from appliance.tenants.scopes import scopes_of_role
 from tests.api.resources import PREFIX, Resources, fresh

@@ -11,8 +11,8 @@ from typing import Any
 
 from appliance.connectors.traffic import Traffic
 from appliance.core.database import db
-from appliance.governance.describing import describe
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor.describing import describe
+from appliance.governance.executor.requests import ActionRequest
 from appliance.governance.subjects import Subject
 from appliance.integrations.calls import Shot, log_to_process
 from tests.governance.ruling import make_governor, put_rules

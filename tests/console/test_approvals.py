@@ -11,13 +11,13 @@ from appliance.console.particulars import describe, leaves
 from appliance.console.waiting import Wait, waits_of
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance import approvals
-from appliance.governance.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.wording import TOOLS
 from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
-from appliance.governance.wording import TOOLS
 from appliance.processes.executions import Execution
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

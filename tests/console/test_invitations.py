@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from appliance.core.errors import Gone, ScopeMissing, ValidationFailed
+from appliance.governance.approvals.writing import Writing
 from appliance.governance.invitations import Invitations
-from appliance.governance.writing import Writing
 from appliance.tenants import invitations
 from appliance.tenants.invitations import InvitationSpec
 from appliance.testing.outside import Mailbox

@@ -31,7 +31,7 @@ from appliance.documents.scanning import (
 from appliance.documents.service import HOLDERS, Documents, NewDocument
 from appliance.documents.shares import NewShare, Shares
 from appliance.documents.uploads import NewUpload, Uploads
-from appliance.governance.documents import DocumentDoor
+from appliance.governance.executor.documents import DocumentDoor
 from appliance.monitor import audit
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config

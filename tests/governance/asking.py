@@ -8,8 +8,8 @@ from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.approvals import Approval, Decision, Origin, Verdict
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import Approval, Decision, Origin, Verdict
 from appliance.tenants import keys, people, service
 from appliance.tenants.models import Person
 from appliance.tenants.people import SignedIn

@@ -4,7 +4,7 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.governance.action_approvals import ActionApprovals
+from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
 from appliance.governance.policies.decision import Decision, Looks, ToolAction
 from appliance.governance.policies.service import PolicyService

@@ -13,10 +13,10 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.action_approvals import NEXT_STEP, ActionApprovals, Wish
 from appliance.governance.actions import Canonical, StoredAction, canonical_action
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import NEXT_STEP, ActionApprovals, Wish
+from appliance.governance.approvals.approvals import Approval
 from appliance.governance.policies.decision import Decision, Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit

@@ -13,9 +13,9 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.approvals import Approval, ApprovalFilter, Decision
-from appliance.governance.deciders import find_decidable
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision
+from appliance.governance.approvals.deciders import find_decidable
 from appliance.monitor import audit
 from appliance.tenants import keys, people
 from appliance.tenants.people import SignedIn

@@ -8,7 +8,7 @@ import pytest
 from appliance.connectors.contract import Action, Context
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.pages import PageRequest
-from appliance.governance.requests import ActionFailed, ActionRequest
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Spec

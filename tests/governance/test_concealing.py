@@ -8,9 +8,9 @@ import pytest
 
 from appliance.connectors.contract import Context, Rejected, TransientError
 from appliance.core.database import db
-from appliance.governance.concealing import conceal_hosts
-from appliance.governance.describing import describe
-from appliance.governance.requests import ActionFailed
+from appliance.governance.executor.concealing import conceal_hosts
+from appliance.governance.executor.describing import describe
+from appliance.governance.executor.requests import ActionFailed
 from appliance.integrations.circuit import FAILURES
 from appliance.integrations.service import Spec
 from tests.governance.ruling import put_rules

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor.requests import ActionRequest
 from appliance.integrations.records import Origin, OutcomeUnknown
 from appliance.integrations.service import Spec
 from tests.integrations.world import open_world

@@ -9,9 +9,9 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, RateLimited
-from appliance.governance import approvals, crowding, human_input
-from appliance.governance.approvals import Approval
-from appliance.governance.human_input import HumanInput
+from appliance.governance.approvals import approvals, crowding, human_input
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.human_input import HumanInput
 from appliance.governance.subjects import Subject
 from tests.governance.asking import Town
 from tests.governance.test_governor import audited

@@ -13,9 +13,9 @@ from appliance.connectors.contract import Action, ConfigError, Connector, Contex
 from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock
 from appliance.documents.service import HOLDER, Documents, NewDocument
-from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import GovernedExecutor, Instance
-from appliance.governance.requests import ActionFailed, ActionRequest
+from appliance.governance.executor.documents import DocumentDoor
+from appliance.governance.executor.executor import GovernedExecutor, Instance
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.service import Integrations, Spec
 from tests.governance.ruling import make_governor

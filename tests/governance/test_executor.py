@@ -17,11 +17,11 @@ from appliance.core.errors import (
     http_status,
 )
 from appliance.core.pages import PageRequest
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.executor.executor import GovernedExecutor, Instance
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import Governor
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import Origin

@@ -13,9 +13,9 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import executor as executing
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed, ActionRequest
+from appliance.governance.executor import executor as executing
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import gate, history
 from appliance.integrations.circuit import FAILURES, FIRST_OPEN_MS, Withheld
 from appliance.integrations.gate import Gate, Health

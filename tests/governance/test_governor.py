@@ -9,11 +9,11 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, BudgetExceeded, PolicyDenied
 from appliance.governance import switches
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.approvals import Approval, get_approval
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.approvals.approvals import Approval, get_approval
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import ActionNeedsApproval
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed, ActionRequest
 from appliance.governance.subjects import Subject
 from appliance.integrations.models import CallRow
 from appliance.integrations.records import Origin, OutcomeUnknown

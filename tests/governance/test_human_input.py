@@ -9,11 +9,11 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals, expiry
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.approvals import Approval, Decision
-from appliance.governance.batches import MOST, decide_approvals
-from appliance.governance.human_input import HumanInput, cancel_request, request_human_input
+from appliance.governance.approvals import approvals, expiry
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.approvals.approvals import Approval, Decision
+from appliance.governance.approvals.batches import MOST, decide_approvals
+from appliance.governance.approvals.human_input import HumanInput, cancel_request, request_human_input
 from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject

@@ -11,8 +11,8 @@ from aiosmtpd.controller import Controller
 
 from appliance.connectors.testing import free_port
 from appliance.core.database import db
-from appliance.governance.notices import Notices
-from appliance.governance.writing import Writing
+from appliance.governance.approvals.notices import Notices
+from appliance.governance.approvals.writing import Writing
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.governance.asking import Town

@@ -17,8 +17,8 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.pages import PageRequest
-from appliance.governance.executor import TASK, GovernedExecutor, Instance
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor.executor import TASK, GovernedExecutor, Instance
+from appliance.governance.executor.requests import ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.models import CallRow

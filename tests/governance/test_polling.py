@@ -7,8 +7,8 @@ import pytest
 from appliance.connectors.contract import Context, Item, Polled, Rejected
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
 from appliance.governance import switches
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import ActionFailed
 from tests.governance.ruling import put_rules
 from tests.governance.test_governor import audited
 from tests.integrations.world import Ledger, World

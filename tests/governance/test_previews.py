@@ -11,7 +11,7 @@ from appliance.connectors.registry import Installed
 from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
-from appliance.governance.requests import ActionFailed, ActionRequest
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Spec

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
-from appliance.governance.requests import ActionFailed
+from appliance.governance.executor.requests import ActionFailed
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter, CallRecord
 from appliance.integrations.records import OutcomeUnknown

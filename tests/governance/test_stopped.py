@@ -12,8 +12,8 @@ from appliance.connectors.contract import Rejected
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied
 from appliance.governance import switches
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import ActionFailed
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import ActionFailed
 from appliance.governance.subjects import Subject
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.webhooks import Spec as WebhookSpec

@@ -5,8 +5,8 @@ import pytest
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.governance import switches
+from appliance.governance.executor.polling import PollRequest
 from appliance.governance.policies.decision import ToolAction
-from appliance.governance.polling import PollRequest
 from appliance.governance.subjects import Subject
 from appliance.integrations import history
 from appliance.integrations.service import Spec

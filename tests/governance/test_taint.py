@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.governance.concealing import conceal
+from appliance.governance.executor.concealing import conceal
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 from appliance.governance.taint import MOST_SOURCES, source_of, tainted

@@ -10,8 +10,8 @@ from appliance.connectors.folders import AllowedFolders
 from appliance.core.config import load_config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor, Instance
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor.executor import GovernedExecutor, Instance
+from appliance.governance.executor.requests import ActionRequest
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec

@@ -9,8 +9,8 @@ import pytest
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
-from appliance.governance.offers import ActionWithheld
-from appliance.governance.requests import ActionFailed, ActionRequest
+from appliance.governance.executor.offers import ActionWithheld
+from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter

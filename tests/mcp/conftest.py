@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer
-from appliance.governance import approvals
-from appliance.governance.approvals import Approval, Decision, Verdict
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import Approval, Decision, Verdict
 from appliance.tenants.people import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources

@@ -4,7 +4,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
-from appliance.governance import approvals
+from appliance.governance.approvals import approvals
 from appliance.processes import store
 from appliance.processes.executions import ExecutionFilter, list_executions
 

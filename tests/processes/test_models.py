@@ -8,8 +8,8 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
-from appliance.governance import approvals
-from appliance.governance.approvals import ApprovalFilter
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import ApprovalFilter
 from appliance.llm.service import on_profile_stored
 from appliance.llm.usage import Used
 from appliance.processes import executions

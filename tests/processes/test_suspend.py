@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
+from appliance.governance.approvals import approvals
 from appliance.processes import executions, suspension
 from appliance.processes.children import MAX_DEPTH
 from appliance.processes.executions import Resumption

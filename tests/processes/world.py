@@ -26,8 +26,8 @@ from appliance.datapool import service as datapool
 from appliance.documents.service import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.governance.documents import DocumentDoor
-from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.executor.documents import DocumentDoor
+from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.integrations import gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.governance import approvals
-from appliance.governance.approvals import Decision
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import Decision
 from appliance.tenants.people import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

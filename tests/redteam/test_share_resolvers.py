@@ -11,7 +11,7 @@ from appliance.connectors.contract import TransientError
 from appliance.connectors.egress import Egress
 from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads, resolving_for
 from appliance.core.scope import TenantScope
-from appliance.governance.threads import Share, TenantThreads
+from appliance.governance.executor.threads import Share, TenantThreads
 
 PUBLIC = "93.184.215.14"
 

@@ -11,10 +11,10 @@ from appliance.connectors.contract import Action
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConnectorFailed, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor.executor import GovernedExecutor
+from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest, ActionResult
 from appliance.governance.governor import told_of
 from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult
 from appliance.governance.subjects import Subject
 from appliance.integrations.service import Integration, Integrations
 

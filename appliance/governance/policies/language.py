@@ -12,8 +12,8 @@ from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Place
 from appliance.connectors.sent_request import composed
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
+from appliance.governance.approvals.questions import MOST_APPROVERS
 from appliance.governance.policies.decision import Mode, Verdict
-from appliance.governance.questions import MOST_APPROVERS
 from appliance.governance.subjects import Credential, Kind, Via
 from appliance.tenants.scopes import ROLES
 

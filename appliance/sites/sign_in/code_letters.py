@@ -11,8 +11,8 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import gettext as _
 from appliance.core.texts import speaking
-from appliance.governance.executor import GovernedExecutor
-from appliance.governance.requests import ActionRequest
+from appliance.governance.executor.executor import GovernedExecutor
+from appliance.governance.executor.requests import ActionRequest
 from appliance.monitor.logs import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.email_codes import Asked, Door, EmailCodes

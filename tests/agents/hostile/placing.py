@@ -11,7 +11,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance.approvals import Decision
+from appliance.governance.approvals.approvals import Decision
 from appliance.governance.subjects import Via
 from appliance.monitor.logs import Line, write_lines
 

@@ -13,11 +13,11 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance import approvals
-from appliance.governance.action_approvals import ActionApprovals
-from appliance.governance.approvals import About, Decision
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance.approvals.approvals import About, Decision
+from appliance.governance.approvals.questions import NOWHERE, parse_request
 from appliance.governance.policies.service import PolicyService
-from appliance.governance.questions import NOWHERE, parse_request
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
 from appliance.solutions.archive import write_zip

@@ -11,13 +11,13 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.governance.models import ApprovalRow, ApprovalVoteRow
 from appliance.monitor import audit, webhooks
 from appliance.tenants.people import SignedIn
 
 from .crowding import refuse_crowd
 from .deciders import check_decides
 from .links import review_url
-from .models import ApprovalRow, ApprovalVoteRow
 from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
 
 __all__ = ["HumanRequest", "Origin", "parse_request"]

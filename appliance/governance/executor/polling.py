@@ -8,9 +8,9 @@ from appliance.connectors.contract import ConnectorError, Polled, Trigger
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.describing import Describer, describe
+from appliance.governance.executor.describing import Describer, describe
+from appliance.governance.executor.hops import Hops
 from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
-from appliance.governance.hops import Hops
 from appliance.governance.subjects import subject_of
 from appliance.integrations.calls import PollShot
 from appliance.integrations.connections import Ready

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from appliance.core.catalogues import Languages
-from appliance.governance.executor import GovernedExecutor
+from appliance.governance.executor.executor import GovernedExecutor
 from appliance.integrations.service import Integrations
 
 

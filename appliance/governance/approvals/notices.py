@@ -12,15 +12,15 @@ from appliance.core.errors import ApplianceError, IdempotencyMismatch, NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext, speaking
-from appliance.governance import approvals
-from appliance.governance.action_approvals import is_over
-from appliance.governance.approvals import Approval
-from appliance.governance.deciders import find_deciders
-from appliance.governance.links import console_url, review_url
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import is_over
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.deciders import find_deciders
+from appliance.governance.approvals.links import console_url, review_url
+from appliance.governance.approvals.wording import action_of
+from appliance.governance.approvals.writing import Writing
+from appliance.governance.executor.requests import ActionRequest
 from appliance.governance.models import ApprovalRow
-from appliance.governance.requests import ActionRequest
-from appliance.governance.wording import action_of
-from appliance.governance.writing import Writing
 from appliance.monitor.logs import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.email_addresses import as_email

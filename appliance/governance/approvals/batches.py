@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.approvals import Approval, Decision
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import Approval, Decision
 from appliance.tenants.people import SignedIn
 
 MOST = 100

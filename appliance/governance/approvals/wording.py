@@ -2,7 +2,7 @@
 
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.governance.approvals import Approval
+from appliance.governance.approvals.approvals import Approval
 
 # What the tools do; any other is called by its name.
 TOOLS = {

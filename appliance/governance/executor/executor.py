@@ -14,18 +14,19 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import budgets, offers, polling
+from appliance.governance import budgets
 from appliance.governance.actions import canonical_action
-from appliance.governance.describing import TOOL, Describer, describe
-from appliance.governance.documents import DocumentDoor
+from appliance.governance.executor import offers, polling
+from appliance.governance.executor.describing import TOOL, Describer, describe
+from appliance.governance.executor.documents import DocumentDoor
+from appliance.governance.executor.hops import Hops
+from appliance.governance.executor.polling import PollRequest
+from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, Ruling, coded, draft_of
+from appliance.governance.executor.sendable import check_sendable
+from appliance.governance.executor.threads import TenantThreads
 from appliance.governance.governor import Governor, Held, Permit, denied
-from appliance.governance.hops import Hops
 from appliance.governance.policies.decision import ToolAction
-from appliance.governance.polling import PollRequest
-from appliance.governance.requests import MOST_SECONDS, ActionRequest, ActionResult, Proposal, Ruling, coded, draft_of
-from appliance.governance.sendable import check_sendable
 from appliance.governance.subjects import Subject, subject_from, subject_of
-from appliance.governance.threads import TenantThreads
 from appliance.integrations import records, retrying
 from appliance.integrations.call_spans import call_span
 from appliance.integrations.calls import Shot, log_to_process

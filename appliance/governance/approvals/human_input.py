@@ -8,9 +8,9 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
-from appliance.governance.approvals import About, Approval
-from appliance.governance.questions import LONGEST_MS, NOWHERE, parse_request
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import About, Approval
+from appliance.governance.approvals.questions import LONGEST_MS, NOWHERE, parse_request
 from appliance.governance.subjects import Subject
 
 USUAL_SECONDS = 86_400

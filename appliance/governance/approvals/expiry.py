@@ -4,7 +4,7 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance import approvals
+from appliance.governance.approvals import approvals
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import audit
 from appliance.monitor.retention import delete_older

@@ -10,12 +10,12 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConfigInvalid, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import approvals
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, find_changes, label_of, read_action, summary_of
-from appliance.governance.approvals import About, Approval
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.approvals import About, Approval
+from appliance.governance.approvals.questions import LONGEST_MS, NOWHERE, Origin, parse_request
 from appliance.governance.models import ApprovalRow
 from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.questions import LONGEST_MS, NOWHERE, Origin, parse_request
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit
 

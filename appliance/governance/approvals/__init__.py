@@ -1,0 +1,1 @@
+"""Requests to people: asked, sent, decided and ended."""

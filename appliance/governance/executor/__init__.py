@@ -1,0 +1,1 @@
+"""The governed executor: judges an action, records it and makes the call."""
