@@ -6,7 +6,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from appliance.core import clock
-from appliance.documents.publications import NewPublication, Publication
+from appliance.documents.sharing.publications import NewPublication, Publication
 
 from .routing import Body, Call, View, route
 from .tenants import DeletedView

@@ -9,7 +9,7 @@ from appliance.core import clock
 from appliance.core.database.full_text import search_words
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.documents import texts
+from appliance.documents.contents import texts
 from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 
 from .contents import CACHE, answer_content

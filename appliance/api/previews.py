@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from werkzeug.http import parse_etags
 
-from appliance.documents.previews import MEDIA_TYPE, MOST_PAGE
+from appliance.documents.contents.previews import MEDIA_TYPE, MOST_PAGE
 
 from .contents import CACHE
 from .documents import ContentQuery

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from appliance.core import clock
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.documents import reviews
-from appliance.documents.reviews import NewReview, Review
+from appliance.documents.reviews import reviews
+from appliance.documents.reviews.reviews import NewReview, Review
 
 from .routing import Answer, Body, Call, Query, View, route
 

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
-from appliance.documents import downloads
-from appliance.documents.audiences import AudienceChange
-from appliance.documents.downloads import Download
-from appliance.documents.shares import NewShare, Share
+from appliance.documents.sharing import downloads
+from appliance.documents.sharing.audiences import AudienceChange
+from appliance.documents.sharing.downloads import Download
+from appliance.documents.sharing.shares import NewShare, Share
 
 from .delivery import WantedRevision
 from .routing import Answer, Body, Call, ListQuery, View, route

@@ -37,14 +37,14 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.datapool.file_imports import FileImports
 from appliance.datapool.storage import StorageCount
-from appliance.documents import reviews
 from appliance.documents import service as documents
-from appliance.documents.leaving import Exits
-from appliance.documents.previews import Previews
-from appliance.documents.publications import Publications
-from appliance.documents.reading import make_readings
-from appliance.documents.scanning import incoming_blobs
-from appliance.documents.shares import Shares
+from appliance.documents.contents.previews import Previews
+from appliance.documents.contents.reading import make_readings
+from appliance.documents.contents.scanning import incoming_blobs
+from appliance.documents.reviews import reviews
+from appliance.documents.sharing.leaving import Exits
+from appliance.documents.sharing.publications import Publications
+from appliance.documents.sharing.shares import Shares
 from appliance.documents.upkeep import delete_overdue
 from appliance.documents.uploads import Uploads, forget_expired
 from appliance.governance import budgets

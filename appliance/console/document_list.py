@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 from appliance.core.database import full_text
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import mark
-from appliance.documents import browsing, previews, reviews, texts
+from appliance.documents import browsing
+from appliance.documents.contents import previews, texts
 from appliance.documents.naming import check_folder
-from appliance.documents.reviews import Review
+from appliance.documents.reviews import reviews
+from appliance.documents.reviews.reviews import Review
 from appliance.documents.service import Document, Order, Wanted
 
 from .people import Names

@@ -2,9 +2,9 @@
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.documents import downloads
-from appliance.documents.leaving import Wanted
-from appliance.documents.shares import NewShare
+from appliance.documents.sharing import downloads
+from appliance.documents.sharing.leaving import Wanted
+from appliance.documents.sharing.shares import NewShare
 
 from .documents import MadeShare, document_page, number_of
 from .routing import Answer, Download, Page, Redirect, Visit, page

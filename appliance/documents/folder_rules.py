@@ -10,8 +10,8 @@ from appliance.core.errors import Conflict, NotFound, ScopeMissing, ValidationFa
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from .delivery_models import FolderRuleRow, PublicationRow, ShareRow
 from .naming import check_folder
+from .sharing.delivery_models import FolderRuleRow, PublicationRow, ShareRow
 
 Review = Literal["none", "required"]
 MOST_RULES = 500

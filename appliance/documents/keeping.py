@@ -11,9 +11,9 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.retention import tenant_ids
 
-from .delivery_models import FolderRuleRow, KeepingRow
 from .folder_rules import folders_above
 from .models import DocumentRow
+from .sharing.delivery_models import FolderRuleRow, KeepingRow
 
 DAY = 86_400_000
 LONGEST_YEARS = 100

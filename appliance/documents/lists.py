@@ -7,10 +7,12 @@ from appliance.core.database import full_text
 from appliance.core.pages import Page, PageRequest, paginate, parse_sort
 from appliance.core.scope import TenantScope
 
-from . import metadata, reviews, texts
+from . import metadata
+from .contents import texts
 from .models import DocumentRow, DocumentTag
 from .naming import check_folder
 from .records import Document, Wanted
+from .reviews import reviews
 
 _SORTED_BY = {name: getattr(DocumentRow, name) for name in ("id", "name", "folder", "size", "created_at", "updated_at")}
 

@@ -17,20 +17,21 @@ from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 
-from . import browsing, folders, key_checks, preview_rows, texts
+from . import browsing, folders
 from .browsing import Order, Shelf
+from .contents import key_checks, preview_rows, texts
+from .contents.media_types import settle_media_type
+from .contents.quarantine import refuse_kept_back
+from .contents.scanning import ScannedBlobs
+from .contents.texts import Text
 from .folder_rules import refuse_freeing
 from .folders import Folder
 from .keeping import refuse_any_kept, refuse_kept
 from .lists import page_of, shown
-from .media_types import settle_media_type
 from .metadata import check_metadata, merge, read_metadata, set_metadata
 from .models import DocumentRevision, DocumentRow, DocumentTag
 from .naming import check_comment, check_folder, check_name, check_tags, clean_name
-from .quarantine import refuse_kept_back
 from .records import Changes, Content, Document, Event, Listener, NewDocument, Revision, Wanted
-from .scanning import ScannedBlobs
-from .texts import Text
 
 __all__ = [
     "HOLDER", "HOLDERS", "Changes", "Content", "Document", "Documents", "Event", "Folder", "Listener", "NewDocument", "Order",

@@ -18,10 +18,10 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 
+from .contents.scanning import Infected
 from .models import UploadPart, UploadRow
 from .naming import check_comment
 from .records import Document, NewDocument
-from .scanning import Infected
 from .service import Documents, check_new
 
 MOST_OPEN = 50

@@ -5,7 +5,7 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database import db
 from appliance.datapool import service as datapool
-from appliance.documents import downloads, shares
+from appliance.documents.sharing import downloads, shares
 from appliance.governance.approvals import expiry as requests_to_people
 from appliance.integrations import history
 from appliance.llm import usage as llm_usage

@@ -15,10 +15,10 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
 from appliance.datapool.file_imports import FileImports
-from appliance.documents.previews import Previews
-from appliance.documents.publications import Publications
+from appliance.documents.contents.previews import Previews
 from appliance.documents.service import Documents
-from appliance.documents.shares import Shares
+from appliance.documents.sharing.publications import Publications
+from appliance.documents.sharing.shares import Shares
 from appliance.documents.uploads import Uploads
 from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.threads import TenantThreads

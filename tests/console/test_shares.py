@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from appliance.core import clock
-from appliance.documents.audiences import AudienceChange
-from appliance.documents.downloads import Origin
-from appliance.documents.shares import NewShare
+from appliance.documents.sharing.audiences import AudienceChange
+from appliance.documents.sharing.downloads import Origin
+from appliance.documents.sharing.shares import NewShare
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn, upload

@@ -12,11 +12,11 @@ from appliance.blobs.service import Blobs
 from appliance.core.database import db
 from appliance.core.errors import Overloaded, VersionConflict
 from appliance.core.scope import TenantScope
-from appliance.documents import key_checks
-from appliance.documents.leaving import Exits
-from appliance.documents.publications import NewPublication, Publications
-from appliance.documents.reading import TextReader
+from appliance.documents.contents import key_checks
+from appliance.documents.contents.reading import TextReader
 from appliance.documents.service import HOLDERS, Changes, Documents, NewDocument
+from appliance.documents.sharing.leaving import Exits
+from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.formats import Formats, Settings
 from appliance.tenants.keys import make_key_text
 from tests.documents.test_shares import Approved

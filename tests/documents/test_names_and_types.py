@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.documents.media_types import settle_media_type
+from appliance.documents.contents.media_types import settle_media_type
 from appliance.documents.naming import check_name, clean_name
 
 HOSTILE = [

@@ -12,9 +12,10 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded
 from appliance.core.scope import TenantScope
-from appliance.documents import previews, scanning, service
-from appliance.documents.previews import PreviewFailed, Previews
-from appliance.documents.quarantine import Quarantined
+from appliance.documents import service
+from appliance.documents.contents import previews, scanning
+from appliance.documents.contents.previews import PreviewFailed, Previews
+from appliance.documents.contents.quarantine import Quarantined
 from appliance.documents.service import Documents, NewDocument
 from appliance.formats import Formats, Settings
 from appliance.tenants import service as tenants

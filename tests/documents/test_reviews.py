@@ -11,8 +11,8 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import reviews
-from appliance.documents.reviews import NewReview, Review
+from appliance.documents.reviews import reviews
+from appliance.documents.reviews.reviews import NewReview, Review
 from appliance.documents.service import Document, Documents, NewDocument
 from appliance.monitor import audit
 from appliance.tenants import people

@@ -17,19 +17,12 @@ from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, Conflict
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
-from appliance.documents.leaving import Exits
-from appliance.documents.publications import NewPublication, Publications
-from appliance.documents.quarantine import Quarantined
-from appliance.documents.scanning import (
-    Infected,
-    ScanFailed,
-    ScannedBlobs,
-    Scanner,
-    eicar,
-    incoming_blobs,
-)  # fmt: skip
+from appliance.documents.contents.quarantine import Quarantined
+from appliance.documents.contents.scanning import Infected, ScanFailed, ScannedBlobs, Scanner, eicar, incoming_blobs  # fmt: skip
 from appliance.documents.service import HOLDERS, Documents, NewDocument
-from appliance.documents.shares import NewShare, Shares
+from appliance.documents.sharing.leaving import Exits
+from appliance.documents.sharing.publications import NewPublication, Publications
+from appliance.documents.sharing.shares import NewShare, Shares
 from appliance.documents.uploads import NewUpload, Uploads
 from appliance.governance.executor.documents import DocumentDoor
 from appliance.monitor import audit

@@ -14,14 +14,15 @@ from appliance.core.database import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import downloads, folder_rules
-from appliance.documents.audiences import Audience, AudienceChange
-from appliance.documents.downloads import Origin, PublicDeliveries, agent_family, shorten_address
+from appliance.documents import folder_rules
 from appliance.documents.folder_rules import FolderRule
-from appliance.documents.leaving import Exits
-from appliance.documents.publications import NewPublication, Publications
 from appliance.documents.service import Changes, Documents, NewDocument
-from appliance.documents.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares, purge
+from appliance.documents.sharing import downloads
+from appliance.documents.sharing.audiences import Audience, AudienceChange
+from appliance.documents.sharing.downloads import Origin, PublicDeliveries, agent_family, shorten_address
+from appliance.documents.sharing.leaving import Exits
+from appliance.documents.sharing.publications import NewPublication, Publications
+from appliance.documents.sharing.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares, purge
 from appliance.solutions.expiry import delete_expired
 from appliance.tenants.keys import make_key_text
 from appliance.testing.running import make_config

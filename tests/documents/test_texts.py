@@ -19,11 +19,12 @@ from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, StorageFull
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.documents import reading, scanning, service, texts
-from appliance.documents.leaving import Exits
-from appliance.documents.quarantine import Quarantined
-from appliance.documents.reading import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
+from appliance.documents import service
+from appliance.documents.contents import reading, scanning, texts
+from appliance.documents.contents.quarantine import Quarantined
+from appliance.documents.contents.reading import LEASE_MS, MOST_TRIES, RETRY_MS, TextReader
 from appliance.documents.service import Documents, NewDocument, Wanted
+from appliance.documents.sharing.leaving import Exits
 from appliance.formats import Bounds, Formats, Settings, Work
 from appliance.tenants import service as tenants
 from tests.documents.test_shares import Approved

@@ -11,12 +11,13 @@ from appliance.blobs.service import Blobs
 from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.core.scope import TenantScope
-from appliance.documents import scanning, shares
-from appliance.documents.downloads import Origin
-from appliance.documents.leaving import Exits
-from appliance.documents.scanning import ScannedBlobs, Scanner
+from appliance.documents.contents import scanning
+from appliance.documents.contents.scanning import ScannedBlobs, Scanner
 from appliance.documents.service import HOLDERS, Documents, NewDocument
-from appliance.documents.shares import NewShare, Shares
+from appliance.documents.sharing import shares
+from appliance.documents.sharing.downloads import Origin
+from appliance.documents.sharing.leaving import Exits
+from appliance.documents.sharing.shares import NewShare, Shares
 from appliance.documents.turns import Turns
 from tests.documents.test_shares import Approved
 

@@ -12,7 +12,7 @@ import httpx
 
 from appliance.core import clock, ids
 from appliance.core.errors import Gone, RateLimited
-from appliance.documents.shares import Shares
+from appliance.documents.sharing.shares import Shares
 from appliance.tenants import email_codes, invitations, sessions
 from appliance.tenants.email_codes import Door, EmailCodes
 from appliance.tenants.keys import make_key_text

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from appliance.documents.scanning import ScannedBlobs, Scanner
+from appliance.documents.contents.scanning import ScannedBlobs, Scanner
 from appliance.documents.service import HOLDERS
 from appliance.testing.running import Running
 from tests.sites.route_shop import PNG

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from appliance.core import clock
-from appliance.documents.shares import Shares
+from appliance.documents.sharing.shares import Shares
 from appliance.tenants.attempts import DayPace
 from appliance.tenants.password_checks import WAITING, Attempt
 from appliance.testing.running import Running

@@ -7,7 +7,7 @@ from typing import Any
 
 from appliance.core.database.full_text import search_words
 from appliance.core.pages import PageRequest
-from appliance.documents import texts
+from appliance.documents.contents import texts
 from appliance.documents.service import Documents, Wanted
 
 from .shapes import COUNT, TEXT, Shape, inputs, listed, outputs, page

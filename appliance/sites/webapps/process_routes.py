@@ -19,7 +19,7 @@ from appliance.core.errors import (
     UnsupportedMediaType,
     ValidationFailed,
 )
-from appliance.documents.scanning import Infected, ScanFailed
+from appliance.documents.contents.scanning import Infected, ScanFailed
 from appliance.processes import ending, executions, pausing
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.store import FINISHED

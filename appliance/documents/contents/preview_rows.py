@@ -9,8 +9,7 @@ from appliance.core.database import db
 from appliance.core.database.db import TenantModel
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-
-from .models import DocumentRevision
+from appliance.documents.models import DocumentRevision
 
 
 class PreviewRow(TenantModel):

@@ -8,13 +8,13 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRow
+from appliance.documents.naming import LONGEST_FOLDER, clean_name
 from appliance.monitor import audit
 
 from .delivery_models import PublicationRow
 from .downloads import PublicDeliveries
 from .leaving import Exits, Leaving, Wanted, parse_wanted
-from .models import DocumentRow
-from .naming import LONGEST_FOLDER, clean_name
 
 FOREVER, CHECKED = "immutable", "revalidate"
 LONGEST_CACHE_S = 31_536_000

@@ -14,13 +14,13 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRevision, DocumentRow
+from appliance.documents.naming import check_comment
 from appliance.monitor import audit, webhooks
 from appliance.tenants import lineage, people
 from appliance.tenants import service as tenants
 from appliance.tenants.people import SignedIn
 
-from .models import DocumentRevision, DocumentRow
-from .naming import check_comment
 from .review_models import ReviewRow, VoteRow
 
 Status = Literal["pending", "approved", "rejected", "expired", "withdrawn"]

@@ -15,8 +15,8 @@ from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRevision
 
-from .models import DocumentRevision
 from .quarantine import SQL_NOT_KEPT_BACK, kept_back
 from .text_models import TextRow
 

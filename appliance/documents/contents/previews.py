@@ -12,12 +12,12 @@ from appliance.blobs.service import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, Overloaded
 from appliance.core.scope import TenantScope
+from appliance.documents.records import Content, Document
+from appliance.documents.service import Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
 
 from . import preview_rows, quarantine
 from .preview_rows import Frame, Outcome
-from .records import Content, Document
-from .service import Documents
 
 MEDIA_TYPE = "image/webp"
 WIDTHS = (160, 320, 640, 1280)

@@ -7,11 +7,10 @@ from appliance.blobs.service import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
-
-from .folder_rules import demands_review
-from .key_checks import KeyChecks
-from .models import DocumentRevision, DocumentRow
-from .quarantine import is_kept_back
+from appliance.documents.contents.key_checks import KeyChecks
+from appliance.documents.contents.quarantine import is_kept_back
+from appliance.documents.folder_rules import demands_review
+from appliance.documents.models import DocumentRevision, DocumentRow
 
 Wanted = int | Literal["latest", "latest_approved"]
 

@@ -12,9 +12,8 @@ from appliance.core.database import db
 from appliance.core.database.db import TenantModel
 from appliance.core.errors import Overloaded, StorageFull
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRevision
 from appliance.tenants.key_leaks import holds_key
-
-from .models import DocumentRevision
 
 log = logging.getLogger(__name__)
 MOST_REMEMBERED = 20_000

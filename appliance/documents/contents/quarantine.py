@@ -5,8 +5,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
-
-from .delivery_models import ScanRow
+from appliance.documents.sharing.delivery_models import ScanRow
 
 CLEAN = "clean"
 # The same of a table whose rows name a tenant and a content, in a query over every tenant.

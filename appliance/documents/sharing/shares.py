@@ -17,6 +17,8 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRow
+from appliance.documents.turns import Turns
 from appliance.monitor import audit
 from appliance.monitor.retention import delete_older
 
@@ -25,8 +27,6 @@ from .audiences import Audience, AudienceChange
 from .delivery_models import DownloadRow, ShareRow
 from .downloads import Origin
 from .leaving import Exits, Leaving, Wanted, parse_wanted
-from .models import DocumentRow
-from .turns import Turns
 
 DAY = 86_400_000
 DEFAULT_DAYS, LONGEST_DAYS = 14, 366

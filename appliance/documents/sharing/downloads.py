@@ -12,11 +12,11 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.documents.models import DocumentRow
 from appliance.formats.separated import FORMULA
 from appliance.monitor.retention import delete_older
 
 from .delivery_models import DownloadRow
-from .models import DocumentRow
 
 MINUTE = 60_000
 COLUMNS = ("at", "share_id", "address", "agent", "revision", "count", "bytes", "outcome", "person")

@@ -24,11 +24,10 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
+from appliance.documents.sharing.delivery_models import ScanRow
+from appliance.documents.turns import Turns
 from appliance.monitor import audit
 from appliance.monitor.retention import tenant_ids
-
-from .delivery_models import ScanRow
-from .turns import Turns
 
 log = logging.getLogger(__name__)
 PLACE = "{file}"

@@ -1,0 +1,1 @@
+"""Reviews of documents by named people."""

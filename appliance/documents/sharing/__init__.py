@@ -1,0 +1,1 @@
+"""What leaves: shares, public documents and the log of downloads."""
