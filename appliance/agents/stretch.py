@@ -18,7 +18,7 @@ from appliance.llm.service import Generated
 from appliance.llm.usage import NANO
 from appliance.monitor import audit
 from appliance.processes.attempts import LONGEST_RETRY_AFTER_S
-from appliance.tenants.standing import refuse_departed
+from appliance.tenants.grants.standing import refuse_departed
 
 from . import answers, store
 from .definition import Definition

@@ -13,7 +13,7 @@ from appliance.agents.runs import Run, RunRequest
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.tenants import standing
+from appliance.tenants.grants import standing
 
 from .executions import POLL_SECONDS
 from .routing import Answer, Body, Call, Events, ListQuery, View, route

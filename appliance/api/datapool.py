@@ -15,7 +15,7 @@ from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.tenants import standing
+from appliance.tenants.grants import standing
 
 from .routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
 from .tenants import DeletedView, NoQuery

@@ -29,7 +29,7 @@ from appliance.governance.governor import Permit
 from appliance.solutions.services import Services
 from appliance.tenants import idempotency
 from appliance.tenants.idempotency import KeptAnswer, RequestKey
-from appliance.tenants.keys import Caller
+from appliance.tenants.keys.keys import Caller
 from appliance.tenants.streams import PLACE, NoPlace
 
 from . import auth, governing, parsing

@@ -16,7 +16,7 @@ from appliance.processes import ending, executions, pausing, versions
 from appliance.processes.executions import ExecutionFilter, Resumption, StartRequest
 from appliance.processes.finding import LONGEST_TEXT, By
 from appliance.processes.store import FINISHED
-from appliance.tenants import standing
+from appliance.tenants.grants import standing
 
 from .execution_views import (
     ExecutionView,

@@ -7,9 +7,9 @@ from pydantic import Field
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.tenants import adoption, keys, lineage
-from appliance.tenants.keys import ApiKey, KeyKind
-from appliance.tenants.lineage import Issuers
+from appliance.tenants.keys import adoption, keys, lineage
+from appliance.tenants.keys.keys import ApiKey, KeyKind
+from appliance.tenants.keys.lineage import Issuers
 
 from .routing import Answer, Body, Call, View, route
 

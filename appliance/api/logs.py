@@ -13,7 +13,7 @@ from appliance.core.pages import Page
 from appliance.monitor import analytics, audit, failures, logs
 from appliance.monitor.logs import Line, LineFilter, Tail
 from appliance.processes.failed_work import FailedWork
-from appliance.tenants import standing
+from appliance.tenants.grants import standing
 
 from .routing import Acts, Answer, Body, Call, Events, ListQuery, Query, View, route
 

@@ -8,8 +8,9 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.solutions.secret_places import find_place
-from appliance.tenants import secret_bindings, service
-from appliance.tenants.secret_bindings import Binding, Destination, Kind
+from appliance.tenants import service
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
 from appliance.tenants.service import SecretName
 
 from .routing import Body, Call, View, route

@@ -8,7 +8,7 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
-from appliance.tenants import keys, lineage
+from appliance.tenants.keys import keys, lineage
 
 from .auth import LONGEST_KEY, refuse_browser
 from .errors import error_body

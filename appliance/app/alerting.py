@@ -27,11 +27,12 @@ from appliance.monitor.webhooks import Webhooks
 from appliance.processes import executions
 from appliance.processes.executions import StartRequest
 from appliance.processes.service import ProcessFlow
-from appliance.tenants import keys, people
+from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.email_addresses import as_email
+from appliance.tenants.keys import keys
 from appliance.tenants.people import Member
 from appliance.tenants.scopes import ROLES
+from appliance.tenants.sign_in.email_addresses import as_email
 from appliance.webapps.certificates.service import expiring_hosts
 
 SECONDS = 30.0

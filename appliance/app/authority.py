@@ -6,9 +6,10 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes import version_grants
-from appliance.tenants import adoption, secret_bindings
-from appliance.tenants.confirmations import Confirmation, ConfirmationDecisions
-from appliance.tenants.grant_assessment import grace_of
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.confirmations import Confirmation, ConfirmationDecisions
+from appliance.tenants.grants.grant_assessment import grace_of
+from appliance.tenants.keys import adoption
 from appliance.webapps import served_grants
 from appliance.webapps.service import WebApps
 

@@ -101,8 +101,8 @@ from appliance.solutions.transfers import Transfers
 from appliance.tenants import service as tenants
 from appliance.tenants.hosts import on_other_host
 from appliance.tenants.large_bodies import LargeBodies
-from appliance.tenants.password_checks import PasswordChecks
 from appliance.tenants.rate_limits import RateLimiter
+from appliance.tenants.sign_in.password_checks import PasswordChecks
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.assembly import certificate_upkeep
 from appliance.webapps.certificates.issuing import Worker

@@ -8,8 +8,9 @@ from appliance.datapool import service as datapool
 from appliance.documents import service as documents
 from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.monitor import logs as log_lines
-from appliance.tenants import adoption, people
+from appliance.tenants import people
 from appliance.tenants import service as tenants
+from appliance.tenants.keys import adoption
 from appliance.webapps.domains import service as domains
 from appliance.webapps.visits import forget_person
 

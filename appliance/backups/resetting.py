@@ -5,7 +5,8 @@ from collections.abc import Callable
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants import confirmations, grants, service
+from appliance.tenants import service
+from appliance.tenants.grants import confirmations, grants
 from appliance.webapps.domains import holding
 
 from .copying import open_source

@@ -18,7 +18,8 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
 from appliance.documents.contents.scanning import Scanner, check_command, eicar
-from appliance.tenants import confirmations, service
+from appliance.tenants import service
+from appliance.tenants.grants import confirmations
 from appliance.webapps.certificates.service import survey
 from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
 

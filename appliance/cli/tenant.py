@@ -10,8 +10,9 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.tenants import secret_bindings, service
-from appliance.tenants.secret_bindings import Destination, place_of_hosts
+from appliance.tenants import service
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Destination, place_of_hosts
 
 from .backup import add_passphrase
 from .output import add_json, opened_store, read_store, say, show

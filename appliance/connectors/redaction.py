@@ -1,7 +1,8 @@
 """Secrets blotted out of texts and JSON, in the encodings they commonly appear in.
 
 That is a second line only: a foreign system that knows a secret can answer it in an order or a cipher of its own, which nobody
-can find.  What keeps secrets is that they go only where somebody who may decide it has bound them (`tenants/secret_bindings.py`).
+can find.  What keeps secrets is that they go only where somebody who may decide it has
+bound them (`tenants/grants/secret_bindings.py`).
 """
 
 import base64

@@ -5,8 +5,9 @@ from concurrent.futures import Future
 from functools import partial
 
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.tenants import people, preferences, sessions
-from appliance.tenants.password_checks import Attempt, SignInFailed
+from appliance.tenants import people, preferences
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.password_checks import Attempt, SignInFailed
 
 from . import session
 from .routing import Answer, Later, Page, Redirect, Visit, page

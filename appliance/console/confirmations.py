@@ -7,9 +7,10 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import confirmations, people
-from appliance.tenants.confirmations import Confirmation, Kind, may_decide
-from appliance.tenants.grants import Need, Reach
+from appliance.tenants import people
+from appliance.tenants.grants import confirmations
+from appliance.tenants.grants.confirmations import Confirmation, Kind, may_decide
+from appliance.tenants.grants.grants import Need, Reach
 from appliance.tenants.scopes import SCOPES
 
 from .people import Names

@@ -18,7 +18,9 @@ from appliance.monitor import failures
 from appliance.processes import executions, versions
 from appliance.processes.executions import ExecutionFilter
 from appliance.processes.versions import Process
-from appliance.tenants import confirmations, invitations, keys, people, service
+from appliance.tenants import invitations, people, service
+from appliance.tenants.grants import confirmations
+from appliance.tenants.keys import keys
 from appliance.webapps.certificates.service import expiring_hosts
 
 from .appliance import is_administrator

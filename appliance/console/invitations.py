@@ -7,7 +7,7 @@ from appliance.core.errors import ApplianceError, Gone, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.tenants import invitations
 from appliance.tenants.invitations import Offer
-from appliance.tenants.password_checks import Attempt
+from appliance.tenants.sign_in.password_checks import Attempt
 
 from . import session
 from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page

@@ -4,9 +4,9 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import adoption, keys, lineage
-from appliance.tenants.keys import ApiKey
-from appliance.tenants.lineage import KeyAuthority
+from appliance.tenants.keys import adoption, keys, lineage
+from appliance.tenants.keys.keys import ApiKey
+from appliance.tenants.keys.lineage import KeyAuthority
 from appliance.tenants.scopes import SCOPES
 
 from .people import Names

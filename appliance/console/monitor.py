@@ -7,7 +7,7 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.monitor import analytics, failures, traffic
 from appliance.monitor.analytics import Series, Summary, Window
 from appliance.monitor.traffic import Numbers
-from appliance.tenants import keys
+from appliance.tenants.keys import keys
 
 from .appliance import is_administrator
 from .routing import Answer, Page, Visit, page

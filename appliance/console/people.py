@@ -2,7 +2,8 @@
 
 from appliance.core.errors import NotFound
 from appliance.core.texts import gettext as _
-from appliance.tenants import keys, people
+from appliance.tenants import people
+from appliance.tenants.keys import keys
 
 from .routing import Visit
 

@@ -14,8 +14,8 @@ from appliance.processes import executions, samples, version_grants, versions
 from appliance.processes.authority import reach_of_draft, subject_of
 from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
 from appliance.processes.versions import Process, ProcessVersion
-from appliance.tenants import grants
-from appliance.tenants.confirmations import may_decide
+from appliance.tenants.grants import grants
+from appliance.tenants.grants.confirmations import may_decide
 
 from . import flow, outline
 from .confirmations import lines_of

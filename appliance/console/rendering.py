@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from appliance.core import texts
 from appliance.core.config import Config
 from appliance.tenants import people
-from appliance.tenants.confirmations import count_open
+from appliance.tenants.grants.confirmations import count_open
 
 from . import showing
 from .approvals import count_mine

@@ -5,9 +5,10 @@ from urllib.parse import urlencode, urlsplit
 
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.tenants import people, sessions
+from appliance.tenants import people
 from appliance.tenants.hosts import split_host
-from appliance.tenants.password_checks import Attempt
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.password_checks import Attempt
 
 from . import provision, session, visiting
 from .routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page

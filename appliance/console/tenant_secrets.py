@@ -7,8 +7,9 @@ from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
 from appliance.solutions.dependents import dependents_of
 from appliance.solutions.secret_places import find_place, unbound_uses
-from appliance.tenants import secret_bindings, service
-from appliance.tenants.secret_bindings import Binding, Destination, Kind
+from appliance.tenants import service
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
 
 from .people import Names
 from .routing import Answer, Page, Redirect, Visit, page

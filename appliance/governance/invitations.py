@@ -17,8 +17,8 @@ from appliance.governance.approvals.writing import Writing
 from appliance.governance.executor.requests import ActionRequest
 from appliance.tenants import invitations, people, preferences
 from appliance.tenants import service as tenants
-from appliance.tenants.email_addresses import as_email
 from appliance.tenants.invitations import SEND_SECONDS, Invitation, InvitationSpec
+from appliance.tenants.sign_in.email_addresses import as_email
 
 log = logging.getLogger(__name__)
 PATH = "/invitation"

@@ -10,8 +10,8 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Destination
 
 from .destinations import destination_of, refuse_open, secret_names
 from .models import IntegrationRow

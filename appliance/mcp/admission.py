@@ -7,8 +7,8 @@ from appliance.agents.tools.tool import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance.subjects import Subject
 from appliance.solutions.services import Services
-from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
+from appliance.tenants.keys import keys
 
 ADMITTED = "gos.admitted"
 """Key of the ASGI scope: the caller who was admitted."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from appliance.tenants.grants import Reach, make_reach
+from appliance.tenants.grants.grants import Reach, make_reach
 
 from .definition import Definition, DefinitionProblems, Step, parse_definition
 from .nodes import Grants, Trigger

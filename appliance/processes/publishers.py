@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants import grants
+from appliance.tenants.grants import grants
 
 from . import version_grants
 from .authority import subject_of

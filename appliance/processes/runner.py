@@ -12,7 +12,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.scope import TenantScope
-from appliance.tenants.grant_assessment import grace_of
+from appliance.tenants.grants.grant_assessment import grace_of
 
 from . import aftermath, caching, outcome, store, tracing, version_grants
 from .attempts import Attempts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.scope import TenantScope
-from appliance.tenants import secret_bindings
+from appliance.tenants.grants import secret_bindings
 
 from .definition import parse_definition
 from .typings import all_grants

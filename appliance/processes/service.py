@@ -17,7 +17,7 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
-from appliance.tenants import secret_bindings
+from appliance.tenants.grants import secret_bindings
 
 from . import admission, backlog, ending, executions, pausing, retrying, store, suspension, tainting, versions
 from .agent_runs import NoAgents

@@ -10,10 +10,10 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ScopeMissing
 from appliance.core.scope import TenantScope
-from appliance.tenants import confirmations, grant_assessment, grants
 from appliance.tenants import service as tenants
-from appliance.tenants.grant_assessment import Assessor, Grace, Published
-from appliance.tenants.grants import Reach
+from appliance.tenants.grants import confirmations, grant_assessment, grants
+from appliance.tenants.grants.grant_assessment import Assessor, Grace, Published
+from appliance.tenants.grants.grants import Reach
 
 from . import executions
 from .authority import reach_of_draft, subject_of

@@ -23,8 +23,8 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.sandbox import Pool
-from appliance.tenants import secret_bindings
-from appliance.tenants.grants import forget_subject
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.grants import forget_subject
 
 from . import ending, version_grants
 from .action_inputs import action_problems

@@ -9,12 +9,14 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.processes import pausing, publishers
 from appliance.processes.publishers import Publication
-from appliance.tenants import adoption, lineage, people, sessions
-from appliance.tenants.keys import ApiKey
-from appliance.tenants.lineage import Issuers
+from appliance.tenants import people
+from appliance.tenants.keys import adoption, lineage
+from appliance.tenants.keys.keys import ApiKey
+from appliance.tenants.keys.lineage import Issuers
 from appliance.tenants.people import Member
 from appliance.tenants.scopes import scopes_of_role
-from appliance.tenants.sessions import OpenSession
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.sessions import OpenSession
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import service as alerts
 from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
-from appliance.tenants import email_codes, idempotency, invitations
+from appliance.tenants import idempotency, invitations
+from appliance.tenants.sign_in import email_codes
 from appliance.webapps import visits as webapp_visits
 from appliance.webapps.traffic import noting as traffic
 

@@ -15,8 +15,8 @@ from appliance.processes.secret_use import find_secret_use
 from appliance.processes.versions import Process
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
-from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import KINDS, Destination, Kind, place_of_hosts
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import KINDS, Destination, Kind, place_of_hosts
 from appliance.tenants.service import is_secret_name
 from appliance.webapps.access import Access, parse_access
 from appliance.webapps.records import WebApp

@@ -34,10 +34,10 @@ from appliance.monitor.webhooks import Webhooks
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers
-from appliance.tenants.confirmations import ConfirmationDecisions
+from appliance.tenants.grants.confirmations import ConfirmationDecisions
 from appliance.tenants.large_bodies import LargeBodies
-from appliance.tenants.password_checks import PasswordChecks
 from appliance.tenants.rate_limits import RateLimiter
+from appliance.tenants.sign_in.password_checks import PasswordChecks
 from appliance.tenants.streams import Streams
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains

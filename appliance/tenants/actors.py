@@ -3,7 +3,7 @@
 from appliance.core import clock
 from appliance.core.scope import TenantScope
 
-from . import lineage
+from .keys import lineage
 from .people import find_member
 from .scopes import ALL, scopes_of_role
 

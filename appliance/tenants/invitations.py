@@ -12,7 +12,8 @@ from appliance.core.errors import AlreadyExists, Conflict, Gone, NotFound, Polic
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from . import people, service, standing
+from . import people, service
+from .grants import standing
 from .models import InvitationRow, Person
 from .scopes import ALL, scopes_of_role
 

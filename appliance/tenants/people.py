@@ -16,10 +16,10 @@ from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissin
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
-from . import lineage
+from .keys import lineage
 from .models import ApiKey, InvitationRow, Membership, Person, Session, Tenant
-from .password_checks import SignInFailed
 from .scopes import ROLES, scopes_of_role
+from .sign_in.password_checks import SignInFailed
 
 # RFC 9106 § 4, second recommended option, with one lane: 64 MiB and three passes.
 _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)

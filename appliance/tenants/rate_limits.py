@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 
-from .keys import Caller, RateBound
+from .keys.keys import Caller, RateBound
 
 MOST_WINDOWS = 10_000
 

@@ -13,7 +13,7 @@ from appliance.blobs.receiving import Received
 from appliance.blobs.service import BYTES_TOGETHER, MOST_TOGETHER, Blobs, Located
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
-from appliance.tenants.key_leaks import holds_key
+from appliance.tenants.keys.key_leaks import holds_key
 
 from .records import FileSpec, NewVersion
 

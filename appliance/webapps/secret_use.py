@@ -5,8 +5,8 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.tenants import secret_bindings
-from appliance.tenants.secret_bindings import Destination, host_of
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Destination, host_of
 
 from .access import Access, parse_access
 

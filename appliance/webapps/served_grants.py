@@ -13,10 +13,10 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants import confirmations, grant_assessment, grants
 from appliance.tenants import service as tenants
-from appliance.tenants.grant_assessment import Assessor, Grace, Published
-from appliance.tenants.grants import Grant, Reach
+from appliance.tenants.grants import confirmations, grant_assessment, grants
+from appliance.tenants.grants.grant_assessment import Assessor, Grace, Published
+from appliance.tenants.grants.grants import Grant, Reach
 
 from . import versions
 from .authority import lift_suspension, reach_of_settings, subject_of

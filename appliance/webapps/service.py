@@ -18,7 +18,7 @@ from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detai
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
-from appliance.tenants import grants, secret_bindings
+from appliance.tenants.grants import grants, secret_bindings
 
 from . import archive, arrivals, publications, versions
 from .access import parse_access

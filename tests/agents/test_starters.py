@@ -12,7 +12,8 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from appliance.tenants import keys, people
+from appliance.tenants import people
+from appliance.tenants.keys import keys
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import scopes_of_role
 from tests.agents.world import ALLOW, ASK, World, book, calls, open_world, put_key, says

@@ -12,7 +12,7 @@ import pytest
 from appliance.api import ROUTES
 from appliance.api.openapi import document
 from appliance.api.routing import PREFIX, Route
-from appliance.tenants.keys import make_key_text
+from appliance.tenants.keys.keys import make_key_text
 from appliance.tenants.scopes import SCOPES
 from appliance.testing.running import Running
 from tests.api.examples import EXAMPLES, Example

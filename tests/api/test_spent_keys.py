@@ -15,7 +15,8 @@ from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor.traffic import read_numbers
 from appliance.sites.front import pace
-from appliance.tenants import keys, rate_limits
+from appliance.tenants import rate_limits
+from appliance.tenants.keys import keys
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.testing.running import Running
 from tests.api.test_bodies import error

@@ -22,7 +22,8 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import AlreadyExists, Conflict
 from appliance.documents.models import DocumentRow
 from appliance.integrations import records
-from appliance.tenants import people, service, sessions
+from appliance.tenants import people, service
+from appliance.tenants.sign_in import sessions
 from tests.backups.conftest import CANARY, PASSPHRASE, World, digests, make_world, restored
 
 

@@ -22,7 +22,8 @@ from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.processes import executions
 from appliance.processes.executions import Birth, StartRequest
-from appliance.tenants import keys, service
+from appliance.tenants import service
+from appliance.tenants.keys import keys
 
 from .executions import served
 

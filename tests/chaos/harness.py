@@ -113,7 +113,8 @@ def prepare_store(folder: Path) -> str:
     from appliance.app.store import open_store
     from appliance.core.database import db
     from appliance.datapool import service as datapool
-    from appliance.tenants import keys, service
+    from appliance.tenants import service
+    from appliance.tenants.keys import keys
 
     sealer = open_store(load_config(folder / "config.yaml", environment={}, flags={"storage.data": str(folder)}))
     service.create_tenant("acme", "Acme")

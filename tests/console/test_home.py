@@ -5,7 +5,8 @@ from typing import Any
 
 from appliance.console.menu import MENU
 from appliance.core import clock
-from appliance.tenants import keys, people
+from appliance.tenants import people
+from appliance.tenants.keys import keys
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser

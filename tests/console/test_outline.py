@@ -7,9 +7,9 @@ import pytest
 
 from appliance.console.confirmations import TELLERS, lines_of
 from appliance.console.outline import outline
-from appliance.tenants.confirmations import Confirmation
-from appliance.tenants.grants import make_reach
-from appliance.tenants.secret_bindings import Destination
+from appliance.tenants.grants.confirmations import Confirmation
+from appliance.tenants.grants.grants import make_reach
+from appliance.tenants.grants.secret_bindings import Destination
 
 
 @pytest.mark.parametrize(

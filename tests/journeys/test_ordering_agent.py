@@ -15,7 +15,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.tenants import people
-from appliance.tenants.keys import KeySpec, issue_key
+from appliance.tenants.keys.keys import KeySpec, issue_key
 from appliance.tenants.scopes import scopes_of_role
 from appliance.testing.kit import Gos
 from appliance.testing.pages import flaws_of

@@ -23,9 +23,9 @@ from appliance.monitor.logs import Line
 from appliance.processes import versions
 from appliance.processes.executions import StartRequest
 from appliance.solutions.services import Services
-from appliance.tenants import keys
 from appliance.tenants.hosts import HostMatch
-from appliance.tenants.keys import KeySpec
+from appliance.tenants.keys import keys
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL
 from tests.store.opening import migrated
 

@@ -8,8 +8,8 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from appliance.tenants import confirmations, grants
-from appliance.tenants.confirmations import Confirmation
+from appliance.tenants.grants import confirmations, grants
+from appliance.tenants.grants.confirmations import Confirmation
 
 TENANT, PASSWORD = "granting", "correct horse battery"
 CANARY = "canary-7f3a91-value"

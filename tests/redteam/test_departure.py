@@ -13,8 +13,10 @@ import pytest
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import publishers
-from appliance.tenants import grants, keys, lineage, people
-from appliance.tenants.keys import KeySpec
+from appliance.tenants import people
+from appliance.tenants.grants import grants
+from appliance.tenants.keys import keys, lineage
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

@@ -15,7 +15,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes import version_grants
 from appliance.tenants import service
-from appliance.tenants.grant_assessment import grace_of
+from appliance.tenants.grants.grant_assessment import grace_of
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from tests.console.browser import Browser

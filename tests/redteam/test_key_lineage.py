@@ -12,9 +12,11 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import adoption, confirmations, keys, lineage, people, service, standing
-from appliance.tenants.confirmations import ConfirmationDecisions
-from appliance.tenants.keys import KeySpec
+from appliance.tenants import people, service
+from appliance.tenants.grants import confirmations, standing
+from appliance.tenants.grants.confirmations import ConfirmationDecisions
+from appliance.tenants.keys import adoption, keys, lineage
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.tenants.scopes import scopes_of_role
 

@@ -10,8 +10,9 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import keys, people
-from appliance.tenants.keys import KeySpec
+from appliance.tenants import people
+from appliance.tenants.keys import keys
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from tests.api.resources import Resources

@@ -11,8 +11,9 @@ import pytest
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
-from appliance.tenants import devices, people
-from appliance.tenants.password_checks import WAITING, WAITING_OF_NETWORK, Attempt, PasswordChecks, SignInFailed
+from appliance.tenants import people
+from appliance.tenants.sign_in import devices
+from appliance.tenants.sign_in.password_checks import WAITING, WAITING_OF_NETWORK, Attempt, PasswordChecks, SignInFailed
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 
@@ -163,8 +164,8 @@ def guess_once(checks: PasswordChecks, addresses: list[str]) -> int:
 
 
 def test_what_is_counted_is_bounded(checks: PasswordChecks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.attempts.MOST_KNOWN", 100)
-    monkeypatch.setattr("appliance.tenants.password_checks.MOST_KNOWN", 100)
+    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MOST_KNOWN", 100)
+    monkeypatch.setattr("appliance.tenants.sign_in.password_checks.MOST_KNOWN", 100)
     for number in range(300):
         guess(checks, Attempt(f"x-{number}@acme.test", f"10.5.{number // 250}.{number % 250}"))
         guess(checks, Attempt(f"y-{number}@acme.test", f"10.6.{number // 250}.{number % 250}"), lambda: "hello")

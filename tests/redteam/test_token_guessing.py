@@ -13,9 +13,10 @@ import httpx
 from appliance.core import clock, ids
 from appliance.core.errors import Gone, RateLimited
 from appliance.documents.sharing.shares import Shares
-from appliance.tenants import email_codes, invitations, sessions
-from appliance.tenants.email_codes import Door, EmailCodes
-from appliance.tenants.keys import make_key_text
+from appliance.tenants import invitations
+from appliance.tenants.keys.keys import make_key_text
+from appliance.tenants.sign_in import email_codes, sessions
+from appliance.tenants.sign_in.email_codes import Door, EmailCodes
 from appliance.testing.running import Running
 from appliance.webapps import previews
 from tests.redteam.attempts import Attempts, attempts

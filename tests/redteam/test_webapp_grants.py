@@ -12,9 +12,9 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
-from appliance.tenants import confirmations, grants
-from appliance.tenants.confirmations import Confirmation
-from appliance.tenants.grant_assessment import Assessor, grace_of
+from appliance.tenants.grants import confirmations, grants
+from appliance.tenants.grants.confirmations import Confirmation
+from appliance.tenants.grants.grant_assessment import Assessor, grace_of
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from appliance.webapps import served_grants

@@ -14,7 +14,8 @@ from appliance.core.pages import PageRequest
 from appliance.solutions.archive import write_zip
 from appliance.solutions.service import Tools, apply_solution
 from appliance.solutions.starter import starter_input, starter_solution
-from appliance.tenants import people, service, sessions
+from appliance.tenants import people, service
+from appliance.tenants.sign_in import sessions
 from appliance.testing.running import Running
 from tests.agents.model_server import obey, serving
 from tests.screenshots import furniture

@@ -12,8 +12,8 @@ import pytest
 
 from appliance.core import clock
 from appliance.documents.sharing.shares import Shares
-from appliance.tenants.attempts import DayPace
-from appliance.tenants.password_checks import WAITING, Attempt
+from appliance.tenants.sign_in.attempts import DayPace
+from appliance.tenants.sign_in.password_checks import WAITING, Attempt
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, upload
 

@@ -7,7 +7,8 @@ import pytest
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import lineage, service
+from appliance.tenants import service
+from appliance.tenants.keys import lineage
 from tests.store.opening import open_migrated
 
 

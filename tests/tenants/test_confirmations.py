@@ -9,9 +9,10 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from appliance.tenants import confirmations, keys
-from appliance.tenants.confirmations import MOST_OPEN, Ask, Confirmation, ConfirmationDecisions
-from appliance.tenants.keys import KeySpec
+from appliance.tenants.grants import confirmations
+from appliance.tenants.grants.confirmations import MOST_OPEN, Ask, Confirmation, ConfirmationDecisions
+from appliance.tenants.keys import keys
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.models import Membership, Person
 from appliance.tenants.scopes import ALL, scopes_of_role
 

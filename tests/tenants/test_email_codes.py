@@ -7,9 +7,9 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import RateLimited, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants import email_codes
-from appliance.tenants.email_addresses import MOST_LISTED, as_email, check_listed, is_listed
-from appliance.tenants.email_codes import Checked, Door, EmailCodes
+from appliance.tenants.sign_in import email_codes
+from appliance.tenants.sign_in.email_addresses import MOST_LISTED, as_email, check_listed, is_listed
+from appliance.tenants.sign_in.email_codes import Checked, Door, EmailCodes
 
 ANN, EVE = "ann@firma.example", "eve@evil.example"
 HERE = "192.0.2.1"

@@ -9,8 +9,8 @@ from appliance.core.errors import AlreadyExists, Gone, NotFound, ScopeMissing, V
 from appliance.core.scope import TenantScope
 from appliance.tenants import invitations, people
 from appliance.tenants.invitations import InvitationSpec
-from appliance.tenants.password_checks import SignInFailed
 from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants.sign_in.password_checks import SignInFailed
 
 PASSWORD = "a long enough password"
 NEW = InvitationSpec(" New@Example.com ", "operator", approver=True)

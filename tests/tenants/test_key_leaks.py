@@ -2,8 +2,8 @@
 
 import pytest
 
-from appliance.tenants.key_leaks import holds_key
-from appliance.tenants.keys import make_key_text
+from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys.keys import make_key_text
 
 KEY = make_key_text("live").encode()
 

@@ -12,10 +12,12 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants import keys, people, sessions
-from appliance.tenants.keys import KeySpec
-from appliance.tenants.password_checks import SignInFailed
+from appliance.tenants import people
+from appliance.tenants.keys import keys
+from appliance.tenants.keys.keys import KeySpec
 from appliance.tenants.scopes import ALL, ROLES, SCOPES, scopes_of_role
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.password_checks import SignInFailed
 from tests.hashing import PROPER
 
 LOGIN, PASSWORD = "ann@example.com", "a long enough password"

@@ -12,7 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.attempts import Attempts, DayPace
+from appliance.tenants.sign_in.attempts import Attempts, DayPace
 from appliance.webapps import visits
 from appliance.webapps.access import PUBLIC, Access, parse_access
 from appliance.webapps.archive import read_settings
@@ -273,7 +273,7 @@ def test_beyond_many_failures_of_a_day_attempts_come_at_a_pace(time: Clock) -> N
 
 
 def test_what_is_kept_of_failures_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.tenants.attempts.MOST_KNOWN", 50)
+    monkeypatch.setattr("appliance.tenants.sign_in.attempts.MOST_KNOWN", 50)
     pace = DayPace(3, 60.0)
     for number in range(200):
         pace.fail(("acme", str(number)))

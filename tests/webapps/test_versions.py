@@ -27,7 +27,7 @@ from appliance.core.errors import (
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
-from appliance.tenants.keys import make_key_text
+from appliance.tenants.keys.keys import make_key_text
 from appliance.webapps import arrivals, versions
 from appliance.webapps.compression import Compression
 from appliance.webapps.limits import LONGEST_RULES, check_settings

@@ -36,7 +36,7 @@ from appliance.integrations.gate import Gate
 from appliance.integrations.records import Begun, Done, Draft, Ending
 from appliance.integrations.service import Check, Integrations, Spec
 from appliance.monitor.logs import Line
-from appliance.tenants.standing import refuse_departed
+from appliance.tenants.grants.standing import refuse_departed
 
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000

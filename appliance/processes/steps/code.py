@@ -14,7 +14,7 @@ from appliance.processes.task import Result, Suspending, Task, Tools
 from appliance.processes.vault import Vault
 from appliance.processes.waits import Waits
 from appliance.sandbox import Entropy, Limits, Outcome
-from appliance.tenants.secret_bindings import Destination, open_bound
+from appliance.tenants.grants.secret_bindings import Destination, open_bound
 
 
 @dataclass(frozen=True)

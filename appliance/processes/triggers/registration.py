@@ -11,7 +11,7 @@ from appliance.datapool import service as datapool
 from appliance.processes.nodes import Problem, Trigger
 from appliance.processes.reading import Reader
 from appliance.tenants import service as tenants
-from appliance.tenants.secret_bindings import SCOPE, Destination, find_unbound
+from appliance.tenants.grants.secret_bindings import SCOPE, Destination, find_unbound
 
 from .cron import Cron
 from .kinds import read_triggers

@@ -15,7 +15,7 @@ from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.requests import ActionRequest
 from appliance.monitor.logs import Line, write_lines
 from appliance.tenants import service as tenants
-from appliance.tenants.email_codes import Asked, Door, EmailCodes
+from appliance.tenants.sign_in.email_codes import Asked, Door, EmailCodes
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
-from appliance.tenants.attempts import Attempts
-from appliance.tenants.email_addresses import as_email
-from appliance.tenants.email_codes import EmailCodes
+from appliance.tenants.sign_in.attempts import Attempts
+from appliance.tenants.sign_in.email_addresses import as_email
+from appliance.tenants.sign_in.email_codes import EmailCodes
 from appliance.webapps.secret_use import open_access
 from appliance.webapps.sign_ins import SignIns
 from appliance.webapps.visitors import Visitor

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
 from appliance.solutions.archive import LARGEST_BYTES
-from appliance.tenants.key_leaks import holds_key
+from appliance.tenants.keys.key_leaks import holds_key
 from appliance.webapps.access import Access, parse_access
 from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
 from appliance.webapps.limits import Limits, check_files

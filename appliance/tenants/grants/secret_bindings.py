@@ -16,9 +16,8 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-
-from .models import SecretBindingRow
-from .service import is_secret_name, open_secret
+from appliance.tenants.models import SecretBindingRow
+from appliance.tenants.service import is_secret_name, open_secret
 
 Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
 KINDS: tuple[Kind, ...] = ("integration", "process", "webhook", "llm-profile", "webapp")

@@ -8,10 +8,12 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.tenants import service
+from appliance.tenants.grants import confirmations
+from appliance.tenants.grants.confirmations import Ask, Confirmation
+from appliance.tenants.models import ApiKey
 
-from . import confirmations, key_bounds, keys, lineage, service
-from .confirmations import Ask, Confirmation
-from .models import ApiKey
+from . import key_bounds, keys, lineage
 
 
 def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:

@@ -11,10 +11,12 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.tenants import people, service
+from appliance.tenants.keys import keys
+from appliance.tenants.scopes import ALL, scopes_of_role
 
-from . import grants, keys, people, service
+from . import grants
 from .grants import Reach
-from .scopes import ALL, scopes_of_role
 
 MIGRATION = "grants"
 AT_ONCE = 50

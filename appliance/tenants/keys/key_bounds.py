@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.errors import Conflict, PolicyDenied, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.tenants.models import ApiKey
 
 from . import lineage
 from .lineage import MOST_GENERATIONS
-from .models import ApiKey
 
 _BY_OWNER = "have an owner do it in the console, or use a key without this limit"
 

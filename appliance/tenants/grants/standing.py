@@ -5,11 +5,10 @@ from collections.abc import Set as AbstractSet
 from appliance.core import clock
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
-
-from . import lineage
-from .lineage import KeyAuthority
-from .people import find_member
-from .scopes import NEVER_OF_AGENTS, scopes_of_role
+from appliance.tenants.keys import lineage
+from appliance.tenants.keys.lineage import KeyAuthority
+from appliance.tenants.people import find_member
+from appliance.tenants.scopes import NEVER_OF_AGENTS, scopes_of_role
 
 
 def refuse_departed(scope: TenantScope, actor: str, held: AbstractSet[str]) -> None:

@@ -14,11 +14,10 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-
-from . import people
-from .models import Person, Session
-from .people import SignedIn
-from .scopes import scopes_of_role
+from appliance.tenants import people
+from appliance.tenants.models import Person, Session
+from appliance.tenants.people import SignedIn
+from appliance.tenants.scopes import scopes_of_role
 
 CODE_MS = 60_000
 Purpose = Literal["enter", "joined", "sign-out"]

@@ -13,10 +13,9 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-
-from . import lineage
-from .models import ConfirmationRow
-from .scopes import ALL
+from appliance.tenants.keys import lineage
+from appliance.tenants.models import ConfirmationRow
+from appliance.tenants.scopes import ALL
 
 Kind = Literal["key", "grant", "secret"]
 State = Literal["open", "confirmed", "refused"]

@@ -14,9 +14,8 @@ from peewee import fn
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-
-from .models import ApiKey
-from .scopes import ALL, scopes_of_role
+from appliance.tenants.models import ApiKey
+from appliance.tenants.scopes import ALL, scopes_of_role
 
 CACHE_MS = 500
 MOST_GENERATIONS = 8

@@ -23,12 +23,13 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
+from appliance.tenants.grants import confirmations
+from appliance.tenants.models import ApiKey
+from appliance.tenants.scopes import check_scopes
 
-from . import confirmations, key_bounds, lineage
+from . import key_bounds, lineage
 from .key_bounds import Bounds
 from .lineage import KeyAuthority
-from .models import ApiKey
-from .scopes import check_scopes
 
 # The row that the verbs below answer; whoever shows it takes it from here.
 __all__ = ["ApiKey"]

@@ -1,0 +1,1 @@
+"""What was granted to processes and WebApps, and whether it still holds."""

@@ -1,0 +1,1 @@
+"""API keys: issue, bounds, descent and rates."""

@@ -1,0 +1,1 @@
+"""How people get in: passwords, codes, sessions, and the pace of guesses."""
