@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from appliance.core import clock
-from appliance.webapps import previews
-from appliance.webapps.publications import Publication
+from appliance.webapps.publishing import previews
+from appliance.webapps.publishing.publications import Publication
 
 from .processes import version_number
 from .routing import Acts, Answer, Body, Call, Query, View, route

@@ -8,7 +8,7 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.webapps.archive import settings_of
+from appliance.webapps.files.archive import settings_of
 from appliance.webapps.service import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
 
 from .errors import from_pydantic

@@ -10,7 +10,7 @@ from appliance.tenants.grants import secret_bindings
 from appliance.tenants.grants.confirmations import Confirmation, ConfirmationDecisions
 from appliance.tenants.grants.grant_assessment import grace_of
 from appliance.tenants.keys import adoption
-from appliance.webapps import served_grants
+from appliance.webapps.publishing import served_grants
 from appliance.webapps.service import WebApps
 
 from .secret_adoption import decide_secret

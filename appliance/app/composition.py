@@ -104,13 +104,13 @@ from appliance.tenants.large_bodies import LargeBodies
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.tenants.sign_in.password_checks import PasswordChecks
 from appliance.webapps import service as webapps
+from appliance.webapps.access.visits import Visits
 from appliance.webapps.certificates.assembly import certificate_upkeep
 from appliance.webapps.certificates.issuing import Worker
 from appliance.webapps.certificates.service import Certificates
-from appliance.webapps.compression import Compression
 from appliance.webapps.domains import service as domains
-from appliance.webapps.publishing import Publishing
-from appliance.webapps.visits import Visits
+from appliance.webapps.files.compression import Compression
+from appliance.webapps.publishing.publishing import Publishing
 
 from .agents import Grounds, make_agents
 from .alerting import Reached, make_alerts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
-from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
+from appliance.webapps.files.archive import ABOUT, PUBLIC, read_settings
 from appliance.webapps.service import FileSpec, Settings
 
 from .calling import Caller, Refused, add_connection, connected

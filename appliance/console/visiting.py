@@ -7,7 +7,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import mark
 from appliance.tenants import people
 from appliance.tenants.hosts import match_host, split_host
-from appliance.webapps.sign_ins import Place, SignIns
+from appliance.webapps.access.sign_ins import Place, SignIns
 
 from .routing import Answer, Arrival, Page, Redirect, base_page
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.tenants.grants.confirmations import may_decide
-from appliance.webapps import previews, served_grants
+from appliance.webapps.publishing import previews, served_grants
 
 from .confirmations import lines_of
 from .people import Names

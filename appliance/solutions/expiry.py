@@ -16,7 +16,7 @@ from appliance.processes import executions
 from appliance.processes.triggers import service as triggers
 from appliance.tenants import idempotency, invitations
 from appliance.tenants.sign_in import email_codes
-from appliance.webapps import visits as webapp_visits
+from appliance.webapps.access import visits as webapp_visits
 from appliance.webapps.traffic import noting as traffic
 
 

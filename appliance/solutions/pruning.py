@@ -22,7 +22,7 @@ from appliance.solutions.kinds.policies import find_policy
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.uses import Name, names_used
 from appliance.webapps.domains import service as domains
-from appliance.webapps.routes import Route, parse_routes
+from appliance.webapps.routes.routes import Route, parse_routes
 from appliance.webapps.service import WebApps
 
 # What uses comes before what it uses.

@@ -18,9 +18,9 @@ from appliance.solutions.services import Services
 from appliance.tenants.grants import secret_bindings
 from appliance.tenants.grants.secret_bindings import KINDS, Destination, Kind, place_of_hosts
 from appliance.tenants.service import is_secret_name
-from appliance.webapps.access import Access, parse_access
+from appliance.webapps.access.access import Access, parse_access
+from appliance.webapps.access.secret_use import destination_of as place_of_access
 from appliance.webapps.records import WebApp
-from appliance.webapps.secret_use import destination_of as place_of_access
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,12 @@ from appliance.tenants.large_bodies import LargeBodies
 from appliance.tenants.rate_limits import RateLimiter
 from appliance.tenants.sign_in.password_checks import PasswordChecks
 from appliance.tenants.streams import Streams
+from appliance.webapps.access.visits import Visits
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import WebApps
 from appliance.webapps.traffic.noting import RequestLog
-from appliance.webapps.visits import Visits
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .access import PUBLIC, Access
+from .access.access import PUBLIC, Access
 
 State = Literal["uploading", "ready", "published", "superseded", "failed"]
 

@@ -20,17 +20,19 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
 from appliance.tenants.grants import grants, secret_bindings
 
-from . import archive, arrivals, publications, versions
-from .access import parse_access
-from .authority import require_routes, subject_of
+from . import versions
+from .access.access import parse_access
+from .access.secret_use import bind_access
 from .domains import service as domains
-from .limits import Limits, check_files, check_words
+from .files import archive, arrivals
+from .files.limits import Limits, check_files, check_words
+from .files.preparing import Prepared, prepare_contents
+from .files.rules import RULE_FILES, parse_rules, read_rule_file
 from .models import FormRow, VersionRow, WebAppRow
-from .preparing import Prepared, prepare_contents
+from .publishing import publications
 from .records import Difference, FileSpec, NewVersion, ServedFile, ServedVersion, Settings, Source, Version, WebApp
-from .routes import Route, parse_routes
-from .rules import RULE_FILES, parse_rules, read_rule_file
-from .secret_use import bind_access
+from .routes.authority import require_routes, subject_of
+from .routes.routes import Route, parse_routes
 
 __all__ = [
     "HOLDERS", "Difference", "FileSpec", "Limits", "NewVersion", "ServedFile", "ServedVersion", "Settings", "Source", "Version",

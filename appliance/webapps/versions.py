@@ -11,8 +11,8 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 
+from .files.preparing import IDENTITY, Form
 from .models import FileRow, FormRow, VersionRow, WebAppRow
-from .preparing import IDENTITY, Form
 from .records import Difference, FileSpec, NewVersion, Settings, Source, State, Version
 
 KEPT_VERSIONS = 50

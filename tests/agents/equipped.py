@@ -12,7 +12,7 @@ from appliance.processes import versions
 from appliance.processes.service import ProcessFlow
 from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool, Settings
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
 from tests.agents.world import World
 from tests.processes.world import make_ports

@@ -30,7 +30,7 @@ ROADS = {
     "llm/service.py": "questions to models, behind the stretch of a run and ModelReach of a step",
     "monitor/deliveries.py": "webhooks, which are held while the tenant is off",
     "connectors/testing.py": "tests of plugins",
-    "webapps/oidc.py": "the appliance itself: people who sign in at their provider",
+    "webapps/access/oidc.py": "the appliance itself: people who sign in at their provider",
     "webapps/domains/looking.py": "the appliance itself: who a host name belongs to",
 }
 """The modules that open a connection to an outside address, and what for."""

@@ -12,7 +12,7 @@ from appliance.documents.service import Wanted
 from appliance.processes.executions import StartRequest
 from appliance.sites.webapps.route_files import keep_files
 from appliance.uploads.forms import SentFile
-from appliance.webapps.routes import Upload
+from appliance.webapps.routes.routes import Upload
 
 from .test_journal import MOST_WRITES, PowerCut, When, power_cut
 from .world import World, rule

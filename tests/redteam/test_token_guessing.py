@@ -18,7 +18,7 @@ from appliance.tenants.keys.keys import make_key_text
 from appliance.tenants.sign_in import email_codes, sessions
 from appliance.tenants.sign_in.email_codes import Door, EmailCodes
 from appliance.testing.running import Running
-from appliance.webapps import previews
+from appliance.webapps.publishing import previews
 from tests.redteam.attempts import Attempts, attempts
 from tests.sites.test_cdn import upload
 from tests.sites.test_webapps import deploy, new_app

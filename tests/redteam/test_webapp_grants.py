@@ -17,7 +17,7 @@ from appliance.tenants.grants.confirmations import Confirmation
 from appliance.tenants.grants.grant_assessment import Assessor, grace_of
 from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
-from appliance.webapps import served_grants
+from appliance.webapps.publishing import served_grants
 from tests.console.browser import Browser
 from tests.sites.route_shop import deploy
 from tests.sites.test_webapps import site

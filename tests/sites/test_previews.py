@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running
-from appliance.webapps import previews
+from appliance.webapps.publishing import previews
 from tests.sites.test_webapps import deploy, new_app, site
 
 FILES = {

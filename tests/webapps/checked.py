@@ -6,11 +6,11 @@ from typing import Any
 
 from appliance.blobs.service import Blobs
 from appliance.core.scope import TenantScope
-from appliance.webapps.publications import Publication
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing.publications import Publication
+from appliance.webapps.publishing.publishing import Publishing
+from appliance.webapps.publishing.smoke import Check, Seen
 from appliance.webapps.records import FileSpec, NewVersion, Settings
 from appliance.webapps.service import WebApps
-from appliance.webapps.smoke import Check, Seen
 
 SECONDS = 60
 CHECKS = ({"path": "/"}, {"path": "/about", "contains": "us"})

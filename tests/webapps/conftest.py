@@ -11,7 +11,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
 from appliance.tenants.scopes import ALL
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
 from tests.store.opening import open_migrated
 from tests.webapps.checked import Visitor, make_version

@@ -13,13 +13,13 @@ from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in.attempts import Attempts, DayPace
-from appliance.webapps import visits
-from appliance.webapps.access import PUBLIC, Access, parse_access
-from appliance.webapps.archive import read_settings
+from appliance.webapps.access import visits
+from appliance.webapps.access.access import PUBLIC, Access, parse_access
+from appliance.webapps.access.sign_ins import Place, SignIns
+from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.access.visits import Visits
+from appliance.webapps.files.archive import read_settings
 from appliance.webapps.service import NewApp, WebApps
-from appliance.webapps.sign_ins import Place, SignIns
-from appliance.webapps.visitors import Visitor
-from appliance.webapps.visits import Visits
 
 OIDC = {"issuer": "https://id.example", "client_id": "shop", "client_secret": {"secret": "CLIENT"}, "allow": ["*@firma.example"]}
 EMAIL = {"integration": "post", "allow": ["*@firma.example", "Ann@Elsewhere.example"]}

@@ -13,9 +13,9 @@ from appliance.blobs import quota
 from appliance.blobs.service import Blobs
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
-from appliance.webapps.compression import Compression
-from appliance.webapps.preparing import Form
-from appliance.webapps.served_grants import find_served
+from appliance.webapps.files.compression import Compression
+from appliance.webapps.files.preparing import Form
+from appliance.webapps.publishing.served_grants import find_served
 from appliance.webapps.service import NewApp, WebApps
 
 SCRIPT = b"export const hello = 'hello, dear reader of this file'\n" * 100

@@ -9,8 +9,8 @@ import pytest
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
-from appliance.webapps.access import parse_access
-from appliance.webapps.oidc import Identity, OidcClient, ProviderFailed, Returned
+from appliance.webapps.access.access import parse_access
+from appliance.webapps.access.oidc import Identity, OidcClient, ProviderFailed, Returned
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
 
 BACK = "http://shop--acme.content.localhost/_gos/oidc"
@@ -114,7 +114,7 @@ def test_keys_are_looked_for_again_when_the_provider_has_new_ones(
     provider.keys, provider.sign = [fresh], signed(fresh, "ES256")
     with pytest.raises(ProviderFailed, match="does not publish"):
         identify(provider, client)
-    monkeypatch.setattr("appliance.webapps.oidc.KEYS_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("appliance.webapps.access.oidc.KEYS_AGAIN_SECONDS", 0.0)
     assert identify(provider, client).subject == "u-1"
     fetched = [request.path for request in provider.server.received].count("/jwks")
     assert fetched == 2

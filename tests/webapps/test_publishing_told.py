@@ -15,9 +15,9 @@ from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.webhooks import DeliveryRow, Spec, Webhooks
-from appliance.webapps import publications
 from appliance.webapps.models import PublicationRow
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.publishing import publications
+from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import WebApps
 from tests.webapps.checked import SECONDS, Held, Visitor, failing, make_version, publish, seen
 

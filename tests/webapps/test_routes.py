@@ -9,12 +9,12 @@ from appliance.blobs.service import Blobs
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
-from appliance.webapps.archive import read_settings, settings_of
-from appliance.webapps.mapping import Sent, Text, map_input
-from appliance.webapps.route_table import RouteTable
-from appliance.webapps.routes import RateLimit, Upload, find_conflicts, parse_routes
+from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.files.archive import read_settings, settings_of
+from appliance.webapps.routes.mapping import Sent, Text, map_input
+from appliance.webapps.routes.route_table import RouteTable
+from appliance.webapps.routes.routes import RateLimit, Upload, find_conflicts, parse_routes
 from appliance.webapps.service import FileSpec, NewVersion, Settings, WebApps
-from appliance.webapps.visitors import Visitor
 
 ORDER: dict[str, Any] = {"path": "/api/orders/:id", "method": "POST", "process": "place-order", "access": "public"}
 STOCK: dict[str, Any] = {"path": "/api/stock", "entities": "stock", "operations": ["list", "view", "create"], "access": "member"}

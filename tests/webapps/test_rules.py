@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.webapps import headers, redirects
-from appliance.webapps.headers import headers_for, parse_headers, to_json
-from appliance.webapps.redirects import Redirect, from_json, parse_redirects
-from appliance.webapps.redirects import to_json as redirects_to_json
+from appliance.webapps.files import headers, redirects
+from appliance.webapps.files.headers import headers_for, parse_headers, to_json
+from appliance.webapps.files.redirects import Redirect, from_json, parse_redirects
+from appliance.webapps.files.redirects import to_json as redirects_to_json
 
 TEXT = """
 # moved

@@ -13,13 +13,13 @@ from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.webapps import publications
-from appliance.webapps.archive import read_settings
+from appliance.webapps.files.archive import read_settings
 from appliance.webapps.models import PublicationRow
-from appliance.webapps.publications import Publication
-from appliance.webapps.publishing import MOST_CLAIMS, Publishing
+from appliance.webapps.publishing import publications
+from appliance.webapps.publishing.publications import Publication
+from appliance.webapps.publishing.publishing import MOST_CLAIMS, Publishing
+from appliance.webapps.publishing.smoke import Check, Seen, evidence, parse_smoke, problem_of
 from appliance.webapps.service import WebApps
-from appliance.webapps.smoke import Check, Seen, evidence, parse_smoke, problem_of
 from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_version, publish, seen
 
 

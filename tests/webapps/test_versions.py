@@ -28,11 +28,12 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.tenants.keys.keys import make_key_text
-from appliance.webapps import arrivals, versions
-from appliance.webapps.compression import Compression
-from appliance.webapps.limits import LONGEST_RULES, check_settings
-from appliance.webapps.preparing import prepare_contents
-from appliance.webapps.rules import LARGEST_FILE, read_rule_file
+from appliance.webapps import versions
+from appliance.webapps.files import arrivals
+from appliance.webapps.files.compression import Compression
+from appliance.webapps.files.limits import LONGEST_RULES, check_settings
+from appliance.webapps.files.preparing import prepare_contents
+from appliance.webapps.files.rules import LARGEST_FILE, read_rule_file
 from appliance.webapps.service import FileSpec, NewApp, NewVersion, Settings, Version, WebApps
 
 PAGE = b"<!doctype html><title>Shop</title><h1>Hello</h1>"

@@ -23,10 +23,10 @@ from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.sites.webapps.forms import read_form
 from appliance.solutions.services import Services
 from appliance.tenants.sign_in.email_codes import EmailCodes
-from appliance.webapps.access import Access
-from appliance.webapps.oidc import OidcClient, ProviderFailed
-from appliance.webapps.visitors import ANONYMOUS, Visitor
-from appliance.webapps.visits import Visits
+from appliance.webapps.access.access import Access
+from appliance.webapps.access.oidc import OidcClient, ProviderFailed
+from appliance.webapps.access.visitors import ANONYMOUS, Visitor
+from appliance.webapps.access.visits import Visits
 
 from .code_letters import CodeLetters
 from .provider_sign_in import ProviderSignIn

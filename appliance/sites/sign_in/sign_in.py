@@ -9,10 +9,10 @@ from appliance.tenants import people
 from appliance.tenants.sign_in.attempts import Attempts
 from appliance.tenants.sign_in.email_addresses import as_email
 from appliance.tenants.sign_in.email_codes import EmailCodes
-from appliance.webapps.secret_use import open_access
-from appliance.webapps.sign_ins import SignIns
-from appliance.webapps.visitors import Visitor
-from appliance.webapps.visits import Visits, may_enter
+from appliance.webapps.access.secret_use import open_access
+from appliance.webapps.access.sign_ins import SignIns
+from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.access.visits import Visits, may_enter
 
 from .code_letters import CodeLetters, Purpose
 from .provider_sign_in import ProviderSignIn

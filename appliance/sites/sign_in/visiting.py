@@ -17,9 +17,9 @@ from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
 from appliance.tenants.hosts import split_host
 from appliance.tenants.sign_in.email_codes import Door
-from appliance.webapps.access import Access
-from appliance.webapps.sign_ins import Place
-from appliance.webapps.visitors import Visitor
+from appliance.webapps.access.access import Access
+from appliance.webapps.access.sign_ins import Place
+from appliance.webapps.access.visitors import Visitor
 
 VISIT_COOKIE = "__Host-gos_visit"
 ASK_COOKIE = "__Host-gos_ask"

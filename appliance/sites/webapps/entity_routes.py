@@ -11,9 +11,9 @@ from appliance.datapool import access
 from appliance.datapool import service as datapool
 from appliance.datapool.access import Requester
 from appliance.solutions.services import Services
-from appliance.webapps.mapping import read_texts
-from appliance.webapps.route_table import Match
-from appliance.webapps.routes import WITH_BODY, Route
+from appliance.webapps.routes.mapping import read_texts
+from appliance.webapps.routes.route_table import Match
+from appliance.webapps.routes.routes import WITH_BODY, Route
 
 from .route_answers import Reply, as_json
 from .route_bodies import Body, BodyLimits, Intake, read_fields

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer
-from appliance.webapps import previews, served_grants
+from appliance.webapps.publishing import previews, served_grants
 from appliance.webapps.service import WebApps
 
 from .sending import Sender

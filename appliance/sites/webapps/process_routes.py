@@ -24,9 +24,9 @@ from appliance.processes import ending, executions, pausing
 from appliance.processes.executions import Execution, StartRequest
 from appliance.processes.store import FINISHED
 from appliance.solutions.services import Services
-from appliance.webapps.mapping import Sent, map_input
-from appliance.webapps.route_table import Match
-from appliance.webapps.routes import WITH_BODY, Route
+from appliance.webapps.routes.mapping import Sent, map_input
+from appliance.webapps.routes.route_table import Match
+from appliance.webapps.routes.routes import WITH_BODY, Route
 
 from .following import PREFIX
 from .route_answers import FAILED, Reply, as_json, failure_of, refused, succeeded

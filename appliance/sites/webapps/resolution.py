@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from appliance.webapps.redirects import Redirect, from_json
+from appliance.webapps.files.redirects import Redirect, from_json
 from appliance.webapps.service import ServedVersion
 
 

@@ -16,8 +16,8 @@ from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, read_all
 from appliance.solutions.kinds.webapps import SolutionApp, comparable
 from appliance.solutions.route_targets import find_lost
-from appliance.webapps.preparing import Prepared
-from appliance.webapps.publishing import Publishing
+from appliance.webapps.files.preparing import Prepared
+from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import NewApp, Version, WebApps
 
 LONGEST_WAIT_S = 45.0  # for the checks of all WebApps of an apply: its sender waits

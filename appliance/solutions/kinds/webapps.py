@@ -10,12 +10,12 @@ from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
 from appliance.solutions.archive import LARGEST_BYTES
 from appliance.tenants.keys.key_leaks import holds_key
-from appliance.webapps.access import Access, parse_access
-from appliance.webapps.archive import ABOUT, PUBLIC, read_settings
-from appliance.webapps.limits import Limits, check_files
+from appliance.webapps.access.access import Access, parse_access
+from appliance.webapps.files.archive import ABOUT, PUBLIC, read_settings
+from appliance.webapps.files.limits import Limits, check_files
+from appliance.webapps.files.rules import parse_rules
 from appliance.webapps.records import FileSpec, NewVersion, Settings
-from appliance.webapps.routes import Route, parse_routes
-from appliance.webapps.rules import parse_rules
+from appliance.webapps.routes.routes import Route, parse_routes
 
 FOLDER = "webapps"
 LARGEST_COUNT = 10_000

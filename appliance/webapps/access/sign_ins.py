@@ -10,8 +10,7 @@ from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-
-from .models import SignInRow, WebAppRow
+from appliance.webapps.models import SignInRow, WebAppRow
 
 MEMBER_MS = 60_000
 

@@ -12,12 +12,12 @@ from appliance.blobs.service import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.webapps import versions
+from appliance.webapps.models import FileRow, VersionRow
+from appliance.webapps.records import FileSpec
 
-from . import versions
 from .limits import Limits
-from .models import FileRow, VersionRow
 from .preparing import Form, prepare_contents
-from .records import FileSpec
 
 
 def put_content(scope: TenantScope, blobs: Blobs, row: VersionRow, sha256: str, received: Received) -> None:

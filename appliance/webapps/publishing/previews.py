@@ -11,10 +11,9 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-
-from . import versions
-from .authority import require_routes
-from .models import VersionRow
+from appliance.webapps import versions
+from appliance.webapps.models import VersionRow
+from appliance.webapps.routes.authority import require_routes
 
 PARAMETER = "gos_preview"  # of the address
 LASTS_MS = 86_400_000

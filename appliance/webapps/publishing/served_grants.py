@@ -17,11 +17,10 @@ from appliance.tenants import service as tenants
 from appliance.tenants.grants import confirmations, grant_assessment, grants
 from appliance.tenants.grants.grant_assessment import Assessor, Grace, Published
 from appliance.tenants.grants.grants import Grant, Reach
-
-from . import versions
-from .authority import lift_suspension, reach_of_settings, subject_of
-from .models import VersionRow, WebAppRow
-from .service import WebApps
+from appliance.webapps import versions
+from appliance.webapps.models import VersionRow, WebAppRow
+from appliance.webapps.routes.authority import lift_suspension, reach_of_settings, subject_of
+from appliance.webapps.service import WebApps
 
 _LATEST = PageRequest(50)
 

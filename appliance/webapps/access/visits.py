@@ -17,9 +17,9 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import people
 from appliance.tenants import service as tenants
+from appliance.webapps.models import VisitRow, WebAppRow
 
 from .access import Access
-from .models import VisitRow, WebAppRow
 from .visitors import Visitor
 
 IDLE_MS = 12 * 3_600_000

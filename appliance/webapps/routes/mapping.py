@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.errors import ValidationFailed
-
-from .visitors import ANONYMOUS, Visitor
+from appliance.webapps.access.visitors import ANONYMOUS, Visitor
 
 DEEPEST = 8
 MOST_MEMBERS = 100

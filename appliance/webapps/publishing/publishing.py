@@ -17,12 +17,13 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
+from appliance.webapps import versions
+from appliance.webapps.models import WebAppRow
+from appliance.webapps.records import Version
+from appliance.webapps.service import WebApps
 
-from . import publications, served_grants, versions
-from .models import WebAppRow
+from . import publications, served_grants
 from .publications import PHASES, Claim, Publication
-from .records import Version
-from .service import WebApps
 from .smoke import Check, Seen, checks_of, evidence
 
 log = logging.getLogger(__name__)

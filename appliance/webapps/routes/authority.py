@@ -5,8 +5,8 @@ from typing import Any
 
 from appliance.core.scope import TenantScope
 from appliance.tenants.grants.grants import Reach, make_reach, require_grant
+from appliance.webapps.models import WebAppRow
 
-from .models import WebAppRow
 from .routes import Route, parse_routes
 
 READING = frozenset({"list", "view"})

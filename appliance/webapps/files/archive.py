@@ -8,12 +8,12 @@ from appliance.blobs.service import Blobs
 from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.webapps.access.access import parse_access
+from appliance.webapps.publishing.smoke import parse_smoke
+from appliance.webapps.records import FileSpec, NewVersion, Settings
+from appliance.webapps.routes.routes import parse_routes, refuse_unreachable
 
-from .access import parse_access
 from .limits import Limits
-from .records import FileSpec, NewVersion, Settings
-from .routes import parse_routes, refuse_unreachable
-from .smoke import parse_smoke
 
 ABOUT = "app.yaml"
 PUBLIC = "public/"

@@ -17,11 +17,11 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
+from appliance.webapps import versions
+from appliance.webapps.models import FormRow, WebAppRow
+from appliance.webapps.service import WebApps
 
-from . import versions
-from .models import FormRow, WebAppRow
 from .preparing import IDENTITY, Form
-from .service import WebApps
 
 log = logging.getLogger(__name__)
 NICENESS = 10

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from appliance.blobs.archives import Paths
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
-
-from .records import NewVersion, Settings
-from .routes import find_conflicts, parse_routes
+from appliance.webapps.records import NewVersion, Settings
+from appliance.webapps.routes.routes import find_conflicts, parse_routes
 
 LONGEST_TEXT = 500
 LONGEST_RULES = 1 << 18

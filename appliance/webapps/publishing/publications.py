@@ -11,9 +11,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
-
-from . import versions
-from .models import PublicationRow, VersionRow, WebAppRow
+from appliance.webapps import versions
+from appliance.webapps.models import PublicationRow, VersionRow, WebAppRow
 
 PublicationState = Literal["checking", "switched", "published", "switched_back", "refused", "overtaken"]
 RUNNING = ("checking", "switched")

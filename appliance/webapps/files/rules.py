@@ -6,9 +6,9 @@ from typing import Any
 from appliance.blobs.service import Blobs
 from appliance.core.errors import DefinitionInvalid, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.webapps.records import FileSpec, Settings
 
 from . import headers, redirects
-from .records import FileSpec, Settings
 
 RULE_FILES = ("_redirects", "_headers")
 LARGEST_FILE = 1 << 20

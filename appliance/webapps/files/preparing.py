@@ -14,8 +14,7 @@ from appliance.blobs.service import BYTES_TOGETHER, MOST_TOGETHER, Blobs, Locate
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
 from appliance.tenants.keys.key_leaks import holds_key
-
-from .records import FileSpec, NewVersion
+from appliance.webapps.records import FileSpec, NewVersion
 
 IDENTITY = "identity"
 AT_ONCE = 4

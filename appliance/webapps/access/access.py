@@ -10,8 +10,7 @@ from appliance.core import ids
 from appliance.core.errors import ValidationFailed
 from appliance.tenants.scopes import ROLES
 from appliance.tenants.sign_in.email_addresses import MOST_LISTED, check_listed, is_listed
-
-from . import patterns
+from appliance.webapps.files import patterns
 
 Kind = Literal["public", "password", "members", "email", "oidc"]
 KINDS = ("public", "password", "members", "email", "oidc")

@@ -1,0 +1,1 @@
+"""Who may open a WebApp, and the visits of those who do."""

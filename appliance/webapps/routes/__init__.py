@@ -1,0 +1,1 @@
+"""The routes of a version: what they run or reach."""
