@@ -20,7 +20,7 @@ from quart import Quart
 
 from appliance import cli
 from appliance.api import ROUTES
-from appliance.api.docs import contract
+from appliance.api.frame.docs import contract
 from appliance.app import composition
 from appliance.core import migrations
 from appliance.core.config import example

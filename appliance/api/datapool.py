@@ -17,9 +17,9 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.tenants.grants import standing
 
-from .routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
-from .tenants import DeletedView, NoQuery
-from .tool_arguments import batch, operation
+from .frame.routing import Acts, Answer, Body, Call, Events, Json, ListQuery, Query, View, route
+from .frame.tool_arguments import batch, operation
+from .tenants.tenants import DeletedView, NoQuery
 
 Entity = dict[str, Any]
 POLL_SECONDS = 0.3

@@ -7,14 +7,14 @@ from pydantic import TypeAdapter
 
 from appliance.agents.tools.shapes import Shape, Shapes
 
-from .documents import DocumentView, document_view
-from .execution_views import ExecutionView, execution_view
-from .integrations import PreviewView, preview_view
-from .logs import LineView, line_view
-from .openapi import AnswerSchemas
-from .publishing import WebAppPublicationView, publication_view
-from .routing import View
-from .webapps import WebAppVersionView, version_view
+from .documents.documents import DocumentView, document_view
+from .frame.openapi import AnswerSchemas
+from .frame.routing import View
+from .integrations.integrations import PreviewView, preview_view
+from .monitor.logs import LineView, line_view
+from .processes.execution_views import ExecutionView, execution_view
+from .webapps.publishing import WebAppPublicationView, publication_view
+from .webapps.webapps import WebAppVersionView, version_view
 
 
 def make_shapes() -> Shapes:

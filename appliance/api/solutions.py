@@ -14,7 +14,7 @@ from appliance.solutions.kinds.deploying import load_published
 from appliance.solutions.kinds.skills import load_skills
 from appliance.solutions.service import ApplyOptions, Change, Tools
 
-from .routing import READS, Answer, Call, Json, Query, View, route
+from .frame.routing import READS, Answer, Call, Json, Query, View, route
 
 ARCHIVE = Json("archive", "The solution folder as zip or tar.gz.")
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from appliance.agents.definition import MEMBERS, MOST_BUDGET, TOOLS, UNLISTED, Budget, parse_definition
 from appliance.agents.schema import agent_schema
-from appliance.api.agent_runs import Status
+from appliance.api.agents.agent_runs import Status
 from appliance.core import yaml12
 from appliance.core.json_schema import compile_schema
 from appliance.governance.policies.decision import Facts, ToolAction

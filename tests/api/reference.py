@@ -4,7 +4,7 @@ from itertools import groupby
 from pathlib import Path
 
 from appliance.api import ROUTES
-from appliance.api.routing import PREFIX, Route
+from appliance.api.frame.routing import PREFIX, Route
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "routes.md"
 HEAD = f"""# Routes

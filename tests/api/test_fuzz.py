@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from appliance.api import ROUTES
-from appliance.api.routing import Route
+from appliance.api.frame.routing import Route
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources
 

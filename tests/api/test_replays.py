@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.api import policy_replay
+from appliance.api.governance import policy_replay
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.replay import Replayed
 from appliance.testing.running import Running

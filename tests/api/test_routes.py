@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 
 from appliance.api import ROUTES
-from appliance.api.openapi import document
-from appliance.api.routing import PREFIX, Route
+from appliance.api.frame.openapi import document
+from appliance.api.frame.routing import PREFIX, Route
 from appliance.tenants.keys.keys import make_key_text
 from appliance.tenants.scopes import SCOPES
 from appliance.testing.running import Running

@@ -63,11 +63,11 @@ def test_a_domain_is_entered_by_its_service() -> None:
 
 def test_an_import_of_another_domains_models_is_found() -> None:
     graph = grimp.ImportGraph()
-    for module in ("appliance.app", "appliance.api.keys", "appliance.tenants.service", "appliance.tenants.models"):
+    for module in ("appliance.app", "appliance.api.tenants.keys", "appliance.tenants.service", "appliance.tenants.models"):
         graph.add_module(module)
-    for importer in ("appliance.app", "appliance.api.keys", "appliance.tenants.service"):
+    for importer in ("appliance.app", "appliance.api.tenants.keys", "appliance.tenants.service"):
         graph.add_import(importer=importer, imported="appliance.tenants.models")
-    assert find_private_imports(graph) == ["appliance.api.keys -> appliance.tenants.models"]
+    assert find_private_imports(graph) == ["appliance.api.tenants.keys -> appliance.tenants.models"]
 
 
 def test_a_plugin_knows_the_contract_and_opens_no_connection() -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from quart import Quart
 
-from appliance.api import logs as api_logs
 from appliance.api import make_blueprint
-from appliance.api.routing import PREFIX, Call, Events
+from appliance.api.frame.routing import PREFIX, Call, Events
+from appliance.api.monitor import logs as api_logs
 from appliance.app.composition import Appliance, build
 from appliance.core.config import load_config
 from appliance.core.database import db

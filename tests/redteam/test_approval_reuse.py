@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.api import ROUTES
-from appliance.api.routing import Json
+from appliance.api.frame.routing import Json
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock
 from appliance.core.database import db

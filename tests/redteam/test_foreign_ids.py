@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.api import ROUTES
-from appliance.api.routing import PREFIX, Route
+from appliance.api.frame.routing import PREFIX, Route
 from appliance.core.database import db
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources, fresh

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from appliance.api import ROUTES
-from appliance.api.routing import PREFIX, Route
+from appliance.api.frame.routing import PREFIX, Route
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock
 from appliance.core.database import db

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from appliance.api import ROUTES
-from appliance.api.routing import PREFIX, Route
+from appliance.api.frame.routing import PREFIX, Route
 from appliance.solutions.archive import write_zip
 from appliance.tenants.scopes import SCOPES
 from appliance.testing.running import Running

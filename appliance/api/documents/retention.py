@@ -1,0 +1,121 @@
+"""/api/v1/documents/{document_id}/retention, /legal-hold, /api/v1/documents/folder-rules"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Body, Call, Query, View, route
+from appliance.api.tenants.tenants import DeletedView
+from appliance.core import clock
+from appliance.documents import folder_rules, keeping
+from appliance.documents.folder_rules import FolderRule
+from appliance.documents.keeping import Keeping
+
+
+class LegalHoldView(View):
+    """Why a document must stay."""
+
+    reason: str
+    held_at: str
+    held_by: str
+
+
+class RetentionView(View):
+    """What keeps a document: absent members keep nothing."""
+
+    document_id: str
+    retain_until: str | None = None
+    legal_hold: LegalHoldView | None = None
+
+
+class RetainDocument(Body):
+    """Until when; null ends it."""
+
+    retain_until: str | None
+
+
+class HoldDocument(Body):
+    reason: str
+
+
+class FolderRuleView(View):
+    """What holds for a folder and all below it."""
+
+    folder: str
+    review: Literal["none", "required"]
+    delete_after_days: int | None = None
+    updated_at: str
+    updated_by: str
+
+
+class PutFolderRule(Body):
+    """`review: required`: only approved revisions leave. `delete_after_days` counts from a document's newest content."""
+
+    folder: str
+    review: Literal["none", "required"] = "none"
+    delete_after_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+
+class FolderQuery(Query):
+    folder: str
+
+
+def _view(found: Keeping) -> RetentionView:
+    hold = None
+    if found.hold is not None:
+        hold = LegalHoldView(reason=found.hold.reason, held_at=clock.rfc3339(found.hold.held_at), held_by=found.hold.held_by)
+    until = clock.optional_rfc3339(found.retain_until)
+    return RetentionView(document_id=found.document_id, retain_until=until, legal_hold=hold)
+
+
+def _rule_view(rule: FolderRule) -> FolderRuleView:
+    return FolderRuleView(
+        folder=rule.folder, review=rule.review, delete_after_days=rule.delete_after_days,
+        updated_at=clock.rfc3339(rule.updated_at), updated_by=rule.updated_by,
+    )  # fmt: skip
+
+
+@route("GET", "/documents/{document_id}/retention", scope="documents.read", returns=RetentionView)
+def get_document_retention(call: Call, document_id: str) -> RetentionView:
+    """Show what keeps a document from being deleted or moved."""
+    return _view(keeping.get_keeping(call.scope, document_id))
+
+
+@route("PUT", "/documents/{document_id}/retention", scope="documents.retain", body=RetainDocument, returns=RetentionView)
+def retain_document(call: Call, document_id: str) -> RetentionView:
+    """Retain a document until a day; before it, nobody can delete or move it."""
+    body: RetainDocument = call.body
+    until = None if body.retain_until is None else clock.parse_rfc3339(body.retain_until, pointer="/retain_until")
+    return _view(keeping.set_retention(call.scope, document_id, until))
+
+
+@route("PUT", "/documents/{document_id}/legal-hold", scope="documents.retain", body=HoldDocument, returns=RetentionView)
+def hold_document(call: Call, document_id: str) -> RetentionView:
+    """Put a document under a legal hold; until it is released nobody can delete or move it."""
+    return _view(keeping.set_hold(call.scope, document_id, call.body.reason))
+
+
+@route("DELETE", "/documents/{document_id}/legal-hold", scope="documents.retain", returns=RetentionView)
+def release_document(call: Call, document_id: str) -> RetentionView:
+    """Release a document from its legal hold."""
+    return _view(keeping.release_hold(call.scope, document_id))
+
+
+@route("GET", "/documents/folder-rules", scope="documents.read", returns=list[FolderRuleView])
+def list_folder_rules(call: Call) -> list[FolderRuleView]:
+    """List the rules of folders."""
+    return [_rule_view(rule) for rule in folder_rules.list_rules(call.scope)]
+
+
+@route("PUT", "/documents/folder-rules", scope="documents.retain", body=PutFolderRule, returns=FolderRuleView)
+def put_folder_rule(call: Call) -> FolderRuleView:
+    """Set the rule of a folder, which need not hold anything yet."""
+    body: PutFolderRule = call.body
+    return _rule_view(folder_rules.put_rule(call.scope, FolderRule(body.folder, body.review, body.delete_after_days)))
+
+
+@route("DELETE", "/documents/folder-rules", scope="documents.retain", query=FolderQuery, returns=DeletedView)
+def delete_folder_rule(call: Call) -> DeletedView:
+    """Take the rule of a folder away."""
+    folder_rules.delete_rule(call.scope, call.query.folder)
+    return DeletedView(deleted=call.query.folder)

@@ -1,0 +1,1 @@
+"""What every family of routes shares: routes, callers, bodies, answers, errors and the OpenAPI document."""

@@ -1,0 +1,1 @@
+"""Routes of approvals, policies and kill switches."""

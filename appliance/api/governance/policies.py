@@ -1,0 +1,312 @@
+"""/api/v1/policies: what may be done, by whom, and who must agree before."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from appliance.api.frame.routing import READS, Answer, Body, Call, Json, Query, View, route
+from appliance.api.processes.processes import version_number
+from appliance.api.tenants.tenants import DeletedView
+from appliance.connectors.contract import Effect
+from appliance.core import clock
+from appliance.core.pages import Page
+from appliance.governance.policies.compiled import Compiled
+from appliance.governance.policies.decision import Decision, Facts, Mode, ToolAction, Verdict
+from appliance.governance.policies.difference import PolicyChange, differences
+from appliance.governance.policies.evaluation import decide
+from appliance.governance.policies.explaining import Finding, explain
+from appliance.governance.policies.language import parse_policy
+from appliance.governance.policies.service import PolicyVersion, StoredPolicy
+from appliance.governance.subjects import Credential, SkillUsed, Subject, Via, credential_of
+
+POLICY = Json("document", "A policy: `mode` and `rules`, see docs/policies.md and the schema of policies/<name>.yaml.")
+Name = Annotated[str, Field(max_length=300)]
+
+
+class PolicyView(View):
+    """A policy with its draft; `active_version` is there while one judges, `is_draft_active` says whether it is the draft."""
+
+    name: str
+    active_version: int | None = None
+    is_draft_active: bool
+    draft: dict[str, Any]
+    draft_digest: str
+    created_at: str
+    created_by: str
+    updated_at: str
+    updated_by: str
+
+
+class PolicyVersionView(View):
+    """A version; what it says never changes, and it is `active` or `retired`."""
+
+    policy: str
+    version: int
+    state: Literal["active", "retired"]
+    mode: Mode
+    document: dict[str, Any]
+    digest: str
+    message: str
+    created_at: str
+    created_by: str
+    activated_at: str | None = None
+    activated_by: str | None = None
+
+
+class ActivateBody(Body):
+    """`version` is an older one to return to; without it the draft becomes a version.  `digest` is what you have read."""
+
+    version: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    digest: Annotated[str, Field(max_length=100)] | None = None
+    message: Annotated[str, Field(max_length=500)] = ""
+
+
+class DifferenceQuery(Query):
+    against: Annotated[int, Field(ge=1, le=10**9)] | Literal["active"] = "active"
+
+
+class PolicyChangeView(View):
+    """What changed: a member of the policy, of the rule `rule`, or that whole rule."""
+
+    happened: Literal["added", "removed", "changed"]
+    rule: str | None = None
+    member: str | None = None
+    before: Any = None
+    after: Any = None
+
+
+class PolicyDifferenceView(View):
+    """The changes that make `to` of `from`; `from` is left out where nothing is active."""
+
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
+
+    from_: Annotated[int | None, Field(alias="from")] = None
+    to: Literal["draft"]
+    identical: bool
+    changes: list[PolicyChangeView]
+
+
+class SkillBody(Body):
+    name: Name
+    digest: Name = ""
+    trusted: bool = False
+
+
+class SubjectBody(Body):
+    """Who would act; `actor` is you unless it is named, `credential` the kind of the key."""
+
+    actor: Name | None = None
+    via: Via = "rest"
+    credential: Credential | None = None
+    agent: Name = ""
+    run_id: Name = ""
+    skills: Annotated[list[SkillBody], Field(max_length=100, default_factory=list)]
+    tainted_by: Annotated[list[Name], Field(max_length=100, default_factory=list)]
+
+
+class ActionBody(Body):
+    """What would be done."""
+
+    tool: Name = "execute_tenant_integration"
+    effect: Effect
+    input: Annotated[dict[str, Any], Field(default_factory=dict)]
+    integration: Name = ""
+    operation: Name = ""
+    connector: Name = ""
+    host: Name = ""
+    credential: Name = ""
+
+
+class EvaluateBody(Body):
+    """`policy` is judged by as if it were active, in the place of the active one of its name."""
+
+    subject: Annotated[SubjectBody, Field(default_factory=lambda: SubjectBody.model_validate({}))]
+    action: ActionBody
+    policy: dict[str, Any] | None = None
+
+
+class ObligationsView(View):
+    """What comes with permission."""
+
+    approvers: list[str]
+    needed: int
+    ttl_seconds: int
+    redact: list[str]
+    calls_per_hour: int | None = None
+    calls_per_run: int | None = None
+    cost_per_run: float | None = None
+    dry_run_first: bool
+
+
+class FindingView(View):
+    """A rule: whether it holds, or because of which member it does not, or why it cannot be evaluated."""
+
+    rule: str
+    effect: Verdict
+    mode: Mode
+    holds: bool
+    because: str | None = None
+    fault: str | None = None
+
+
+class EvaluationView(View):
+    """The decision, what policies that observe would have made of it, and every active rule, those that hold first."""
+
+    verdict: Verdict
+    reasons: list[str]
+    rules: list[str]
+    obligations: ObligationsView
+    would_be: Verdict | None = None
+    would_be_rules: list[str]
+    policy_version: str
+    findings: list[FindingView]
+
+
+def policy_view(found: StoredPolicy, active_digest: str | None) -> PolicyView:
+    return PolicyView(
+        name=found.name, active_version=found.active_version, is_draft_active=found.draft_digest == active_digest,
+        draft=dict(found.draft), draft_digest=found.draft_digest, created_at=clock.rfc3339(found.created_at),
+        created_by=found.created_by, updated_at=clock.rfc3339(found.updated_at), updated_by=found.updated_by,
+    )  # fmt: skip
+
+
+def version_view(found: PolicyVersion) -> PolicyVersionView:
+    activated_at = None if found.activated_at is None else clock.rfc3339(found.activated_at)
+    return PolicyVersionView(
+        policy=found.policy, version=found.number, state=found.state, mode=found.mode, document=dict(found.document),
+        digest=found.digest, message=found.message, created_at=clock.rfc3339(found.created_at), created_by=found.created_by,
+        activated_at=activated_at, activated_by=found.activated_by,
+    )  # fmt: skip
+
+
+def evaluation_view(decision: Decision, findings: list[Finding]) -> EvaluationView:
+    owed = decision.obligations
+    return EvaluationView(
+        verdict=decision.verdict, reasons=list(decision.reasons), rules=list(decision.rules), would_be=decision.would_be,
+        obligations=ObligationsView(
+            approvers=list(owed.approvers), needed=owed.needed, ttl_seconds=owed.ttl_seconds, redact=list(owed.redact),
+            calls_per_hour=owed.calls_per_hour, calls_per_run=owed.calls_per_run, cost_per_run=owed.cost_per_run,
+            dry_run_first=owed.dry_run_first,
+        ),
+        would_be_rules=list(decision.would_be_rules), policy_version=decision.version,
+        findings=[
+            FindingView(
+                rule=each.rule, effect=each.effect, mode=each.mode, holds=each.holds, because=each.because or None,
+                fault=each.fault or None,
+            )
+            for each in findings
+        ],
+    )  # fmt: skip
+
+
+def _shown(call: Call, found: StoredPolicy) -> PolicyView:
+    version = found.active_version
+    active = None if version is None else call.services.policies.get_version(call.scope, found.name, version)
+    return policy_view(found, active.digest if active else None)
+
+
+@route("GET", "/policies", scope="policies.read", returns=PolicyView, listed=True)
+def list_policies(call: Call) -> Page[PolicyView]:
+    """List the tenant's policies."""
+    return call.services.policies.list_policies(call.scope, call.query.page).map(lambda found: _shown(call, found))
+
+
+@route("GET", "/policies/{policy}", scope="policies.read", returns=PolicyView)
+def get_policy(call: Call, policy: str) -> Answer:
+    """Show a policy with its draft."""
+    found = call.services.policies.get_policy(call.scope, policy)
+    return Answer(_shown(call, found), etag=found.draft_digest)
+
+
+@route("PUT", "/policies/{policy}", scope="policies.write", body=POLICY, returns=PolicyView, also={201: PolicyView})
+def put_policy(call: Call, policy: str) -> Answer:
+    """Create a policy or replace its draft; nothing of a draft judges before it is activated.
+
+    Everything that is wrong is told at once, each finding with a JSON pointer. With If-Match the draft must still be the
+    one of that ETag.
+    """
+    found, is_new = call.services.policies.put_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
+    headers = {"Location": f"/api/v1/policies/{found.name}"} if is_new else {}
+    return Answer(_shown(call, found), status=201 if is_new else 200, headers=headers, etag=found.draft_digest)
+
+
+@route("DELETE", "/policies/{policy}", scope="policies.write", returns=DeletedView)
+def delete_policy(call: Call, policy: str) -> DeletedView:
+    """Delete a policy with its versions; refused while one of them judges."""
+    call.services.policies.delete_policy(call.scope, policy)
+    return DeletedView(deleted=policy)
+
+
+@route("GET", "/policies/{policy}/versions", scope="policies.read", returns=PolicyVersionView, listed=True)
+def list_policy_versions(call: Call, policy: str) -> Page[PolicyVersionView]:
+    """List the versions of a policy, newest first."""
+    return call.services.policies.list_versions(call.scope, policy, call.query.page).map(version_view)
+
+
+@route("GET", "/policies/{policy}/versions/{version}", scope="policies.read", returns=PolicyVersionView)
+def get_policy_version(call: Call, policy: str, version: str) -> PolicyVersionView:
+    """Show one version of a policy."""
+    return version_view(call.services.policies.get_version(call.scope, policy, version_number(version)))
+
+
+@route("GET", "/policies/{policy}/diff", scope="policies.read", query=DifferenceQuery, returns=PolicyDifferenceView)
+def get_policy_diff(call: Call, policy: str) -> PolicyDifferenceView:
+    """Say what the draft changes of the `active` version, or of another one by its number."""
+    found = call.services.policies.get_policy(call.scope, policy)
+    number = found.active_version if call.query.against == "active" else call.query.against
+    before = {} if number is None else call.services.policies.get_version(call.scope, policy, number).document
+    changes = differences(before, found.draft)
+    return PolicyDifferenceView(from_=number, to="draft", identical=not changes, changes=[_change_view(each) for each in changes])
+
+
+def _change_view(change: PolicyChange) -> PolicyChangeView:
+    return PolicyChangeView(
+        happened=change.happened, rule=change.rule or None, member=change.member or None, before=change.before, after=change.after
+    )
+
+
+@route("POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView)
+def activate_policy(call: Call, policy: str) -> PolicyVersionView:
+    """Have a version judge from this moment on, in every process of the appliance.
+
+    Without `version` the draft becomes the next version, unless it is the newest one already. With `digest` it is
+    refused when that is not what would judge.
+    """
+    body: ActivateBody = call.body
+    found = call.services.policies.activate(
+        call.scope, policy, version=body.version, message=body.message, if_digest=body.digest
+    )  # fmt: skip
+    return version_view(found)
+
+
+@route("POST", "/policies/{policy}/deactivate", scope="policies.write", returns=PolicyView)
+def deactivate_policy(call: Call, policy: str) -> PolicyView:
+    """Have nothing of a policy judge any more; what holds without a rule holds then."""
+    return _shown(call, call.services.policies.deactivate(call.scope, policy))
+
+
+@route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView, acts=READS)
+def evaluate_policies(call: Call) -> EvaluationView:
+    """Explain what would be decided of an action, without doing anything.
+
+    Kill switches and budgets are not looked at: this is what the rules say. With `policy` a draft is judged by as if it
+    were active.
+    """
+    body: EvaluateBody = call.body
+    facts = Facts(_subject(call, body.subject), ToolAction(**body.action.model_dump()))
+    policies = call.services.policies.compiled(call.scope)
+    if body.policy is not None:
+        draft = parse_policy(body.policy, str(body.policy.get("name", "")))
+        policies = call.services.policies.compiled_with(call.scope, draft)
+    return evaluate(policies, facts)
+
+
+def evaluate(policies: Compiled, facts: Facts) -> EvaluationView:
+    return evaluation_view(decide(policies, facts), explain(policies, facts))
+
+
+def _subject(call: Call, given: SubjectBody) -> Subject:
+    skills = tuple(SkillUsed(each.name, each.digest, each.trusted) for each in given.skills)
+    actor = given.actor if given.actor is not None else call.scope.actor
+    credential = given.credential or (credential_of(call.scope) if given.actor is None else "")
+    return Subject(actor, given.via, given.agent, given.run_id, skills, tuple(given.tainted_by), credential)

@@ -1,0 +1,1 @@
+"""Routes of integrations, their actions and their calls."""

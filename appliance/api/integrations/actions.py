@@ -1,0 +1,71 @@
+"""/api/v1/integrations/{slug}/actions: what can be called of an integration, listed, searched and shown."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Acts, Call, Query, View, route
+from appliance.connectors.contract import Action
+from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
+
+Effect = Literal["read", "idempotent", "write"]
+
+
+class ActionView(View):
+    """An action; `effect` is the most it can do over there, `withheld` why it is not offered at present."""
+
+    name: str
+    summary: str
+    effect: Effect
+    input: dict[str, Any]
+    output: dict[str, Any]
+    sample: dict[str, Any]
+    withheld: str | None = None
+
+
+class ActionsQuery(Query):
+    """`q`: words that name and summary of an action must all contain."""
+
+    q: Annotated[str, Field(max_length=200)] = ""
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+    count: Literal["exact"] | None = None
+
+    @property
+    def page(self) -> PageRequest:
+        return PageRequest(self.limit, self.cursor, count=self.count == "exact")
+
+
+class ListedActionView(View):
+    """An action without its schemas."""
+
+    name: str
+    summary: str
+    effect: Effect
+
+
+def action_view(action: Action) -> ActionView:
+    return ActionView(
+        name=action.name, summary=action.summary, effect=action.effect, input=dict(action.input), output=dict(action.output),
+        sample=dict(action.sample), withheld=action.withheld or None,
+    )  # fmt: skip
+
+
+@route(
+    "GET", "/integrations/{slug}/actions", scope="integrations.read", query=ActionsQuery, returns=ListedActionView, listed=True,
+    acts=Acts("list_tenant_integrations"),
+)  # fmt: skip
+def list_actions(call: Call, slug: str) -> Page[ListedActionView]:
+    """List or search (`q`) what can be called of an integration, by name.
+
+    Where a connector discovers the actions of each system, those that were found when the settings were last tested.
+    """
+    query: ActionsQuery = call.query
+    found = call.services.integrations.search_actions(call.scope, slug, query.q, query.page)
+    return found.map(lambda each: ListedActionView(name=each.name, summary=each.summary, effect=each.effect))
+
+
+@route("GET", "/integrations/{slug}/actions/{action}", scope="integrations.read", returns=ActionView)
+def get_action(call: Call, slug: str, action: str) -> ActionView:
+    """Show one action of an integration: the schemas of its input and output, its effect, a sample."""
+    return action_view(call.services.integrations.get_action(call.scope, slug, action))

@@ -1,0 +1,1 @@
+"""Routes of logs, alerts and outbound webhooks."""

@@ -1,0 +1,211 @@
+"""/api/v1/logs/alerts: conditions that are looked at, and who is told when one begins and ceases to hold."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, route
+from appliance.api.tenants.tenants import DeletedView
+from appliance.core import clock
+from appliance.core.pages import Page
+from appliance.monitor.alerts import conditions
+from appliance.monitor.alerts.actions import Action
+from appliance.monitor.alerts.actions import Kind as ActionKind
+from appliance.monitor.alerts.conditions import Condition, describe, shown_duration
+from appliance.monitor.alerts.service import AlertEventRow, AlertRow, Change, Spec
+from appliance.monitor.alerts.turning import actions_of, condition_of
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Duration = Annotated[str, Field(max_length=20, description="Such as 30s, 15m, 48h or 30d.")]
+Time = Annotated[str, Field(max_length=40, description="RFC 3339 time.")]
+
+
+class AlertConditionBody(Body):
+    """What is looked at; which members a `kind` needs is said where it is refused, and on the page of alerts."""
+
+    kind: conditions.Kind
+    process: Name | None = None
+    failure: Annotated[Name, Field(description="A group of failures, by its id.")] | None = None
+    integration: Name | None = None
+    above: Annotated[float, Field(description="A count of failures, or a percentage for failure_rate.")] | None = None
+    longer_than: Duration | None = None
+    window: Annotated[Duration, Field(description="The time looked back at; for expiring the time ahead.")] | None = None
+    at_least: Annotated[int, Field(description="Executions below which a rate says nothing; 10.")] | None = None
+
+    @property
+    def condition(self) -> Condition:
+        return Condition(
+            self.kind, self.process, self.failure, self.integration, self.above,
+            _ms(self.longer_than, "/condition/longer_than"), _ms(self.window, "/condition/window"), self.at_least,
+        )  # fmt: skip
+
+
+class AlertActionBody(Body):
+    """Who is told.
+
+    `email` by an `integration` to `members` (sign-in names, `role:<least role>`; owners when none are named). `webhook`: the one
+    with this id, or all that asked for `alert.firing` and `alert.resolved`. `process`: started with the input `{alert: {…}}`.
+    """
+
+    kind: ActionKind
+    integration: Name | None = None
+    members: list[Name] = Field(default_factory=list, max_length=20)
+    webhook: Name | None = None
+    process: Name | None = None
+
+    @property
+    def action(self) -> Action:
+        return Action(self.kind, self.integration, tuple(self.members), self.webhook, self.process)
+
+
+class CreateAlert(Body):
+    """`for` is how long the condition must hold before anybody is told, `repeat` how often they are reminded (`0s`: never)."""
+
+    name: Name
+    condition: AlertConditionBody
+    actions: list[AlertActionBody] = Field(default_factory=list, max_length=10)
+    for_: Annotated[Duration, Field(alias="for")] = "0s"
+    repeat: Duration = "0s"
+
+
+class ChangeAlert(Body):
+    """What is left out stays; `silenced_until: null` ends a silence. Another condition begins anew."""
+
+    name: Name | None = None
+    condition: AlertConditionBody | None = None
+    actions: Annotated[list[AlertActionBody], Field(max_length=10)] | None = None
+    for_: Annotated[Duration | None, Field(alias="for")] = None
+    repeat: Duration | None = None
+    enabled: bool | None = None
+    silenced_until: Time | None = None
+
+
+class AlertView(View):
+    """`now` is what the condition finds at this moment, `problem` why it could not be looked at the last time."""
+
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
+
+    id: str
+    name: str
+    condition: dict[str, Any]
+    says: str
+    actions: list[dict[str, Any]]
+    for_: Annotated[str, Field(alias="for")]
+    repeat: str
+    enabled: bool
+    silenced_until: str | None = None
+    state: Literal["ok", "pending", "firing"]
+    since: str
+    now: str
+    problem: str | None = None
+    created_at: str
+    created_by: str
+    updated_at: str
+
+
+class AlertEventView(View):
+    """A turn of an alert. Without `told_at` not everybody was told yet; `problems` say whom it could not be told, and why."""
+
+    id: str
+    turn: Literal["firing", "repeated", "resolved", "test"]
+    at: str
+    text: str
+    silenced: bool
+    told_at: str | None = None
+    problems: list[str]
+
+
+def _ms(text: str | None, pointer: str) -> int | None:
+    return None if text is None else clock.parse_duration(text, pointer=pointer)
+
+
+def _written(condition: Condition) -> dict[str, Any]:
+    """A condition as it was asked for."""
+    said = condition.members()
+    for stored, written in conditions.WRITTEN.items():
+        if stored in said:
+            said[written] = shown_duration(said.pop(stored))
+    return said
+
+
+def _view(call: Call, row: AlertRow) -> AlertView:
+    condition = condition_of(row)
+    members = {
+        "id": row.id, "name": row.name, "condition": _written(condition), "says": describe(condition),
+        "actions": [each.stored() for each in actions_of(row)], "for": shown_duration(row.for_ms) if row.for_ms else "0s",
+        "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "0s", "enabled": row.enabled,
+        "silenced_until": clock.optional_rfc3339(row.silenced_until), "state": row.state, "since": clock.rfc3339(row.since),
+        "now": call.services.alerts.look(call.scope, row).text, "problem": row.problem, "created_at": clock.rfc3339(row.created_at),
+        "created_by": row.created_by, "updated_at": clock.rfc3339(row.updated_at),
+    }  # fmt: skip
+    return AlertView(**members)
+
+
+def _event_view(row: AlertEventRow) -> AlertEventView:
+    return AlertEventView(
+        id=row.id, turn=row.kind, at=clock.rfc3339(row.at), text=row.text, silenced=row.silenced,
+        told_at=clock.optional_rfc3339(row.told_at), problems=row.problems,
+    )  # fmt: skip
+
+
+@route("GET", "/logs/alerts", scope="logs.read", returns=AlertView, listed=True)
+def list_alerts(call: Call) -> Page[AlertView]:
+    """List the tenant's alerts by name, each with what it finds now."""
+    return call.services.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
+
+
+@route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201)
+def create_alert(call: Call) -> Answer:
+    """Look at a condition from now on, and tell whoever `actions` name when it begins and ceases to hold.
+
+    Besides, an action `email` needs the scope `integrations.execute`, `webhook` `integrations.write`, `process`
+    `processflow.execute`. A turn is told once; an alert without actions keeps its history all the same.
+    """
+    body: CreateAlert = call.body
+    spec = Spec(
+        body.name, body.condition.condition, [each.action for each in body.actions],
+        clock.parse_duration(body.for_, pointer="/for"), clock.parse_duration(body.repeat, pointer="/repeat"),
+    )  # fmt: skip
+    row = call.services.alerts.create_alert(call.scope, spec)
+    return Answer(_view(call, row), headers={"Location": f"/api/v1/logs/alerts/{row.id}"})
+
+
+@route("GET", "/logs/alerts/{alert_id}", scope="logs.read", returns=AlertView)
+def get_alert(call: Call, alert_id: str) -> AlertView:
+    """Show an alert and what it finds now."""
+    return _view(call, call.services.alerts.get_alert(call.scope, alert_id))
+
+
+@route("PATCH", "/logs/alerts/{alert_id}", scope="processflow.write", body=ChangeAlert, returns=AlertView)
+def change_alert(call: Call, alert_id: str) -> AlertView:
+    """Change, silence, disable or enable an alert."""
+    body: ChangeAlert = call.body
+    silenced_until = None
+    if "silenced_until" in body.model_fields_set:
+        until = body.silenced_until
+        silenced_until = 0 if until is None else clock.parse_rfc3339(until, pointer="/silenced_until")
+    change = Change(
+        body.name, None if body.condition is None else body.condition.condition,
+        None if body.actions is None else [each.action for each in body.actions],
+        _ms(body.for_, "/for"), _ms(body.repeat, "/repeat"), body.enabled, silenced_until,
+    )  # fmt: skip
+    return _view(call, call.services.alerts.change_alert(call.scope, alert_id, change))
+
+
+@route("DELETE", "/logs/alerts/{alert_id}", scope="processflow.write", returns=DeletedView)
+def delete_alert(call: Call, alert_id: str) -> DeletedView:
+    """Delete an alert with its history."""
+    call.services.alerts.delete_alert(call.scope, alert_id)
+    return DeletedView(deleted=alert_id)
+
+
+@route("GET", "/logs/alerts/{alert_id}/history", scope="logs.read", query=ListQuery, returns=AlertEventView, listed=True)
+def list_alert_events(call: Call, alert_id: str) -> Page[AlertEventView]:
+    """List the turns of an alert, the latest first."""
+    return call.services.alerts.list_events(call.scope, alert_id, call.query.page).map(_event_view)
+
+
+@route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202)
+def test_alert(call: Call, alert_id: str) -> AlertEventView:
+    """Tell everybody who would be told, and say that it is a test."""
+    return _event_view(call.services.alerts.send_test(call.scope, alert_id))

@@ -1,0 +1,1 @@
+"""Routes of processes and executions."""

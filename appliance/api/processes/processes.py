@@ -1,0 +1,249 @@
+"""/api/v1/processes: drafts, validation, versions."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Answer, Body, Call, Document, Json, Query, View, route
+from appliance.api.tenants.tenants import DeletedView
+from appliance.core import clock
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import Page
+from appliance.processes import versions
+from appliance.processes.triggers.registration import triggers_of
+from appliance.processes.triggers.service import foretell
+from appliance.processes.versions import Draft, Process, ProcessVersion, PublishRequest
+
+DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
+
+
+class ProcessView(View):
+    id: str
+    name: str
+    definition: dict[str, Any]
+    files: dict[str, str]
+    draft_digest: str
+    published_version: int | None = None
+    paused_at: str | None = None
+    created_at: str
+    updated_at: str
+
+
+class ProcessSummary(View):
+    id: str
+    name: str
+    draft_digest: str
+    published_version: int | None = None
+    paused_at: str | None = None
+    created_at: str
+    updated_at: str
+
+
+class VersionView(View):
+    version: int
+    draft_digest: str
+    message: str
+    created_at: str
+    created_by: str
+    definition: dict[str, Any] | None = None
+    files: dict[str, str] | None = None
+
+
+class ProblemView(View):
+    """One thing that is wrong with a draft."""
+
+    pointer: str
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    severity: Literal["error", "warning"] = "error"
+
+
+class ValidationView(View):
+    """`valid`: it can be published, for there are no errors; warnings are listed all the same.
+
+    `due`: when the schedules of a valid draft would be due next, by trigger.
+    """
+
+    valid: bool
+    problems: list[ProblemView]
+    due: dict[str, list[str]]
+
+
+class Publish(Body):
+    message: Annotated[str, Field(max_length=500)] = ""
+    if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    tests: bool = False
+
+
+class RollBack(Body):
+    version: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class DeleteQuery(Query):
+    force: bool = False
+
+
+class ValidateQuery(Query):
+    tests: bool = False
+
+
+def read_draft(body: Document) -> Draft:
+    """The draft of a body in either form; ValidationFailed names what is wrong with its frame."""
+    data = body.data
+    if "definition" not in data:
+        return Draft(data, {})
+    if unknown := sorted(set(data) - {"definition", "files"}):
+        raise ValidationFailed(
+            f"{unknown[0][:60]!r} is not known here; the body has definition and files", pointer=f"/{unknown[0]}"
+        )
+    if not isinstance(data["definition"], dict):
+        raise ValidationFailed("the definition must be an object", pointer="/definition")
+    files = data.get("files") or {}
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
+        raise ValidationFailed("files must be an object of texts by path", pointer="/files")
+    return Draft(data["definition"], files)
+
+
+def process_view(row: Process) -> ProcessView:
+    return ProcessView(
+        id=row.id, name=row.name, definition=row.definition, files=row.files, draft_digest=row.draft_digest,
+        published_version=row.published_version, paused_at=clock.optional_rfc3339(row.paused_at),
+        created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+    )  # fmt: skip
+
+
+def process_summary(row: Process) -> ProcessSummary:
+    return ProcessSummary(
+        id=row.id, name=row.name, draft_digest=row.draft_digest, published_version=row.published_version,
+        created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+    )  # fmt: skip
+
+
+def version_view(row: ProcessVersion, *, whole: bool = False) -> VersionView:
+    return VersionView(
+        version=row.version, draft_digest=row.draft_digest, message=row.message, created_at=clock.rfc3339(row.created_at),
+        created_by=row.created_by, definition=row.definition if whole else None, files=row.files if whole else None,
+    )  # fmt: skip
+
+
+@route("GET", "/processes", scope="processflow.read", returns=ProcessSummary, listed=True)
+def list_processes(call: Call) -> Page[ProcessSummary]:
+    """List the tenant's processes."""
+    return versions.list_processes(call.scope, call.query.page).map(process_summary)
+
+
+@route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201)
+def create_process(call: Call) -> Answer:
+    """Create a process from a draft; one that exists is not touched."""
+    draft = read_draft(call.body)
+    process_id = draft.definition.get("id")
+    if not isinstance(process_id, str):
+        raise ValidationFailed("the definition needs an id", pointer="/definition/id")
+    row, _ = versions.save_draft(call.scope, process_id, draft, create_only=True)
+    return Answer(process_view(row), headers={"Location": f"/api/v1/processes/{row.id}"}, etag=row.draft_digest)
+
+
+@route("GET", "/processes/{process_id}", scope="processflow.read", returns=ProcessView)
+def get_process(call: Call, process_id: str) -> Answer:
+    """Show a process with its draft."""
+    row = versions.get_process(call.scope, process_id)
+    return Answer(process_view(row), etag=row.draft_digest)
+
+
+@route("PUT", "/processes/{process_id}", scope="processflow.write", body=DRAFT, returns=ProcessView, also={201: ProcessView})
+def put_process(call: Call, process_id: str) -> Answer:
+    """Create a process or replace its draft.
+
+    The draft may be unfinished; `validate` and `publish` say what is missing. With If-Match the draft must still be
+    the one of that ETag.
+    """
+    row, new = versions.save_draft(call.scope, process_id, read_draft(call.body), if_match=call.if_match)
+    headers = {"Location": f"/api/v1/processes/{row.id}"} if new else {}
+    return Answer(process_view(row), status=201 if new else 200, headers=headers, etag=row.draft_digest)
+
+
+@route("DELETE", "/processes/{process_id}", scope="processflow.write", query=DeleteQuery, returns=DeletedView)
+def delete_process(call: Call, process_id: str) -> DeletedView:
+    """Delete a process with its versions and executions; refused while executions are active, unless forced."""
+    call.services.processes.delete_process(call.scope, process_id, force=call.query.force)
+    return DeletedView(deleted=process_id)
+
+
+@route(
+    "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False, query=ValidateQuery,
+    body=Json("document", "A draft to check instead of the stored one; without one, or with `{}`, the stored one.", optional=True),
+)  # fmt: skip
+def validate_process(call: Call, process_id: str) -> ValidationView:
+    """Check a draft: every error at once, with pointer, and line where it is known.
+
+    With `tests` the test tables beside its decisions are run; a case that fails is an error.
+    """
+    row = versions.get_process(call.scope, process_id)
+    body: Document = call.body
+    draft = read_draft(body) if body.data else Draft(row.definition, row.files)
+    under = "/definition" if "definition" in body.data else ""
+    problems = [
+        ProblemView(
+            pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
+            severity=p.severity, line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
+        )
+        for p in call.services.processes.problems_of(call.scope, draft, tests=call.query.tests)
+    ]  # fmt: skip
+    valid = all(problem.severity == "warning" for problem in problems)
+    foretold = foretell(triggers_of(draft.definition)) if valid else {}
+    due = {trigger: [clock.rfc3339(each) for each in times] for trigger, times in foretold.items()}
+    return ValidationView(valid=valid, problems=problems, due=due)
+
+
+@route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
+def publish_process(call: Call, process_id: str) -> VersionView:
+    """Make the draft the next version, the one that executes; an unchanged draft answers the existing version.
+
+    With `tests` the test tables beside its decisions are run, and a case that fails is refused.
+    """
+    body: Publish = call.body
+    request = PublishRequest(body.message, body.if_current, body.tests)
+    return version_view(call.services.processes.publish_process(call.scope, process_id, request))
+
+
+@route("POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView)
+def roll_back_process(call: Call, process_id: str) -> VersionView:
+    """Make an older version the one that executes."""
+    return version_view(versions.roll_back(call.scope, process_id, call.body.version))
+
+
+@route("POST", "/processes/{process_id}/pause", scope="processflow.execute", returns=ProcessView)
+def pause_process(call: Call, process_id: str) -> ProcessView:
+    """Pause a process: its triggers do not fire and its queued executions do not begin; those that have begun go on.
+
+    Executing it is still accepted: the execution is `queued` with the wait reason `paused` until the process goes on.
+    """
+    return process_view(call.services.processes.pause_process(call.scope, process_id))
+
+
+@route("POST", "/processes/{process_id}/resume-triggers", scope="processflow.execute", returns=ProcessView)
+def resume_triggers(call: Call, process_id: str) -> ProcessView:
+    """Let a paused process go on: what was held back begins in its turn, and its triggers fire again."""
+    return process_view(call.services.processes.resume_process(call.scope, process_id))
+
+
+@route("GET", "/processes/{process_id}/versions", scope="processflow.read", returns=VersionView, listed=True)
+def list_versions(call: Call, process_id: str) -> Page[VersionView]:
+    """List the versions of a process, newest first."""
+    return versions.list_versions(call.scope, process_id, call.query.page).map(version_view)
+
+
+@route("GET", "/processes/{process_id}/versions/{version}", scope="processflow.read", returns=VersionView)
+def get_version(call: Call, process_id: str, version: str) -> VersionView:
+    """Show one version with its definition and files."""
+    return version_view(versions.get_version(call.scope, process_id, version_number(version)), whole=True)
+
+
+def version_number(version: str) -> int:
+    """A version as an address names it."""
+    if not version.isascii() or not version.isdigit() or len(version) > 9:
+        raise ValidationFailed("a version is a number", pointer="/version")
+    return int(version)

@@ -1,0 +1,88 @@
+"""/api/v1/processes/{id}/executions/{eid}/retry-plan: what a retry would do, before it does."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from appliance.api.frame.routing import Call, Query, View, route
+from appliance.processes.retry_plan import RepeatedEffect, RetryPlan, StepFate
+
+MOST = 1_000
+
+
+class RetryPlanQuery(Query):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    from_: Annotated[str, Field(alias="from", min_length=1, max_length=500)] = "failed"
+    version: Literal["original", "published"] = "original"
+
+
+class StepFateView(View):
+    """What becomes of one step run; `first` is a step that the execution did not come to."""
+
+    step: str
+    path: str
+    iteration: str | None = None
+    kind: str
+    fate: Literal["reused", "continued", "passed_over", "again", "first", "dropped"]
+
+
+class RepeatedEffectView(View):
+    """Something that would be done once more; not `certain`: it may not have been done the first time."""
+
+    step: str
+    path: str
+    iteration: str | None = None
+    attempt: int
+    method: str
+    target: str
+    certain: bool
+    sentence: str
+
+
+class RetryPlanView(View):
+    """At most 1,000 step runs and effects are listed; the counts and the sentences speak of all."""
+
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
+
+    execution_id: str
+    from_: Annotated[str, Field(alias="from")]
+    version: int
+    counts: dict[str, int]
+    sentences: list[str]
+    steps: list[StepFateView]
+    effects: list[RepeatedEffectView]
+
+
+def _fate(step: StepFate) -> StepFateView:
+    return StepFateView(step=step.step, path=step.path, iteration=step.iteration or None, kind=step.kind, fate=step.fate)
+
+
+def _effect(effect: RepeatedEffect) -> RepeatedEffectView:
+    told = {name: value for name, value in effect.__dict__.items() if name != "iteration"}
+    return RepeatedEffectView(**told, iteration=effect.iteration or None)
+
+
+def retry_plan_view(plan: RetryPlan) -> RetryPlanView:
+    return RetryPlanView(
+        execution_id=plan.execution_id, from_=plan.start_from, version=plan.version, counts=plan.counts, sentences=plan.sentences,
+        steps=[_fate(step) for step in plan.steps[:MOST]], effects=[_effect(effect) for effect in plan.effects[:MOST]],
+    )  # fmt: skip
+
+
+@route(
+    "GET", "/processes/{process_id}/executions/{execution_id}/retry-plan", scope="processflow.read", query=RetryPlanQuery,
+    returns=RetryPlanView,
+)  # fmt: skip
+def get_retry_plan(call: Call, process_id: str, execution_id: str) -> RetryPlanView:
+    """Say what a retry would keep and run again, and what it would do once more.
+
+    `from` and `version` are those of `retry`, and what it would refuse is refused here. `effects` are what the steps that
+    would run again did outside: writes to foreign systems and to DataPool, children, requests to people.
+    """
+    query: RetryPlanQuery = call.query
+    return retry_plan_view(
+        call.services.processes.plan_retry(
+            call.scope, execution_id, start_from=query.from_, published=query.version == "published", process_id=process_id
+        )
+    )

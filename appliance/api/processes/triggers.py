@@ -1,0 +1,88 @@
+"""/api/v1/processes/{process_id}/triggers: what starts executions by itself, and every time it did."""
+
+from typing import Any, Literal
+
+from appliance.api.frame.routing import Call, View, route
+from appliance.core import clock
+from appliance.core.pages import Page
+from appliance.processes.triggers import service as triggers
+from appliance.processes.triggers.service import Firing, TriggerView
+
+
+class FaultView(View):
+    """Why an event became no execution."""
+
+    code: str
+    failure_class: str
+    message: str
+
+
+class TriggerStateView(View):
+    """One trigger of the published version.
+
+    `due` are the next times of a schedule, or when an integration is asked next; `failed_in_row` counts since it last started
+    an execution. `resumes_at` is given where the clock of the appliance was set back: the schedule passes over the due times
+    before it, which the clock has shown already, so that none runs twice.
+    """
+
+    id: str
+    kind: str
+    settings: dict[str, Any]
+    paused: bool
+    path: str | None = None
+    due: list[str]
+    resumes_at: str | None = None
+    last_fired_at: str | None = None
+    last_execution_id: str | None = None
+    failed_in_row: int
+    last_error: FaultView | None = None
+    last_error_at: str | None = None
+
+
+class FiringView(View):
+    """One event of a trigger: `pending` until its execution is recorded, `failed` with the reason, or `skipped`."""
+
+    id: str
+    status: Literal["pending", "started", "failed", "skipped"]
+    key: str
+    at: str
+    due_at: str | None = None
+    execution_id: str | None = None
+    error: FaultView | None = None
+
+
+def _fault(error: Any) -> FaultView | None:
+    if error is None:
+        return None
+    return FaultView(code=error["code"], failure_class=error["failure_class"], message=error["message"])
+
+
+def trigger_view(told: TriggerView) -> TriggerStateView:
+    row = told.row
+    return TriggerStateView(
+        id=row.trigger_id, kind=row.kind, settings=row.settings, paused=told.is_paused,
+        path=f"/hooks/{row.settings['path']}" if row.kind == "webhook" else None, due=[clock.rfc3339(due) for due in told.due],
+        resumes_at=clock.optional_rfc3339(told.resumes_at),
+        last_fired_at=clock.optional_rfc3339(row.last_fired_at), last_execution_id=row.last_execution_id,
+        failed_in_row=row.failed_in_row, last_error=_fault(row.last_error),
+        last_error_at=clock.optional_rfc3339(row.last_error_at),
+    )  # fmt: skip
+
+
+def firing_view(row: Firing) -> FiringView:
+    return FiringView(
+        id=row.id, status=row.status, key=row.event_key, at=clock.rfc3339(row.at), due_at=clock.optional_rfc3339(row.due_at),
+        execution_id=row.execution_id, error=_fault(row.error),
+    )  # fmt: skip
+
+
+@route("GET", "/processes/{process_id}/triggers", scope="processflow.read", returns=list[TriggerStateView])
+def list_triggers(call: Call, process_id: str) -> list[TriggerStateView]:
+    """List the triggers of the published version: when each is due, when it fired last, and what went wrong."""
+    return [trigger_view(told) for told in triggers.list_triggers(call.scope, process_id)]
+
+
+@route("GET", "/processes/{process_id}/triggers/{trigger_id}/firings", scope="processflow.read", returns=FiringView, listed=True)
+def list_firings(call: Call, process_id: str, trigger_id: str) -> Page[FiringView]:
+    """List the events of a trigger, newest first, with the execution each started or the reason why it did not."""
+    return triggers.list_firings(call.scope, process_id, trigger_id, call.query.page).map(firing_view)

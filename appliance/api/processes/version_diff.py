@@ -1,0 +1,72 @@
+"""/api/v1/processes/{id}/versions/{n}/diff: what differs between two versions, or a version and the draft."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from appliance.api.frame.routing import Call, Query, View, route
+from appliance.processes import version_diff
+from appliance.processes.version_diff import Comparison, FileChange, StepChange
+
+from .processes import version_number
+from .replay import DifferenceView, difference_view
+
+
+class DiffQuery(Query):
+    against: Annotated[int, Field(ge=1, le=10**9)] | Literal["draft"] | None = None
+
+
+class StepChangeView(View):
+    """One step; `changes` are those of its own members, not of the steps in it, and `moved` says that it stands elsewhere."""
+
+    step: str
+    happened: Literal["added", "removed", "changed"]
+    moved: bool
+    changes: list[DifferenceView]
+
+
+class FileChangeView(View):
+    """One file; `diff` is unified, and left out where the files are too long for it."""
+
+    path: str
+    happened: Literal["added", "removed", "changed"]
+    diff: str | None = None
+
+
+class DiffView(View):
+    """The changes that make `to` of `from`: `changes` outside of the steps, then steps by id, then files."""
+
+    model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
+
+    from_: Annotated[int | Literal["draft"], Field(alias="from")]
+    to: int | Literal["draft"]
+    identical: bool
+    changes: list[DifferenceView]
+    steps: list[StepChangeView]
+    files: list[FileChangeView]
+
+
+def _step(change: StepChange) -> StepChangeView:
+    changes = [difference_view(each) for each in change.changes]
+    return StepChangeView(step=change.step, happened=change.happened, moved=change.moved, changes=changes)
+
+
+def _file(change: FileChange) -> FileChangeView:
+    return FileChangeView(path=change.path, happened=change.happened, diff=change.diff)
+
+
+def diff_view(found: Comparison) -> DiffView:
+    diff = found.diff
+    return DiffView(
+        from_=found.older, to=found.newer, identical=diff.is_identical, changes=[difference_view(each) for each in diff.changes],
+        steps=[_step(each) for each in diff.steps], files=[_file(each) for each in diff.files],
+    )  # fmt: skip
+
+
+@route("GET", "/processes/{process_id}/versions/{version}/diff", scope="processflow.read", query=DiffQuery, returns=DiffView)
+def get_version_diff(call: Call, process_id: str, version: str) -> DiffView:
+    """Say what differs between a version and `against`: another version, `draft`, or else the version before it.
+
+    It is told from the older to the newer one, the draft being the newest; the first version is compared with nothing.
+    """
+    return diff_view(version_diff.compare(call.scope, process_id, version_number(version), call.query.against))

@@ -1,0 +1,1 @@
+"""Routes of the tenant: members, keys, invitations and secrets."""

@@ -1,0 +1,164 @@
+"""/api/v1/keys"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Answer, Body, Call, View, route
+from appliance.core import clock
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import Page
+from appliance.tenants.keys import adoption, keys, lineage
+from appliance.tenants.keys.keys import ApiKey, KeyKind
+from appliance.tenants.keys.lineage import Issuers
+
+
+class RateLimit(Body):
+    requests: Annotated[int, Field(ge=1, le=1_000_000)]
+    window_s: Annotated[int, Field(ge=1, le=86_400)]
+
+
+class IssueKey(Body):
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    scopes: list[str]
+    environment: Annotated[str, Field(pattern="^[A-Za-z0-9]{1,12}$")] = "live"
+    expires_at: str | None = None
+    rate_limit: RateLimit | None = None
+    allowed_ips: list[str] = Field(default_factory=list)
+    kind: Annotated[
+        KeyKind,
+        Field(description="`agent` for a key that an agent or assistant uses: MCP takes no other, and its writes need an approval"),
+    ] = "service"
+
+
+class ChangeKey(Body):
+    kind: Annotated[Literal["agent"], Field(description="An agent key does not become a service key again; issue a new one.")]
+
+
+class RotateKey(Body):
+    overlap_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 0
+
+
+class RateLimitView(View):
+    requests: int
+    window_s: int
+
+
+class KeyView(View):
+    """An API key without its text.
+
+    It rests on its `issuer`: `effective_scopes` are what it may do now, and `ended` says why it has ended with the issuer.
+    """
+
+    id: str
+    name: str
+    kind: KeyKind
+    environment: str
+    prefix: str
+    last4: str
+    scopes: list[str]
+    created_at: str
+    expires_at: str
+    rate_limit: RateLimitView
+    allowed_ips: list[str]
+    created_by: str
+    issuer: str
+    effective_scopes: list[str]
+    ended: str | None = None
+    last_used_at: str | None = None
+    rotated_from: str | None = None
+    grace_until: str | None = None
+    revoked_at: str | None = None
+    key: str | None = None
+
+
+def view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
+    """The key's attributes; `text` is given once, right after issue, `issuers` where many keys are shown."""
+    authority = lineage.read_authority(row, issuers)
+    return KeyView(
+        issuer=row.issuer, effective_scopes=sorted(authority.scopes), ended=authority.ended or None,
+        id=row.id, name=row.name, kind=row.kind, environment=row.environment, prefix=row.prefix, last4=row.last4, scopes=row.scopes,
+        created_at=clock.rfc3339(row.created_at), expires_at=clock.rfc3339(row.expires_at),
+        rate_limit=RateLimitView(requests=row.rate_requests, window_s=row.rate_window_s),
+        allowed_ips=row.allowed_ips, created_by=row.created_by, rotated_from=row.rotated_from, key=text,
+        last_used_at=clock.optional_rfc3339(row.last_used_at), grace_until=clock.optional_rfc3339(row.grace_until),
+        revoked_at=clock.optional_rfc3339(row.revoked_at),
+    )  # fmt: skip
+
+
+@route("GET", "/keys", scope="keys.read", returns=KeyView, listed=True)
+def list_keys(call: Call) -> Page[KeyView]:
+    """List the tenant's API keys."""
+    issuers = lineage.read_issuers(call.scope)
+    return keys.list_keys(call.scope, call.query.page).map(lambda row: view(row, issuers=issuers))
+
+
+@route("POST", "/keys", scope="keys.write", body=IssueKey, returns=KeyView, status=201)
+def issue_key(call: Call) -> Answer:
+    """Issue an API key.
+
+    The key's text is in this answer and nowhere else. A key is never wider than the key or person that issues it, and rests on
+    them from then on: it loses what they lose, and ends when they do. A key that issues another passes on its own rate limit,
+    addresses and expiry where they are narrower than the defaults; what is asked for beyond them is refused. What an agent key
+    issues is an agent key.
+    """
+    body: IssueKey = call.body
+    limits = call.services.config.limits
+    spec = keys.KeySpec(
+        body.name, body.scopes, body.environment, allowed_ips=body.allowed_ips, kind=body.kind,
+        rate_requests=body.rate_limit.requests if body.rate_limit else limits.rate_requests,
+        rate_window_s=body.rate_limit.window_s if body.rate_limit else limits.rate_window_s,
+        is_default_rate=body.rate_limit is None,
+    )  # fmt: skip
+    row, text = keys.issue_key(call.scope, call.services.sealer, spec, lifetime_ms=_lifetime(body.expires_at))
+    return Answer(view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=view(row))
+
+
+def _lifetime(expires_at: str | None) -> int | None:
+    if expires_at is None:
+        return None
+    lifetime = clock.parse_rfc3339(expires_at, pointer="/expires_at") - clock.now_ms()
+    if not 0 < lifetime <= 730 * keys.DAY:
+        raise ValidationFailed("expires_at must lie in the future, at most 730 days ahead", pointer="/expires_at")
+    return lifetime
+
+
+@route("GET", "/keys/{key_id}", scope="keys.read", returns=KeyView)
+def get_key(call: Call, key_id: str) -> KeyView:
+    """Show one API key."""
+    return view(keys.get_key(call.scope, key_id))
+
+
+@route("PATCH", "/keys/{key_id}", scope="keys.write", body=ChangeKey, returns=KeyView)
+def change_key(call: Call, key_id: str) -> KeyView:
+    """Make a key an agent key, whose writes need an approval by every way it comes, MCP among them.
+
+    An agent key does not become a service key again.
+    """
+    return view(keys.make_agent_key(call.scope, key_id))
+
+
+@route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201)
+def rotate_key(call: Call, key_id: str) -> Answer:
+    """Issue a new key with the same grants; the old one lives for `overlap_seconds` more.
+
+    A key that rotates itself keeps its issuer; rotated by somebody else, the new key rests on them. Keys that the old one issued
+    rest on the new one.
+    """
+    row, text = keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds)
+    return Answer(view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=view(row))
+
+
+@route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView)
+def adopt_key(call: Call, key_id: str) -> KeyView:
+    """Become the issuer of a key: it goes on under your authority, also when whoever issued it before is gone.
+
+    You must hold every scope of the key. Its text stays the same.
+    """
+    return view(adoption.adopt_key(call.scope, key_id))
+
+
+@route("DELETE", "/keys/{key_id}", scope="keys.write", returns=KeyView)
+def revoke_key(call: Call, key_id: str) -> KeyView:
+    """Revoke an API key at once, and with it every key that it issued."""
+    return view(keys.revoke_key(call.scope, key_id))

@@ -1,0 +1,135 @@
+"""/api/v1/secrets: names, values that only go in, and where each may go."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Body, Call, View, route
+from appliance.core import clock
+from appliance.core.errors import NotFound
+from appliance.core.pages import Page
+from appliance.solutions.secret_places import find_place
+from appliance.tenants import service
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
+from appliance.tenants.service import SecretName
+
+from .tenants import DeletedView, NoQuery
+
+Target = Annotated[str, Field(min_length=1, max_length=80)]
+Hosts = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class BindingView(View):
+    """A place the secret may go: `hosts` is whom an integration or LLM profile leads to; it may end at `expires_at`."""
+
+    id: str
+    kind: Kind
+    target: str
+    hosts: str | None = None
+    bound_by: str
+    created_at: str
+    expires_at: str | None = None
+
+
+class SecretView(View):
+    """A secret without its value, with the places it may go."""
+
+    name: str
+    updated_at: str
+    bindings: list[BindingView]
+
+
+class BoundIntegration(Body):
+    """An integration as it is, or as it will be when it leads to exactly these `hosts` (`api.example.com`)."""
+
+    slug: Target
+    hosts: Hosts | None = None
+
+
+class Bind(Body):
+    """Where a secret may go besides: integrations by slug, processes by id (whose code reads it by `api.secrets.get`)."""
+
+    integrations: Annotated[list[str | BoundIntegration], Field(max_length=50)] = Field(default_factory=list)
+    processes: Annotated[list[Target], Field(max_length=50)] = Field(default_factory=list)
+
+
+class PutSecret(Body):
+    value: Annotated[str, Field(min_length=1, max_length=65_536)]
+    bind: Bind | None = None
+
+
+class AddBinding(Body):
+    """`kind` is integration, process (its code), webhook (of a process), llm-profile or webapp; `target` is its slug or id.
+
+    With `hosts`, an integration or LLM profile that leads to exactly these, whether it is there yet or not.
+    """
+
+    kind: Kind
+    target: Target
+    hosts: Hosts | None = None
+
+
+def binding_view(binding: Binding) -> BindingView:
+    place = binding.destination
+    return BindingView(
+        id=binding.id, kind=place.kind, target=place.target, hosts=place.hosts or None, bound_by=binding.bound_by,
+        created_at=clock.rfc3339(binding.created_at), expires_at=clock.optional_rfc3339(binding.expires_at),
+    )  # fmt: skip
+
+
+def secret_view(secret: SecretName, bindings: list[Binding]) -> SecretView:
+    mine = [binding_view(each) for each in bindings if each.name == secret.name]
+    return SecretView(name=secret.name, updated_at=clock.rfc3339(secret.updated_at), bindings=mine)
+
+
+@route("GET", "/secrets", scope="secrets.write", returns=SecretView, listed=True, query=NoQuery)
+def list_secrets(call: Call) -> Page[SecretView]:
+    """List the names of the tenant's secrets and where each may go; values never leave."""
+    bindings = secret_bindings.list_bindings(call.scope)
+    return Page([secret_view(secret, bindings) for secret in service.list_secrets(call.scope)])
+
+
+@route("PUT", "/secrets/{name}", scope="secrets.write", body=PutSecret, returns=SecretView)
+def set_secret(call: Call, name: str) -> SecretView:
+    """Set a secret, and where it may go; it is stored sealed and can be replaced, not read.
+
+    `bind` adds destinations to those it has. What somebody with this scope saves, publishes or applies with the secret in it
+    is a destination from then on, without being named here.
+    """
+    body: PutSecret = call.body
+    places = _places(call, body.bind or Bind())
+    stored = service.set_secret(call.scope, call.services.sealer, name, body.value)
+    for place in places:
+        secret_bindings.bind(call.scope, name, place)
+    return secret_view(stored, secret_bindings.list_bindings(call.scope, name))
+
+
+def _places(call: Call, wanted: Bind) -> list[Destination]:
+    named = [BoundIntegration(slug=each) if isinstance(each, str) else each for each in wanted.integrations]
+    places = [find_place(call.services, call.scope, "integration", each.slug, each.hosts or "") for each in named]
+    return places + [find_place(call.services, call.scope, "process", each) for each in wanted.processes]
+
+
+@route("DELETE", "/secrets/{name}", scope="secrets.write", returns=DeletedView)
+def delete_secret(call: Call, name: str) -> DeletedView:
+    """Delete a secret with its destinations."""
+    service.delete_secret(call.scope, name)
+    return DeletedView(deleted=name)
+
+
+@route("POST", "/secrets/{name}/bindings", scope="secrets.write", body=AddBinding, returns=BindingView)
+def add_secret_binding(call: Call, name: str) -> BindingView:
+    """Let a secret go to one more place: an integration, a process, the webhooks of a process, an LLM profile or a WebApp."""
+    if name not in {each.name for each in service.list_secrets(call.scope)}:
+        raise NotFound(f"there is no secret {name[:63]!r} here; set it first")
+    body: AddBinding = call.body
+    place = find_place(call.services, call.scope, body.kind, body.target, body.hosts or "")
+    return binding_view(secret_bindings.bind(call.scope, name, place))
+
+
+@route("DELETE", "/secrets/{name}/bindings/{binding_id}", scope="secrets.write", returns=DeletedView)
+def remove_secret_binding(call: Call, name: str, binding_id: str) -> DeletedView:
+    """Let a secret go to a place no more; what uses it there fails from then on."""
+    secret_bindings.unbind(call.scope, name, binding_id)
+    return DeletedView(deleted=binding_id)

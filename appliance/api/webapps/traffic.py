@@ -1,0 +1,144 @@
+"""/api/v1/webapps/{app}/requests and /analytics: what came to a WebApp; and how much of it an app uses up."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from appliance.api.frame.routing import Call, ListQuery, Query, View, route
+from appliance.api.monitor.logs import Moment, moment
+from appliance.core import clock
+from appliance.webapps.traffic import reading, usage
+from appliance.webapps.traffic.models import RequestRow
+
+
+class WebAppUsageView(View):
+    """What an app has, and had today (UTC; noted within seconds); a limit that is not there is left out."""
+
+    stored_bytes: int
+    stored_limit_bytes: int | None = None
+    requests_today: int
+    requests_per_minute_limit: int | None = None
+    egress_today_bytes: int
+    egress_limit_bytes: int | None = None
+
+
+def read_usage(call: Call, app: str) -> WebAppUsageView:
+    """Of an app that is there."""
+    own = call.services.config.webapps
+    allowance = usage.Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
+    found = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
+    return WebAppUsageView(
+        stored_bytes=found.stored, stored_limit_bytes=allowance.stored, requests_today=found.requests_today,
+        requests_per_minute_limit=allowance.per_minute, egress_today_bytes=found.sent_today, egress_limit_bytes=allowance.sent,
+    )  # fmt: skip
+
+
+class RequestsQuery(ListQuery):
+    status: Annotated[str, Field(max_length=3, description="One, such as 404, or a class, such as 4xx.")] | None = None
+    path: Annotated[str, Field(max_length=500, description="One, or with a final * all that begin so.")] | None = None
+    since: Moment | None = None
+
+
+class WebAppRequestView(View):
+    """A request; `address` is as much of it as the appliance keeps, `agent` the kind of browser, `referrer` a host.
+
+    `visitor` is the same number for what came from one address with one browser on one day, and says nothing else.
+    """
+
+    at: str
+    method: str
+    path: str
+    status: int
+    bytes: int
+    ms: float
+    address: str
+    agent: str
+    referrer: str
+    visitor_kind: str
+    visitor: str
+    route: str | None = None
+    execution_id: str | None = None
+
+
+class TrafficQuery(Query):
+    since: Moment = "24h"
+    until: Moment | None = None
+    bucket: Annotated[str, Field(max_length=20, description="Width of a point, such as 5m, 1h or 1d.")] | None = None
+
+
+class WebAppNumbersView(View):
+    """`errors` are answers from 500 on; `visitors` are counted anew every day."""
+
+    requests: int
+    bytes: int
+    errors: int
+    visitors: int
+
+
+class WebAppPointView(WebAppNumbersView):
+    at: str
+
+
+class WebAppCountView(View):
+    """A value and how often it came."""
+
+    value: str
+    requests: int
+
+
+class WebAppTrafficView(View):
+    """The numbers of a window, and the most frequent paths, referrers, statuses and kinds of browser."""
+
+    since: str
+    until: str
+    bucket_ms: int
+    total: WebAppNumbersView
+    points: list[WebAppPointView]
+    paths: list[WebAppCountView]
+    referrers: list[WebAppCountView]
+    statuses: list[WebAppCountView]
+    agents: list[WebAppCountView]
+
+
+@route(
+    "GET", "/webapps/{app}/requests", scope="webapps.read", query=RequestsQuery, returns=WebAppRequestView, listed=True
+)  # fmt: skip
+def list_webapp_requests(call: Call, app: str) -> object:
+    """List what visitors asked a WebApp for, newest first; a request is there a few seconds after it was answered."""
+    query = call.query
+    wanted = reading.RequestFilter(query.status, query.path, moment(query.since, "since"))
+    return reading.list_requests(call.scope, app, wanted, query.page).map(_request_view)
+
+
+def _request_view(row: RequestRow) -> WebAppRequestView:
+    members = {name: getattr(row, name) for name in WebAppRequestView.model_fields if name != "at"}
+    return WebAppRequestView(at=clock.rfc3339(row.at), **members)
+
+
+@route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView)
+def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
+    """Show how many requests, bytes, errors and visitors a WebApp had over time."""
+    query: TrafficQuery = call.query
+    window = reading.Window(
+        moment(query.since, "since") or 0, moment(query.until, "until") or clock.now_ms() + 1,
+        clock.parse_duration(query.bucket, pointer="/bucket") if query.bucket else None,
+    )  # fmt: skip
+    traffic = reading.read_traffic(call.scope, app, window)
+    counted = {
+        name: [WebAppCountView(value=value, requests=count) for value, count in getattr(traffic, name).items()]
+        for name in ("paths", "referrers", "statuses", "agents")
+    }
+    return WebAppTrafficView(
+        since=clock.rfc3339(traffic.since), until=clock.rfc3339(traffic.until), bucket_ms=traffic.bucket,
+        total=_numbers(traffic.total), points=[_point(at, numbers) for at, numbers in traffic.points], **counted,
+    )  # fmt: skip
+
+
+def _numbers(numbers: reading.Numbers) -> WebAppNumbersView:
+    return WebAppNumbersView(
+        requests=numbers.requests, bytes=numbers.bytes, errors=numbers.errors, visitors=numbers.visitors
+    )  # fmt: skip
+
+
+def _point(at: int, numbers: reading.Numbers) -> WebAppPointView:
+    return WebAppPointView(at=clock.rfc3339(at), **_numbers(numbers).model_dump())

@@ -1,0 +1,37 @@
+"""/api/v1/webapps/{app}/visits: who has the app open, and ending that."""
+
+from appliance.api.frame.routing import Call, View, route
+from appliance.api.tenants.tenants import DeletedView
+from appliance.core import clock
+
+
+class VisitView(View):
+    """A visitor's session in one browser; `kind` is password, member or user, `visitor` who it is where that is known."""
+
+    id: str
+    kind: str
+    visitor: str | None = None
+    email: str | None = None
+    created_at: str
+    seen_at: str
+    expires_at: str
+
+
+@route("GET", "/webapps/{app}/visits", scope="webapps.write", returns=VisitView, listed=True)
+def list_visits(call: Call, app: str) -> object:
+    """List who has the app open, newest first; visits end after 12 hours without use and after seven days."""
+    found = call.services.visits.list_visits(call.scope, app, call.query.page)
+    return found.map(
+        lambda visit: VisitView(
+            id=visit.id, kind=visit.kind, visitor=visit.subject or None, email=visit.email or None,
+            created_at=clock.rfc3339(visit.created_at), seen_at=clock.rfc3339(visit.seen_at),
+            expires_at=clock.rfc3339(visit.expires_at),
+        )
+    )  # fmt: skip
+
+
+@route("DELETE", "/webapps/{app}/visits/{visit}", scope="webapps.write", returns=DeletedView)
+def revoke_visit(call: Call, app: str, visit: str) -> DeletedView:
+    """End a visit; whoever it was has to sign in again."""
+    call.services.visits.revoke_visit(call.scope, app, visit)
+    return DeletedView(deleted=visit)
