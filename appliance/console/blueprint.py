@@ -9,67 +9,32 @@ from quart import Blueprint, Quart, Response
 
 from appliance.solutions.services import Services
 
-from . import (
+from .frame.dispatch import Edge
+from .frame.rendering import Renderer
+from .frame.routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
+from .pages.agents import agents, skills
+from .pages.datapool import datapool, entities, importing, schemas
+from .pages.documents import document_files, document_list, documents, retention, shares
+from .pages.govern import audit, confirmations, kill_switches, policies, policy_decisions
+from .pages.integrations import connecting, integration_calls, integration_edit, integrations, llm_profiles, trying
+from .pages.operate import alerts, approvals, bulk, executions, failures, logs, monitor, replay, retry_plan, step_runs
+from .pages.processes import dry_runs, editor, processes, versions
+from .pages.settings import (
     about,
     account,
-    agents,
-    alerts,
     appliance,
     appliance_tenants,
-    approvals,
-    audit,
     backups,
-    bulk,
-    certificates,
-    confirmations,
-    connecting,
-    datapool,
-    deploying,
-    document_files,
-    document_list,
-    documents,
-    domains,
-    dry_runs,
-    editor,
-    entities,
-    executions,
-    failures,
-    home,
-    importing,
-    integration_calls,
-    integration_edit,
-    integrations,
     invitations,
     keys,
-    kill_switches,
-    llm_profiles,
-    logs,
     members,
-    monitor,
-    policies,
-    policy_decisions,
-    processes,
-    replay,
-    retention,
-    retry_plan,
-    schemas,
-    shares,
-    sign_in,
-    skills,
-    step_runs,
     tenant_export,
     tenant_reset,
     tenant_secrets,
     tenant_settings,
-    traffic,
-    trying,
-    versions,
-    visiting,
-    webapps,
 )
-from .dispatch import Edge
-from .rendering import Renderer
-from .routing import BASE_PAGES, PAGES, BaseRoute, PageRoute
+from .pages.start import home, sign_in, visiting
+from .pages.webapps import certificates, deploying, domains, traffic, webapps
 
 AREAS = (
     about, account, agents, alerts, appliance, appliance_tenants, approvals, audit, backups, bulk, certificates, confirmations,

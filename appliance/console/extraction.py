@@ -17,7 +17,7 @@ from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder
 
-from . import showing
+from .frame import showing
 
 PACKAGE = Path(__file__).parents[1]
 # Whose errors no page shows, or only by way of a domain's own.
@@ -55,7 +55,7 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
             found = filter(None, texts_of(installed.connector))
             yield from (Text(each, context=CONTEXT, place=f"connectors/{name}") for each in found)
     for state in (*showing.TONES, *showing.NAMES, *showing.MORE_NAMES):
-        yield Text(showing.english_name(state), context=showing.STATE, place="console/showing.py")
+        yield Text(showing.english_name(state), context=showing.STATE, place="console/frame/showing.py")
 
 
 def needed(found: Iterator[Text]) -> Catalog:

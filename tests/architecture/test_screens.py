@@ -1,7 +1,7 @@
 """Every page that the console declares is looked at: it is on the list that pictures and checks of all pages go by."""
 
 from appliance.console import blueprint
-from appliance.console.routing import BASE_PAGES, PAGES
+from appliance.console.frame.routing import BASE_PAGES, PAGES
 from tests.screenshots.pages import ADDRESSES, BASE_ADDRESSES, NOT_PAGES, SIGNED_OUT
 
 HINT = "add it to tests/screenshots/pages.py with an address, or to NOT_PAGES with what it answers"

@@ -10,8 +10,8 @@ import pytest
 from appliance.backups.checking import verify_backup
 from appliance.backups.schedule import Schedule
 from appliance.blobs.local import LocalPlaces
-from appliance.console.backups import download_backup, show_backups
-from appliance.console.routing import Asked, File, Page, Visit
+from appliance.console.frame.routing import Asked, File, Page, Visit
+from appliance.console.pages.settings.backups import download_backup, show_backups
 from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.config_view import shown_settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.console.cells import cell_of
+from appliance.console.frame.cells import cell_of
 
 RELATION = {"name": "maker", "type": "relation", "collection": "makers"}
 

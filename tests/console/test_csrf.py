@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.console.csrf import is_own_page
+from appliance.console.frame.csrf import is_own_page
 
 ORIGIN = "https://acme.example.com"
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from appliance.console import routing
+from appliance.console.frame import routing
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance.console.flow import MOST_STEPS, Box, Picture, StepState, picture, states_of
-from appliance.console.outline import after_failure, every_line, outline
+from appliance.console.pages.processes.flow import MOST_STEPS, Box, Picture, StepState, picture, states_of
+from appliance.console.pages.processes.outline import after_failure, every_line, outline
 from appliance.processes.overview import StepCount
 
 EVERY_MEMBER = Path(__file__).parents[1] / "processes" / "every_member.yaml"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.console.forms import InputForm, read_form
+from appliance.console.frame.forms import InputForm, read_form
 from appliance.core.errors import Detail
 
 ORDER: dict[str, Any] = {

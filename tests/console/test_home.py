@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from appliance.console.menu import MENU
+from appliance.console.frame.menu import MENU
 from appliance.core import clock
 from appliance.tenants import people
 from appliance.tenants.keys import keys

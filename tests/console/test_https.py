@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.dispatch import content_policy
-from appliance.console.rendering import Renderer
-from appliance.console.routing import Arrival, Asked, Page
-from appliance.console.session import can_hold_cookies, safe_target
-from appliance.console.sign_in import show_sign_in, sign_in
+from appliance.console.frame.dispatch import content_policy
+from appliance.console.frame.rendering import Renderer
+from appliance.console.frame.routing import Arrival, Asked, Page
+from appliance.console.frame.session import can_hold_cookies, safe_target
+from appliance.console.pages.start.sign_in import show_sign_in, sign_in
 from appliance.core.interface import ui_folder
 from appliance.testing.running import Running, make_config
 

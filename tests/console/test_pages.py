@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from appliance.console.routing import PAGES, PageRoute
-from appliance.console.session import SIGN_OUT
+from appliance.console.frame.routing import PAGES, PageRoute
+from appliance.console.frame.session import SIGN_OUT
 from appliance.core.interface import ui_folder
 from appliance.processes.store import FINISHED
 from appliance.testing.running import Running

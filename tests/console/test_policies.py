@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.console.rule_sentences import tell_rule
+from appliance.console.pages.govern.rule_sentences import tell_rule
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

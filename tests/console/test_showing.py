@@ -1,6 +1,6 @@
 """How values are drawn on pages."""
 
-from appliance.console.showing import columns_of
+from appliance.console.frame.showing import columns_of
 from appliance.monitor.analytics import Summary
 from appliance.monitor.tally import Extent
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from appliance.console import kept_forms
+from appliance.console.frame import kept_forms
 from appliance.core.database import db
 from appliance.tenants import people
 from appliance.testing.running import Running

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from appliance.console.approvals import count_mine
+from appliance.console.pages.operate.approvals import count_mine
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PolicyDenied, ValidationFailed

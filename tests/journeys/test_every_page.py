@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
-from appliance.console.routing import PAGES
+from appliance.console.frame.routing import PAGES
 from appliance.tenants.scopes import scopes_of_role
 from appliance.testing.pages import PAGE_CHECKS, Watch
 from appliance.testing.running import Running

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from werkzeug.datastructures import Headers
 
-from appliance.console import session
+from appliance.console.frame import session
 from appliance.core.errors import AddressNotAllowed, InvalidApiKey, InvalidJson
 from appliance.processes.triggers import webhooks
 from appliance.sites.front.root import MetricsReaders

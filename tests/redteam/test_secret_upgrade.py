@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from appliance.app.secret_adoption import adopt_secret_uses
-from appliance.console.confirmations import TELLERS
+from appliance.console.pages.govern.confirmations import TELLERS
 from appliance.core import clock, migrations
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

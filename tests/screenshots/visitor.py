@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from appliance.console.kept_forms import FIELD
-from appliance.console.session import COOKIE
+from appliance.console.frame.kept_forms import FIELD
+from appliance.console.frame.session import COOKIE
 from appliance.core.config import Config
 from appliance.testing.running import Running
 from tests.screenshots.furnishing import LOGIN, PASSWORD, TENANT

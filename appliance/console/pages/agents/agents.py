@@ -1,0 +1,100 @@
+"""Pages of agents: the list, one with its definition, versions and runs, and a run with everything it did, while it does it."""
+
+import secrets
+
+from appliance.agents import runs, versions
+from appliance.agents.journal import Entry
+from appliance.agents.runs import RunRequest
+from appliance.agents.store import FINISHED
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.pages.operate.executions import BUSY_MS, CALM_MS
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import mark
+
+_VERSIONS = 20
+_SAID = {
+    "asked": mark("Model asked"), "answered": mark("Model answered"), "unanswered": mark("Model did not answer"),
+    "called": mark("Tool called"), "dispatched": mark("Call begun"), "returned": mark("Tool answered"),
+    "waiting": mark("Waits for a person"), "resumed": mark("Person decided"), "ended": mark("Ended"),
+}  # fmt: skip
+
+
+@page("GET", "/agents", scope="agents.read")
+def list_agents(visit: Visit) -> Answer:
+    """The tenant's agents, by name of their address."""
+    found = versions.list_agents(visit.scope, visit.page())
+    return Page("agents.html", {"agents": found.items, "next_cursor": found.next_cursor})
+
+
+@page("GET", "/agents/<agent_id>", scope="agents.read")
+def show_agent(visit: Visit, agent_id: str) -> Answer:
+    """One agent: what it is, and what it did lately."""
+    return _agent_page(visit, agent_id)
+
+
+def _agent_page(visit: Visit, agent_id: str, given: str = "", problem: ApplianceError | None = None) -> Page:
+    latest = versions.get_version(visit.scope, agent_id)
+    found = runs.list_runs(visit.scope, agent_id, visit.page())
+    values = {
+        "agent": latest.definition, "version": latest, "definition": latest.definition.document(), "runs": found.items,
+        "next_cursor": found.next_cursor, "versions": versions.list_versions(visit.scope, agent_id, PageRequest(_VERSIONS)).items,
+        "names": Names(visit), "token": secrets.token_urlsafe(16), "given": given, "problem": problem,
+    }  # fmt: skip
+    return Page("agent.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/agents/<agent_id>/runs", scope="agents.run")
+def start_run(visit: Visit, agent_id: str) -> Answer:
+    """Start a run with what was written; the same form sent twice is one run."""
+    given = visit.asked.field("input").strip()
+    try:
+        if not given:
+            raise ValidationFailed("write what the agent is to do", pointer="/input")
+        token = f"{visit.scope.actor}/{visit.asked.field('token')}"
+        run = visit.services.agents.start_run(visit.scope, agent_id, RunRequest(given, token=token))
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return _agent_page(visit, agent_id, given, error)
+    return Redirect(f"/console/agents/{agent_id}/runs/{run.id}")
+
+
+@page("GET", "/agents/<agent_id>/runs/<run_id>", scope="agents.read")
+def show_run(visit: Visit, agent_id: str, run_id: str) -> Answer:
+    """One run: how it stands, what it came to, and every step of it."""
+    return _run_page(visit, agent_id, run_id)
+
+
+def _run_page(visit: Visit, agent_id: str, run_id: str, problem: ApplianceError | None = None) -> Page:
+    run = runs.get_run(visit.scope, agent_id, run_id)
+    trace = runs.list_entries(visit.scope, agent_id, run_id, PageRequest(MAX_LIMIT))
+    is_open = run.status not in FINISHED
+    values = {
+        "run": run, "agent": versions.get_agent(visit.scope, agent_id), "trace": [_row(entry) for entry in trace.items],
+        "more": trace.next_cursor is not None, "is_open": is_open, "names": Names(visit), "problem": problem,
+        "every": 0 if not is_open else CALM_MS if run.status == "waiting" else BUSY_MS,
+        "live_url": f"/console/agents/{agent_id}/runs/{run_id}?part=live",
+    }  # fmt: skip
+    template = "agent_run_live.html" if visit.asked.is_fragment else "agent_run.html"
+    return Page(template, values, problem.status if problem else 200)
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    """An entry as the page shows it: what happened, to which tool, and whether it went wrong."""
+    data = dict(entry.data)
+    is_wrong = entry.kind == "unanswered" or data.get("ok") is False or data.get("status") == "failed"
+    return {"entry": entry, "said": _SAID[entry.kind], "about": data.get("tool") or data.get("status") or "", "is_wrong": is_wrong}
+
+
+@page("POST", "/agents/<agent_id>/runs/<run_id>/cancel", scope="agents.run")
+def cancel_run(visit: Visit, agent_id: str, run_id: str) -> Answer:
+    """End a run."""
+    try:
+        runs.cancel_run(visit.scope, agent_id, run_id)
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return _run_page(visit, agent_id, run_id, error)
+    return Redirect(f"/console/agents/{agent_id}/runs/{run_id}")

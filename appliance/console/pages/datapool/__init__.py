@@ -1,0 +1,1 @@
+"""Pages of DataPool: collections, their tables, entities, imports and schemas."""

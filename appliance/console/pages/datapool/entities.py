@@ -1,0 +1,214 @@
+"""Pages of one entity: its values, what it leads to and what became of it; made, changed and deleted by a form."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.cells import OWN, Cell, cell_of, find_titles
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
+from appliance.core.pages import PageRequest
+from appliance.datapool import service as datapool
+from appliance.datapool.service import Change
+
+from .entity_forms import EntityForm, changed_fields, keep, read_entity
+
+CHANGES = 20
+OWN_NAMES = tuple(field["name"] for field in OWN)
+
+
+@dataclass(frozen=True)
+class Altered:
+    """One value that a change altered, before and after it."""
+
+    name: str
+    before: Cell
+    after: Cell
+
+
+@dataclass(frozen=True)
+class Told:
+    """A change of an entity as its page tells it."""
+
+    change: Change
+    at_ms: int
+    altered: list[Altered]
+
+
+@page("GET", "/datapool/<collection>/new", scope="entities.write")
+def show_new_entity(visit: Visit, collection: str) -> Answer:
+    """The empty form, with the defaults in it."""
+    definition = datapool.get_collection(visit.scope, collection)
+    return _form_page(visit, definition, EntityForm(visit, definition))
+
+
+@page("POST", "/datapool/<collection>/new", scope="entities.write")
+def create_entity(visit: Visit, collection: str) -> Answer:
+    """Store a new entity; its page, or an empty form for the next one."""
+    definition = datapool.get_collection(visit.scope, collection)
+    form = EntityForm(visit, definition)
+    values = read_entity(visit, form, visit.asked.form)
+    moments = [field["name"] for field in definition["fields"] if field["default"] == "$now" and values[field["name"]] is None]
+    try:
+        _refuse_unread(form)
+        entity = datapool.create_entity(visit.scope, collection, {n: v for n, v in values.items() if n not in moments})
+    except ApplianceError as error:
+        return _form_page(visit, definition, form, problem=error)
+    again = visit.asked.field("then") == "another"
+    return Redirect(f"/console/datapool/{collection}/new?made={entity['id']}" if again else _address(collection, entity["id"]))
+
+
+@page("GET", "/datapool/<collection>/<entity_id>", scope="entities.read")
+def show_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
+    """One entity with every field and its history; of a deleted one the history."""
+    return _entity_page(visit, collection, entity_id)
+
+
+@page("GET", "/datapool/<collection>/<entity_id>/edit", scope="entities.write")
+def show_entity_form(visit: Visit, collection: str, entity_id: str) -> Answer:
+    """The form with the entity's values."""
+    definition = datapool.get_collection(visit.scope, collection)
+    entity = datapool.get_entity(visit.scope, collection, entity_id)
+    return _form_page(visit, definition, EntityForm(visit, definition, entity), entity)
+
+
+@page("POST", "/datapool/<collection>/<entity_id>/edit", scope="entities.write")
+def change_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
+    """Store what was changed in the form, unless somebody else has changed the entity meanwhile."""
+    definition = datapool.get_collection(visit.scope, collection)
+    current = datapool.get_entity(visit.scope, collection, entity_id)
+    form = EntityForm(visit, definition, current)
+    values = read_entity(visit, form, visit.asked.form)
+    if _version_sent(visit) != current["_version"]:
+        return _meanwhile(visit, definition, form, current)
+    mine = changed_fields(form, EntityForm(visit, definition, current))
+    try:
+        _refuse_unread(form)
+        if mine:
+            _store(visit, collection, current, {name: values[name] for name in mine})
+    except VersionConflict:
+        return _meanwhile(visit, definition, form, datapool.get_entity(visit.scope, collection, entity_id))
+    except ApplianceError as error:
+        return _form_page(visit, definition, form, current, problem=error)
+    return Redirect(_address(collection, entity_id))
+
+
+@page("POST", "/datapool/<collection>/<entity_id>/delete", scope="entities.write")
+def delete_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
+    """Delete the entity as it was shown."""
+    try:
+        datapool.delete_entity(visit.scope, collection, entity_id, if_version=_version_sent(visit))
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return _entity_page(visit, collection, entity_id, error)
+    return Redirect(f"/console/datapool/{collection}")
+
+
+def _address(collection: str, entity_id: str) -> str:
+    return f"/console/datapool/{collection}/{entity_id}"
+
+
+def _refuse_unread(form: EntityForm) -> None:
+    """ValidationFailed when values cannot be read; each says so beside its field."""
+    count = len(form.problems)
+    if count == 1:
+        raise ValidationFailed("one value cannot be read; see beside the fields", details=form.problems)
+    if count:
+        raise ValidationFailed(f"{count} values cannot be read; see beside the fields", details=form.problems)
+
+
+def _version_sent(visit: Visit) -> int:
+    """The version that the form was made from; 0 when it is none of ours, which no entity is at."""
+    text = visit.asked.field("version")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _store(visit: Visit, collection: str, current: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+    """Set the changed values; an object replaces the one that was there whole, as the form showed it whole."""
+    scope, version = visit.scope, current["_version"]
+    if any(isinstance(value, dict) and isinstance(current[name], dict) for name, value in changed.items()):
+        whole = {name: value for name, value in current.items() if name not in OWN_NAMES} | dict(changed)
+        datapool.replace_entity(scope, collection, current["id"], whole, if_version=version)
+    else:
+        datapool.update_entity(scope, collection, current["id"], changed, if_version=version)
+
+
+def _meanwhile(visit: Visit, definition: Mapping[str, Any], form: EntityForm, current: Mapping[str, Any]) -> Page:
+    """What somebody else changed since the form was shown, beside what this person wrote."""
+    collection = definition["name"]
+    base = datapool.find_entity_version(visit.scope, collection, current["id"], _version_sent(visit))
+    before = {**current, **(base.entity if base else {})}
+    stored = EntityForm(visit, definition, current)
+    mine = changed_fields(form, EntityForm(visit, definition, before))
+    keep(form, stored, mine)
+    kinds = {field["name"]: field for field in definition["fields"]}
+    theirs = [name for name in kinds if before.get(name) != current[name]]
+    titles = find_titles(visit, definition["fields"], [before, current])
+    altered = [Altered(n, cell_of(kinds[n], before.get(n), titles), cell_of(kinds[n], current[n], titles)) for n in theirs]
+    problem = VersionConflict("somebody has changed this entity since you opened it; look at both, then save again")
+    latest = datapool.list_entity_history(visit.scope, collection, current["id"], PageRequest(1)).items
+    more = {"altered": altered, "mine": mine, "by": Names(visit).of(latest[0].actor) if latest else ""}
+    return _form_page(visit, definition, form, current, problem=problem, more=more)
+
+
+def _form_page(
+    visit: Visit, definition: Mapping[str, Any], form: EntityForm, entity: Mapping[str, Any] | None = None, *,
+    problem: ApplianceError | None = None, more: Mapping[str, Any] | None = None,
+) -> Page:  # fmt: skip
+    if problem is not None:
+        form.point_out([each for each in problem.details if each not in form.problems])
+    values = {
+        "collection": definition, "form": form, "entity": entity, "problem": problem, "altered": [], "mine": [], "by": "",
+        "title": _title(visit, definition, entity), "made": visit.asked.args.get("made", ""), **(more or {}),
+    }  # fmt: skip
+    return Page("entity_form.html", values, problem.status if problem else 200)
+
+
+def _title(visit: Visit, definition: Mapping[str, Any], entity: Mapping[str, Any] | None) -> str:
+    if entity is None:
+        return ""
+    name = datapool.get_title_field(visit.scope, definition["name"])
+    return str(entity.get(name) or entity["id"]) if name else str(entity["id"])
+
+
+def _entity_page(visit: Visit, collection: str, entity_id: str, problem: ApplianceError | None = None) -> Page:
+    definition = datapool.get_collection(visit.scope, collection)
+    request = PageRequest(CHANGES, visit.asked.args.get("cursor") or None)
+    changes = datapool.list_entity_history(visit.scope, collection, entity_id, request)
+    entity = datapool.find_entity(visit.scope, collection, entity_id)
+    fields = definition["fields"]
+    if entity is None and not changes.items:
+        raise NotFound(f"there is no entity {entity_id[:80]!r} in {collection}")
+    shown = entity or {**dict.fromkeys(field["name"] for field in fields), **changes.items[0].entity}
+    titles, may = find_titles(visit, fields, [shown, *(each.entity for each in changes.items)]), visit.may("documents.read")
+    values = {
+        "collection": definition, "entity": shown, "is_deleted": entity is None, "problem": problem,
+        "title": _title(visit, definition, shown), "own": [(each, cell_of(each, shown[each["name"]], {})) for each in OWN],
+        "cells": [(field, cell_of(field, shown.get(field["name"]), titles, may_read_documents=may)) for field in fields],
+        "told": _tell(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor, "names": Names(visit),
+        "as_json": json.dumps(shown, ensure_ascii=False, indent=2),
+    }  # fmt: skip
+    return Page("entity.html", values, problem.status if problem else 200)
+
+
+def _tell(visit: Visit, definition: Mapping[str, Any], changes: Sequence[Change], titles: Any) -> list[Told]:
+    """Each change with the values that it altered; the one before the oldest on this page is looked up."""
+    if not changes:
+        return []
+    oldest = changes[-1]
+    earlier = [*changes[1:], datapool.find_entity_version(visit.scope, definition["name"], oldest.entity["id"], oldest.version - 1)]
+    return [_told(definition, change, before, titles) for change, before in zip(changes, earlier, strict=True)]
+
+
+def _told(definition: Mapping[str, Any], change: Change, before: Change | None, titles: Any) -> Told:
+    altered = []
+    if change.event == "updated" and before is not None:
+        for field in definition["fields"]:
+            old, new = before.entity.get(field["name"]), change.entity.get(field["name"])
+            if old != new:
+                altered.append(Altered(field["name"], cell_of(field, old, titles), cell_of(field, new, titles)))
+    return Told(change, clock.parse_rfc3339(change.at), altered)

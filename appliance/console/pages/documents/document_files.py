@@ -1,0 +1,86 @@
+"""What changes documents in the console: files sent, new contents, another name, folder or tags, and deleting."""
+
+from appliance.console.frame.routing import Answer, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.documents.naming import clean_name
+from appliance.documents.service import Changes, NewDocument
+from appliance.uploads.forms import SentFile
+
+from .document_list import browsed, list_page
+from .documents import document_page
+
+FILE = "file"
+
+
+@page("POST", "/documents/-/upload", scope="documents.write", takes_files=True)
+def upload_documents(visit: Visit) -> Answer:
+    """Store each of the files as a document; what cannot be stored is named, the others are."""
+    sent = [each for each in visit.asked.files if each.field == FILE]
+    refused: list[str] = []
+    if not sent:
+        return list_page(visit, ValidationFailed("no file was chosen; choose one or several, then send them", pointer="/file"))
+    for each in sent:
+        try:
+            _store(visit, each)
+        except ApplianceError as refusal:
+            refused.append(f"{each.name[:200]}: {refusal.message}")
+    if refused:
+        stored, total, named = len(sent) - len(refused), len(sent), "; ".join(refused[:10])
+        return list_page(visit, ValidationFailed(f"{stored} of {total} files were stored; not stored: {named}"))
+    return Redirect(browsed(visit.asked.field("folder").strip().strip("/")))
+
+
+def _store(visit: Visit, sent: SentFile) -> None:
+    documents, field = visit.services.documents, visit.asked.field
+    tags = _tags(field("tags"))
+    new = NewDocument(clean_name(sent.name), None, field("folder").strip(), tags)
+    documents.create_document(visit.scope, new, documents.keep_received(visit.scope, sent.received))
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in text.split(",") if tag.strip())
+
+
+@page("POST", "/documents/<document_id>/revisions", scope="documents.write", takes_files=True)
+def add_revision(visit: Visit, document_id: str) -> Answer:
+    """Another content of a document; its links and reviews stay with the one they are about."""
+    documents, sent = visit.services.documents, visit.asked.file(FILE)
+    documents.get_document(visit.scope, document_id)
+    try:
+        if sent is None:
+            raise ValidationFailed("no file was chosen; choose the new content, then send it", pointer="/file")
+        content = documents.keep_received(visit.scope, sent.received)
+        documents.add_revision(visit.scope, document_id, content, comment=visit.asked.field("comment").strip())
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return document_page(visit, document_id, refusal)
+    return Redirect(f"/console/documents/{document_id}")
+
+
+@page("POST", "/documents/<document_id>/change", scope="documents.write")
+def change_document(visit: Visit, document_id: str) -> Answer:
+    """Rename, move or tag a document; its content stays."""
+    field = visit.asked.field
+    changes = Changes(name=field("name").strip(), folder=field("folder").strip(), tags=_tags(field("tags")))
+    try:
+        visit.services.documents.update_document(visit.scope, document_id, changes)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return document_page(visit, document_id, refusal)
+    return Redirect(f"/console/documents/{document_id}")
+
+
+@page("POST", "/documents/<document_id>/delete", scope="documents.write")
+def delete_document(visit: Visit, document_id: str) -> Answer:
+    """Delete a document with all its revisions and links; what is held or retained stays."""
+    documents = visit.services.documents
+    folder = documents.get_document(visit.scope, document_id).folder
+    try:
+        documents.delete_document(visit.scope, document_id)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return document_page(visit, document_id, refusal)
+    return Redirect(browsed(folder))

@@ -1,0 +1,1 @@
+"""Pages of the group Govern: policies, kill switches, confirmations and the audit trail."""

@@ -1,0 +1,159 @@
+"""The page of confirmations: what waits for an owner, in plain words, and what owners decided."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core import clock
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
+from appliance.tenants import people
+from appliance.tenants.grants import confirmations
+from appliance.tenants.grants.confirmations import Confirmation, Kind, may_decide
+from appliance.tenants.grants.grants import Need, Reach
+from appliance.tenants.scopes import SCOPES
+
+HERE = "/console/confirmations"
+DECIDED = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that is reached, in plain words; `exceeds` when whoever asked may not do it themselves."""
+
+    text: str
+    scope: str
+    exceeds: bool
+
+
+@dataclass(frozen=True)
+class Told:
+    """A confirmation in words: what wants what, why, and what follows from either answer."""
+
+    row: Confirmation
+    title: str
+    url: str
+    why: str
+    lines: Sequence[Line]
+    allow: str
+    refuse: str
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its time is over, so that it has stopped already."""
+        return self.row.deadline is not None and self.row.deadline <= clock.now_ms()
+
+
+def words_of(need: Need) -> str:
+    """What is reached, in the reader's language."""
+    detail = need.names["detail"]
+    return _(need.text, name=need.names["name"], detail=_("every action") if detail == "*" else detail)
+
+
+def lines_of(reach: Reach, exceeding: Sequence[str] = ()) -> list[Line]:
+    """Everything that is reached, what exceeds first."""
+    lines = [Line(words_of(need), need.scope, need.scope in exceeding) for need in reach.needs]
+    return sorted(lines, key=lambda line: not line.exceeds)
+
+
+def tell(row: Confirmation, names: Names) -> Told:
+    """A confirmation in words."""
+    who = row.details["author"] if row.details.get("author") else row.requested_by
+    return TELLERS[row.kind](row, names.of(str(who)))
+
+
+def _tell_grant(row: Confirmation, who: str) -> Told:
+    details = row.details
+    kind, _colon, name = row.subject.partition(":")
+    is_process = kind == "process"
+    title = _("What the process %(name)s may reach", name=name)
+    if not is_process:
+        title = _("What the WebApp %(name)s may reach", name=name)
+    why = _("%(who)s wanted to publish it and may not do all of this.", who=who)
+    if details.get("why") == "wider":
+        why = _(
+            "Version %(version)s was published before grants were recorded, by %(who)s, who may not do all of this.",
+            version=details["version"], who=who,
+        )  # fmt: skip
+    elif details.get("why") == "departed":
+        why = _(
+            "Version %(version)s was published before grants were recorded, by somebody who is not here any more.",
+            version=details["version"],
+        )  # fmt: skip
+    is_running = "why" in details
+    allow = _("It goes on with exactly this.") if is_running else _("From then on the same can be published.")
+    refuse = _("It stays unpublished.")
+    if is_running:
+        refuse = _("It stops: nothing of it begins any more.") if is_process else _("It is unpublished.")
+    lines = lines_of(Reach(details["reach"]), details["scopes"])
+    return Told(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
+
+
+def _tell_key(row: Confirmation, who: str) -> Told:
+    details = row.details
+    title = _("The API key %(name)s", name=str(details.get("name") or row.subject))
+    why = _("Whoever issued it is not here any more, so nobody answers for what it does.")
+    lines = [Line(_(SCOPES.get(scope, scope)), scope, False) for scope in details.get("scopes", ())]
+    allow, refuse = _("You answer for it from then on: it does what you may do, and no more."), _("It is revoked at once.")
+    return Told(row, title, "/console/keys", why, lines, allow, refuse)
+
+
+def _tell_secret(row: Confirmation, who: str) -> Told:
+    details = row.details
+    name, target = str(details["secret"]), str(details["target"])
+    title = _("The use of the secret %(name)s", name=name)
+    why = _("It was used there before secrets had destinations, and whoever set that up may not decide where secrets go.")
+    if details.get("reason") == "departed":
+        why = _("It was used there before secrets had destinations, and nobody knows any more who set that up.")
+    place = _("by %(kind)s %(target)s", kind=_place_name(details["kind"]), target=target)
+    lines = [Line(place, "", False)]
+    if hosts := details.get("hosts"):
+        lines.append(Line(_("sent to %(host)s", host=hosts), "", False))
+    allow, refuse = _("It is used there from then on."), _("It is not used there.")
+    return Told(row, title, f"/console/secrets/{name}", why, lines, allow, refuse)
+
+
+_PLACES = {
+    "process": mark("the process"), "integration": mark("the integration"), "llm-profile": mark("the LLM profile"),
+    "webapp": mark("the WebApp"), "webhook": mark("the webhooks of the process"),
+}  # fmt: skip
+
+
+def _place_name(kind: str) -> str:
+    """What kind of thing a secret is used by."""
+    return _(_PLACES[kind]) if kind in _PLACES else kind
+
+
+TELLERS: Mapping[Kind, Callable[[Confirmation, str], Told]] = {"grant": _tell_grant, "key": _tell_key, "secret": _tell_secret}
+
+
+def owners_of(visit: Visit) -> list[str]:
+    """Who can decide, by login."""
+    return [member.login for member in people.list_members(visit.scope) if member.role == "owner"]
+
+
+@page("GET", "/confirmations", scope="keys.read")
+def list_confirmations(visit: Visit) -> Answer:
+    """What waits for an owner, and what owners decided lately."""
+    scope, names = visit.scope, Names(visit)
+    values: dict[str, Any] = {
+        "waiting": [tell(row, names) for row in confirmations.open_confirmations(scope)],
+        "decided": [tell(row, names) for row in confirmations.decided_confirmations(scope, DECIDED)],
+        "may": may_decide(scope), "owners": owners_of(visit), "names": names,
+    }  # fmt: skip
+    return Page("confirmations.html", values)
+
+
+@page("POST", "/confirmations/<confirmation_id>", scope="keys.read")
+def decide_confirmation(visit: Visit, confirmation_id: str) -> Answer:
+    """Allow or refuse."""
+    visit.services.confirmations.decide(visit.scope, confirmation_id, visit.asked.field("answer") == "allow")
+    return Redirect(HERE)
+
+
+@page("GET", "/authority", scope=None)
+def explain_authority(visit: Visit) -> Answer:
+    """What stage 8a changed for those who run the tenant, and why."""
+    return Page("authority.html", {"authority": visit.services.config.authority})

@@ -1,0 +1,206 @@
+"""Pages of policies: the list, one with its rules, draft and versions, the editor, and the forms that have it judge or not."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core import yaml12
+from appliance.core.errors import ApplianceError, Conflict, Detail, NotFound, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.governance.policies.difference import differences
+from appliance.governance.policies.language import parse_policy
+from appliance.governance.policies.service import PolicyVersion, StoredPolicy
+
+from .rule_sentences import tell_rules
+
+_VERSIONS = 20
+EXAMPLE = """\
+mode: observe
+description: What the clerk may do in the ERP.
+rules:
+  - id: read
+    effect: allow
+    subject: {agents: [clerk]}
+    integrations: [erp]
+    effects: [read]
+    reason: Reading orders is the clerk's work.
+  - id: large-orders
+    effect: require_approval
+    integrations: [erp]
+    when: {input: {total: {_gt: 1000}}}
+    obligations: {approvers: [role:owner], ttl_seconds: 14400}
+    reason: An owner looks at large orders.
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a written policy, where, and on which line that stands."""
+
+    pointer: str
+    line: int | None
+    message: str
+
+
+@page("GET", "/policies", scope="policies.read")
+def list_policies(visit: Visit) -> Answer:
+    """The tenant's policies, by name."""
+    found = visit.services.policies.list_policies(visit.scope, visit.page())
+    rows = [(row, _active(visit, row)) for row in found.items]
+    values = {"rows": rows, "next_cursor": found.next_cursor, "names": Names(visit)}
+    example = {"yaml": EXAMPLE, "rules": tell_rules(yaml12.load(EXAMPLE))}
+    return Page("policies.html", {**values, "example": example})
+
+
+def _active(visit: Visit, stored: StoredPolicy) -> PolicyVersion | None:
+    number = stored.active_version
+    return None if number is None else visit.services.policies.get_version(visit.scope, stored.name, number)
+
+
+@page("GET", "/policies/<name>", scope="policies.read")
+def show_policy(visit: Visit, name: str) -> Answer:
+    """One policy."""
+    return _policy_page(visit, name)
+
+
+def _policy_page(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
+    policies = visit.services.policies
+    stored = policies.get_policy(visit.scope, name)
+    active = _active(visit, stored)
+    changes = [] if active is None else differences(active.document, stored.draft)
+    values = {
+        "policy": stored, "active": active, "is_waiting": active is None or bool(changes), "changes": changes,
+        "draft_rules": tell_rules(stored.draft), "draft_text": yaml12.dump(stored.draft),
+        "active_rules": [] if active is None else tell_rules(active.document),
+        "active_text": "" if active is None else yaml12.dump(active.document),
+        "versions": policies.list_versions(visit.scope, name, PageRequest(_VERSIONS)).items,
+        "names": Names(visit), "problem": problem,
+    }  # fmt: skip
+    return Page("policy.html", values, problem.status if problem else 200)
+
+
+@page("GET", "/policies/<name>/versions/<number>", scope="policies.read")
+def show_version(visit: Visit, name: str, number: str) -> Answer:
+    """One version, as it judged or judges."""
+    stored = visit.services.policies.get_policy(visit.scope, name)
+    version = visit.services.policies.get_version(visit.scope, name, _number(number))
+    values = {
+        "policy": stored, "version": version, "rules": tell_rules(version.document), "text": yaml12.dump(version.document),
+        "names": Names(visit),
+    }  # fmt: skip
+    return Page("policy_version.html", values)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NotFound("versions have numbers; choose one on the page of the policy")
+    return int(text)
+
+
+# -- writing
+
+
+@page("GET", "/policies/-/new", scope="policies.write")
+def new_policy(visit: Visit) -> Answer:
+    """The editor with a small example."""
+    return _editor(visit, None, EXAMPLE)
+
+
+@page("POST", "/policies/-/new", scope="policies.write")
+def create_policy(visit: Visit) -> Answer:
+    """Store the draft of a policy that is not there yet."""
+    return _put(visit, None, visit.asked.field("name").strip())
+
+
+@page("GET", "/policies/<name>/draft", scope="policies.write")
+def edit_policy(visit: Visit, name: str) -> Answer:
+    """The editor with the draft."""
+    stored = visit.services.policies.get_policy(visit.scope, name)
+    return _editor(visit, stored, yaml12.dump(stored.draft))
+
+
+@page("POST", "/policies/<name>/draft", scope="policies.write")
+def save_policy(visit: Visit, name: str) -> Answer:
+    """Store the draft, if nobody else stored one meanwhile."""
+    return _put(visit, visit.services.policies.get_policy(visit.scope, name), name)
+
+
+def _put(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
+    policies, asked, lines = visit.services.policies, visit.asked, dict[str, int]()
+    text = asked.field("text").replace("\r\n", "\n")
+    try:
+        document, lines = read_yaml(text)
+        if stored is None and _is_there(visit, parse_policy(document, name).name):
+            raise Conflict(f"there is a policy {name} already; choose another name, or open that one and change its draft")
+        policies.put_draft(visit.scope, name, document, if_digest=None if stored is None else asked.field("digest"))
+    except ApplianceError as error:
+        return _editor(visit, stored, text, error, lines)
+    return Redirect(f"/console/policies/{name}")
+
+
+def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
+    """The document and the line of each pointer; ValidationFailed says where the text is not YAML."""
+    try:
+        return yaml12.load_with_lines(text)
+    except yaml12.YamlInvalid as error:
+        found = Detail("", "invalid_yaml", f"column {error.column}: {error.message}")
+        failed = ValidationFailed(f"this is not YAML: {error}", details=[found], extra={"line": error.line})
+        raise failed from error
+
+
+def _is_there(visit: Visit, name: str) -> bool:
+    try:
+        visit.services.policies.get_policy(visit.scope, name)
+    except NotFound:
+        return False
+    return True
+
+
+def _editor(
+    visit: Visit, stored: StoredPolicy | None, text: str, problem: ApplianceError | None = None, lines: dict[str, int] | None = None
+) -> Page:
+    digest = visit.asked.field("digest") or (stored.draft_digest if stored else "")
+    details = problem.details if problem else []
+    found = [Finding(each.pointer, _line(each.pointer, lines or {}), each.message) for each in details]
+    if problem is not None and "line" in problem.extra:
+        found = [Finding("", problem.extra["line"], each.message) for each in details]
+    values = {
+        "policy": stored, "name": visit.asked.field("name"), "text": text, "digest": digest, "problem": problem, "findings": found,
+    }  # fmt: skip
+    return Page("policy_edit.html", values, problem.status if problem else 200)
+
+
+def _line(pointer: str, lines: dict[str, int]) -> int | None:
+    """The line of the nearest thing that is written: what is missing stands on no line."""
+    while pointer and pointer not in lines:
+        pointer = pointer.rpartition("/")[0]
+    return lines.get(pointer)
+
+
+# -- judging
+
+
+@page("POST", "/policies/<name>/activate", scope="policies.write")
+def activate_policy(visit: Visit, name: str) -> Answer:
+    """Have judge what was shown: the draft, or an older version."""
+    asked, given = visit.asked, visit.asked.field("version")
+    try:
+        if not asked.field("digest"):
+            raise ValidationFailed("say what shall judge: open the policy and activate what you read there", pointer="/digest")
+        visit.services.policies.activate(
+            visit.scope, name, version=_number(given) if given else None, message=asked.field("message").strip(),
+            if_digest=asked.field("digest"),
+        )  # fmt: skip
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return _policy_page(visit, name, error)
+    return Redirect(f"/console/policies/{name}")
+
+
+@page("POST", "/policies/<name>/deactivate", scope="policies.write")
+def deactivate_policy(visit: Visit, name: str) -> Answer:
+    """Have nothing of it judge any more."""
+    visit.services.policies.deactivate(visit.scope, name)
+    return Redirect(f"/console/policies/{name}")

@@ -1,0 +1,1 @@
+"""Pages of integrations, their calls and settings, and of LLM profiles."""

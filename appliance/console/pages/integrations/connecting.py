@@ -1,0 +1,56 @@
+"""Connecting an integration in the browser: to the provider, back from it, and disconnecting."""
+
+from urllib.parse import urlsplit
+
+from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.console.frame.session import COOKIE
+from appliance.governance import switches
+from appliance.governance.subjects import subject_of
+from appliance.integrations import connecting
+from appliance.integrations.connecting import CALLBACK, Reply
+
+
+@page("POST", "/integrations/<slug>/connect", scope="integrations.write")
+def ask_consent(visit: Visit, slug: str) -> Answer:
+    """Say where it leads; a form itself may not lead to another site."""
+    redirect_uri = f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{CALLBACK}"
+    consent = connecting.ask_consent(visit.services.integrations, visit.scope, slug, redirect_uri, _session(visit))
+    found = visit.services.integrations.get_integration(visit.scope, slug)
+    return Page("connect.html", {"integration": found, "url": consent.url, "host": urlsplit(consent.url).netloc})
+
+
+@page("GET", CALLBACK.removeprefix("/console"), scope="integrations.write")
+def come_back(visit: Visit) -> Answer:
+    """Back from the provider; who began elsewhere confirms first."""
+    args = visit.asked.args
+    slug = connecting.needs_confirming(visit.services.integrations, visit.scope, args.get("state", ""))
+    if slug is None:
+        return _finish(visit, Reply(args.get("state", ""), args.get("code", ""), args.get("error", ""), _session(visit)))
+    found = visit.services.integrations.get_integration(visit.scope, slug)
+    reply = {name: args.get(name, "") for name in ("state", "code", "error")}
+    return Page("connect.html", {"integration": found, "url": "", "reply": reply})
+
+
+@page("POST", "/oauth/finish", scope="integrations.write")
+def confirm(visit: Visit) -> Answer:
+    """The confirmation of one who began elsewhere."""
+    state, code, error = (visit.asked.field(name) for name in ("state", "code", "error"))
+    return _finish(visit, Reply(state, code, error, _session(visit), confirmed=True))
+
+
+@page("POST", "/integrations/<slug>/disconnect", scope="integrations.write")
+def disconnect(visit: Visit, slug: str) -> Answer:
+    """Forget the integration's tokens."""
+    connecting.disconnect(visit.services.integrations, visit.scope, slug)
+    return Redirect(f"/console/integrations/{slug}")
+
+
+def _finish(visit: Visit, reply: Reply) -> Answer:
+    integrations = visit.services.integrations
+    switches.refuse_switched_off(visit.scope, subject_of(visit.scope))
+    work = visit.services.executor.submit(visit.scope, lambda: connecting.finish(integrations, visit.scope, reply))
+    return Later(work, lambda: Redirect(f"/console/integrations/{work.result()}"))
+
+
+def _session(visit: Visit) -> str:
+    return connecting.session_digest(visit.services.integrations, visit.asked.cookies.get(COOKIE, ""))

@@ -1,0 +1,178 @@
+"""Connecting a connector as an integration, changing its settings, and deleting it: tested before anything is saved."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.connectors.wording import said
+from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.integrations import connecting
+from appliance.integrations.gate import USUAL_AT_ONCE
+from appliance.integrations.service import Check, Integration, Spec
+from appliance.solutions.dependents import dependents_of
+
+from .integrations import connector_of
+from .settings_form import SettingsForm
+
+_NEW = "/integrations/-/new"
+_TRIES = 20
+_LONGEST = 63
+
+
+@dataclass
+class Entered:
+    """What stands in the form: the names, the settings, and what a test of them found."""
+
+    settings: SettingsForm
+    name: str
+    slug: str
+    concurrency: str = str(USUAL_AT_ONCE)
+    problem: ApplianceError | None = None
+    check: Check | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@page("GET", _NEW, scope="integrations.write")
+def show_new_integration(visit: Visit) -> Answer:
+    """The form of a new integration of the connector that was chosen in the catalogue."""
+    name = visit.asked.args.get("connector", "")
+    if not name:
+        return Redirect("/console/integrations/catalogue")
+    connector = visit.services.integrations.get_connector(name).connector
+    form = SettingsForm(visit, name, connector.settings_schema).fill()
+    return _form(visit, name, Entered(form, said(connector.title), _free_slug(visit, name)))
+
+
+def _free_slug(visit: Visit, connector: str) -> str:
+    """The connector's own name, or with a number behind it when that is taken."""
+    for number in range(1, _TRIES):
+        slug = connector if number == 1 else f"{connector[: _LONGEST - 3]}-{number}"
+        try:
+            visit.services.integrations.get_integration(visit.scope, slug)
+        except NotFound:
+            return slug
+    return ""
+
+
+@page("POST", _NEW, scope="integrations.write")
+def create_integration(visit: Visit) -> Answer:
+    """Test what was entered, or keep it and test it then."""
+    asked = visit.asked
+    connector = visit.services.integrations.get_connector(asked.field("connector"))
+    form = SettingsForm(visit, connector.name, connector.connector.settings_schema)
+    entered, spec = _read(visit, form, connector.name)
+    if spec is None:
+        return _form(visit, connector.name, entered)
+    if asked.field("do") == "test":
+        return _tested(visit, connector.name, entered, spec, None)
+    try:
+        visit.services.integrations.create_integration(visit.scope, entered.slug, spec)
+    except ApplianceError as refusal:
+        return _form(visit, connector.name, _refused(entered, refusal))
+    return _saved(visit, entered.slug)
+
+
+def _read(visit: Visit, form: SettingsForm, connector: str) -> tuple[Entered, Spec | None]:
+    """What was sent; without a Spec when it cannot be read."""
+    asked = visit.asked
+    settings = form.read()
+    entered = Entered(form, asked.field("name").strip()[:200], asked.field("slug").strip(), asked.field("concurrency").strip())
+    if form.form.problems:
+        entered.problem = ValidationFailed("some of the settings cannot be read; see the fields", details=form.form.problems)
+        return entered, None
+    if form.has_lost:
+        entered.problem = ValidationFailed("the secrets were typed more than an hour ago and are forgotten; type them again")
+        return entered, None
+    digits = entered.concurrency
+    concurrency = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else 0
+    return entered, Spec(connector, settings, entered.name, concurrency if digits else USUAL_AT_ONCE)
+
+
+def _refused(entered: Entered, refusal: ApplianceError) -> Entered:
+    entered.problem = refusal
+    entered.settings.point_out(list(refusal.details))
+    return entered
+
+
+def _tested(visit: Visit, connector: str, entered: Entered, spec: Spec, current: Integration | None) -> Answer:
+    """The form again, with what the foreign system says; nobody holds a thread while it is asked."""
+    executor, slug = visit.services.executor, current.slug if current else None
+    work = executor.submit(visit.scope, lambda: executor.try_settings(visit.scope, spec, slug))
+
+    def show() -> Answer:
+        try:
+            entered.check = work.result()
+        except ApplianceError as refusal:
+            _refused(entered, refusal)
+        return _form(visit, connector, entered, current)
+
+    return Later(work, show)
+
+
+def _saved(visit: Visit, slug: str) -> Answer:
+    """To the integration's page, tested once more, unless a person has to allow access first."""
+    there = Redirect(f"/console/integrations/{slug}")
+    connection = connecting.connection(visit.services.integrations, visit.scope, slug)
+    if connection is not None and connection.state != "connected":
+        return there
+    executor = visit.services.executor
+    try:
+        work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
+    except ApplianceError:  # it is stored: that nobody has time for a test is no reason to show the form again
+        return there
+    return Later(work, lambda: there)
+
+
+def _form(visit: Visit, connector: str, entered: Entered, current: Integration | None = None) -> Page:
+    installed = visit.services.integrations.get_connector(connector).connector
+    values: dict[str, Any] = {
+        "connector": installed, "entered": entered, "current": current, "problem": entered.problem,
+        "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
+        "by_person": _offers_consent(installed.settings_schema),
+        "dependents": dependents_of(visit.services, visit.scope, "integration", current.slug) if current else [],
+    }  # fmt: skip
+    return Page("integration_edit.html", values, entered.problem.status if entered.problem else 200)
+
+
+def _offers_consent(schema: Mapping[str, Any]) -> bool:
+    grants = schema.get("properties", {}).get("auth", {}).get("properties", {}).get("grant", {}).get("enum", ())
+    return "authorization_code" in grants
+
+
+@page("GET", "/integrations/<slug>/settings", scope="integrations.write")
+def show_settings(visit: Visit, slug: str) -> Answer:
+    """The settings of an integration, to be changed; secrets stay unless they are typed anew."""
+    found = visit.services.integrations.get_integration(visit.scope, slug)
+    connector = connector_of(visit, found)
+    form = SettingsForm(visit, found.connector, connector.settings_schema, found.settings).fill()
+    return _form(visit, found.connector, Entered(form, found.name, slug, str(found.concurrency)), found)
+
+
+@page("POST", "/integrations/<slug>/settings", scope="integrations.write")
+def change_settings(visit: Visit, slug: str) -> Answer:
+    """Test the changed settings, or keep them, unless somebody else changed them since."""
+    integrations = visit.services.integrations
+    found = integrations.get_integration(visit.scope, slug)
+    connector = connector_of(visit, found)
+    form = SettingsForm(visit, found.connector, connector.settings_schema, found.settings)
+    entered, spec = _read(visit, form, found.connector)
+    entered.slug = slug
+    if spec is None:
+        return _form(visit, found.connector, entered, found)
+    if visit.asked.field("do") == "test":
+        return _tested(visit, found.connector, entered, spec, found)
+    try:
+        seen = visit.asked.field("version")
+        version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 10 else 0
+        integrations.replace_integration(visit.scope, slug, spec, if_version=version)
+    except ApplianceError as refusal:
+        return _form(visit, found.connector, _refused(entered, refusal), found)
+    return _saved(visit, slug)
+
+
+@page("POST", "/integrations/<slug>/delete", scope="integrations.write")
+def delete_integration(visit: Visit, slug: str) -> Answer:
+    """Delete an integration with the record of its calls."""
+    visit.services.integrations.delete_integration(visit.scope, slug)
+    return Redirect("/console/integrations")

@@ -1,0 +1,153 @@
+"""Pages of integrations: the catalogue, the list, one with its health and latest calls, and its test."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors import catalogue
+from appliance.connectors.catalogue import Entry
+from appliance.connectors.contract import Connector
+from appliance.connectors.wording import said_schema
+from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.core.errors import Conflict, NotFound
+from appliance.core.pages import PageRequest
+from appliance.core.texts import mark
+from appliance.integrations import connecting, gate, history
+from appliance.integrations.history import CallFilter
+from appliance.integrations.service import Integration
+
+_SHOWN = 50  # actions on the page of an integration; a search finds the others
+_LATEST = 8
+# Kinds of foreign systems by the distribution that brings their connectors; what others bring stands behind them.
+KINDS: Mapping[str, str] = {
+    "http": mark("Web interfaces"), "openapi": mark("Web interfaces"), "graphql": mark("Web interfaces"),
+    "odata": mark("Web interfaces"), "soap": mark("Web interfaces"), "mcp": mark("Web interfaces"), "sql": mark("Databases"),
+    "files": mark("Files"), "email": mark("Messages"), "messages": mark("Messages"), "business": mark("Business systems"),
+    "tryton": mark("Business systems"), "ldap": mark("Directories"),
+}  # fmt: skip
+OTHERS = mark("Others")
+_BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # they come with OData, whose protocol they speak
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Connectors of one kind."""
+
+    kind: str
+    entries: list[Entry]
+
+
+@page("GET", "/integrations", scope="integrations.read")
+def list_integrations(visit: Visit) -> Answer:
+    """The tenant's integrations, with the finding of the last test and whether calls go out."""
+    integrations = visit.services.integrations
+    found = integrations.list_integrations(visit.scope, visit.page())
+    values = {
+        "integrations": found.items, "next_cursor": found.next_cursor, "failing": set(gate.failing(visit.scope)),
+        "titles": {name: each.connector.title for name, each in integrations.registry.installed.items()},
+        "broken": integrations.registry.problems,
+    }  # fmt: skip
+    return Page("integrations.html", values)
+
+
+@page("GET", "/integrations/catalogue", scope="integrations.read")
+def show_catalogue(visit: Visit) -> Answer:
+    """What the installed connectors can do, by kind; each can be connected from here."""
+    words, kind = visit.asked.args.get("q", "")[:200], visit.asked.args.get("kind", "")
+    registry = visit.services.integrations.registry
+    found = list(_shelves(catalogue.entries(registry, words)))
+    shown = [each for each in found if each.kind == kind] if kind else found
+    return Page(
+        "catalogue.html",
+        {"shelves": shown, "kinds": [(each.kind, len(each.entries)) for each in found], "kind": kind, "words": words,
+         "total": sum(len(each.entries) for each in found), "broken": registry.problems},
+    )  # fmt: skip
+
+
+def _shelves(entries: list[Entry]) -> Iterator[Shelf]:
+    by_kind: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_kind.setdefault(_kind_of(entry), []).append(entry)
+    for kind in dict.fromkeys([*KINDS.values(), OTHERS]):
+        if kind in by_kind:
+            yield Shelf(kind, by_kind[kind])
+
+
+def _kind_of(entry: Entry) -> str:
+    if entry.name in _BUSINESS:
+        return KINDS["business"]
+    name = entry.distribution.partition(" ")[0].replace("_", "-").removeprefix("gos-connector-")
+    return KINDS.get(name, OTHERS)
+
+
+@page("GET", "/integrations/<slug>", scope="integrations.read")
+def show_integration(visit: Visit, slug: str) -> Answer:
+    """One integration: whether it works, what was called, what can be called."""
+    integrations = visit.services.integrations
+    found = integrations.get_integration(visit.scope, slug)
+    connector = find_connector(visit, found)
+    words = visit.asked.args.get("q", "")[:200]
+    values = {
+        "integration": found, "connector": connector, "words": words,
+        "settings": _rows(found.settings, said_schema(connector.settings_schema) if connector else {}),
+        "calls": history.list_calls(visit.scope, slug, CallFilter(), PageRequest(_LATEST)).items,
+        "health": integrations.health(visit.scope, slug),
+        "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,
+        "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
+        "actions": integrations.search_actions(visit.scope, slug, words, PageRequest(_SHOWN, count=True)) if connector else None,
+    }  # fmt: skip
+    return Page("integration.html", values)
+
+
+def find_connector(visit: Visit, integration: Integration) -> type[Connector] | None:
+    """The connector of an integration; None when it is not installed any more."""
+    try:
+        return visit.services.integrations.get_connector(integration.connector).connector
+    except NotFound:
+        return None
+
+
+def connector_of(visit: Visit, integration: Integration) -> type[Connector]:
+    """The connector of an integration; Conflict when it is not installed any more."""
+    found = find_connector(visit, integration)
+    if found is None:
+        raise Conflict(f"the connector {integration.connector} of {integration.slug} is not installed; install it again")
+    return found
+
+
+def _rows(settings: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, bool]]:
+    """Settings as (what the form calls it, value, is it sealed); a nested one after the group it is of."""
+    properties = schema.get("properties")
+    members: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    rows: list[tuple[str, Any, bool]] = []
+    for name, value in settings.items():
+        member = members.get(name)
+        known: Mapping[str, Any] = member if isinstance(member, Mapping) else {}
+        path = f"{above}{known.get('title') or name}"
+        if isinstance(value, Mapping) and value.get("sealed") is True:
+            rows.append((path, value.get("updated_at"), True))
+        elif isinstance(value, Mapping) and value:
+            rows += _rows(value, known, f"{path}: ")
+        else:
+            rows.append((path, value, False))
+    return rows
+
+
+@page("POST", "/integrations/<slug>/test", scope="integrations.write")
+def test_integration(visit: Visit, slug: str) -> Answer:
+    """Ask the foreign system whether the settings work; the finding is kept and shown."""
+    executor = visit.services.executor
+    work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
+
+    def show() -> Answer:
+        work.result()
+        return Redirect(f"/console/integrations/{slug}")
+
+    return Later(work, show)
+
+
+@page("POST", "/integrations/<slug>/circuit/close", scope="integrations.write")
+def close_circuit(visit: Visit, slug: str) -> Answer:
+    """Have a foreign system asked again at once that is left alone after failures."""
+    visit.services.integrations.close_circuit(visit.scope, slug)
+    return Redirect(f"/console/integrations/{slug}")

@@ -1,0 +1,81 @@
+"""One action of an integration: its form, what a call would send, the call itself, and how a process says it."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.connectors.contract import Action
+from appliance.connectors.wording import said_schema
+from appliance.console.frame.forms import InputForm, read_form
+from appliance.console.frame.routing import Answer, Later, Page, Visit, page, token_of
+from appliance.core import yaml12
+from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.governance.executor.requests import ActionRequest, ActionResult
+
+SECONDS = 60.0
+
+
+@dataclass
+class Tried:
+    """What stands in the form, and what came of it."""
+
+    form: InputForm
+    result: ActionResult | None = None
+    problem: ApplianceError | None = None
+
+
+@page("GET", "/integrations/<slug>/actions/<action>", scope="integrations.read")
+def show_action(visit: Visit, slug: str, action: str) -> Answer:
+    """The form of an action, with its sample."""
+    found = visit.services.integrations.get_action(visit.scope, slug, action)
+    form = InputForm(said_schema(found.input), _is_whole(visit))
+    form.fill(found.sample)
+    return _action_page(visit, slug, found, Tried(form))
+
+
+def _is_whole(visit: Visit) -> bool:
+    return "json" in (visit.asked.args.get("as"), visit.asked.field("as"))
+
+
+@page("POST", "/integrations/<slug>/actions/<action>", scope="integrations.execute")
+def try_action(visit: Visit, slug: str, action: str) -> Answer:
+    """Show what a call would send, or make it, through every policy; nobody holds a thread meanwhile."""
+    found = visit.services.integrations.get_action(visit.scope, slug, action)
+    form = InputForm(said_schema(found.input), _is_whole(visit))
+    value = read_form(form, visit.asked.form)
+    if form.problems:
+        error = ValidationFailed("some of the input cannot be read; see the fields", details=form.problems)
+        return _action_page(visit, slug, found, Tried(form, problem=error))
+    executor, request = visit.services.executor, _request(visit, slug, action, value)
+    work = executor.submit(visit.scope, lambda: executor.execute(visit.scope, request))
+
+    def show() -> Answer:
+        try:
+            return _action_page(visit, slug, found, Tried(form, work.result()))
+        except ApplianceError as refusal:
+            form.point_out([Detail(each.pointer.removeprefix("/input"), each.code, each.message) for each in refusal.details])
+            return _action_page(visit, slug, found, Tried(form, problem=refusal))
+
+    return Later(work, show)
+
+
+def _request(visit: Visit, slug: str, action: str, value: Any) -> ActionRequest:
+    if not isinstance(value, dict):
+        raise ValidationFailed("the input is an object: {…}", pointer="")
+    may = frozenset(access for access in ("read", "write") if visit.may(f"documents.{access}"))
+    if visit.asked.field("do") == "execute":
+        return ActionRequest(
+            slug, action, value, idempotency_key=token_of(visit) or None, seconds=SECONDS, documents=may,
+            approval_id=visit.asked.field("approval_id")[:80] or None,
+        )  # fmt: skip
+    return ActionRequest(slug, action, value, "preview", seconds=SECONDS, documents=may)
+
+
+def _action_page(visit: Visit, slug: str, action: Action, tried: Tried) -> Page:
+    step = {"id": "call", "integration": {"use": slug, "action": action.name, "input": dict(action.sample)}}
+    values = {
+        "integration": visit.services.integrations.get_integration(visit.scope, slug), "action": action, "tried": tried,
+        "form": tried.form, "problem": tried.problem, "whole": _is_whole(visit), "token": secrets.token_urlsafe(16),
+        "snippet": yaml12.dump([step]), "output_schema": dict(action.output),
+    }  # fmt: skip
+    return Page("integration_action.html", values, tried.problem.status if tried.problem else 200)

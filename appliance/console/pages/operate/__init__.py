@@ -1,0 +1,1 @@
+"""Pages of the group Operate: executions, approvals, the Monitor, failures, logs and alerts."""

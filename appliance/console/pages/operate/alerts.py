@@ -1,0 +1,245 @@
+"""Pages of alerts: what is looked at and how it stands, and the forms that make, change, silence and delete one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
+from appliance.monitor.alerts.actions import OWNERS, Action
+from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, Kind, describe, shown_duration
+from appliance.monitor.alerts.service import AlertRow, Change, Spec
+from appliance.monitor.alerts.turning import actions_of, condition_of
+from appliance.processes import versions
+
+HERE = "/console/alerts"
+SILENCES = {"1h": mark("an hour"), "8h": mark("8 hours"), "1d": mark("a day"), "7d": mark("a week")}
+ROLES = {
+    "owner": mark("owners"), "builder": mark("builders and owners"), "operator": mark("operators and higher"),
+    "viewer": mark("everybody"),
+}  # fmt: skip
+_DURATIONS = ("window_ms", "longer_than_ms")
+_NAMES = {"process", "failure", "integration"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An alert as its list shows it; `now` is what it finds at this moment."""
+
+    alert: AlertRow
+    says: str
+    now: str
+    is_silenced: bool
+
+
+def _row(visit: Visit, alert: AlertRow) -> Row:
+    silenced = alert.silenced_until is not None and alert.silenced_until > clock.now_ms()
+    return Row(alert, describe(condition_of(alert)), visit.services.alerts.look(visit.scope, alert).text, silenced)
+
+
+@page("GET", "/alerts", scope="logs.read")
+def list_alerts(visit: Visit) -> Answer:
+    """The tenant's alerts by name, each with what it finds now."""
+    found = visit.services.alerts.list_alerts(visit.scope, visit.page())
+    return Page("alerts.html", {"rows": [_row(visit, each) for each in found.items], "next_cursor": found.next_cursor})
+
+
+@page("GET", "/alerts/new", scope="processflow.write")
+def new_alert(visit: Visit) -> Answer:
+    """The form of an alert of one kind; without a kind, what there is to choose from."""
+    return _form(visit, {name: visit.asked.args.get(name, "") for name in ("kind", *_NAMES)})
+
+
+@page("POST", "/alerts", scope="processflow.write")
+def create_alert(visit: Visit) -> Answer:
+    """Look at a condition from now on."""
+    try:
+        made = visit.services.alerts.create_alert(visit.scope, _spec(visit))
+    except ApplianceError as problem:
+        return _form(visit, {name: visit.asked.field(name) for name in visit.asked.form}, problem)
+    return Redirect(f"{HERE}/{made.id}")
+
+
+@page("GET", "/alerts/<alert_id>", scope="logs.read")
+def show_alert(visit: Visit, alert_id: str) -> Answer:
+    """One alert: how it stands, its history, and what can be done about it."""
+    return _alert_page(visit, alert_id)
+
+
+def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = None) -> Page:
+    alerts = visit.services.alerts
+    row = alerts.get_alert(visit.scope, alert_id)
+    found = alerts.list_events(visit.scope, alert_id, visit.page(limit=20))
+    values = {
+        "row": _row(visit, row), "events": found.items, "next_cursor": found.next_cursor, "problem": problem,
+        "told": [_said(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
+        "held": shown_duration(row.for_ms) if row.for_ms else "", "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "",
+    }  # fmt: skip
+    return Page("alert.html", values, problem.status if problem else 200)
+
+
+def _said(visit: Visit, action: Action) -> str:
+    if action.kind == "email":
+        roles = [name.removeprefix("role:") for name in action.members or ("role:owner",)]
+        told = ", ".join(_(ROLES[role]) if role in ROLES else role for role in roles)
+        return _("an e-mail by %(integration)s to %(roles)s", integration=action.integration, roles=told)
+    if action.kind == "process":
+        return _("the process %(process)s is started", process=action.process)
+    return _("the webhook %(webhook)s", webhook=action.webhook) if action.webhook else _("every webhook that asked for alerts")
+
+
+@page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")
+def edit_alert(visit: Visit, alert_id: str) -> Answer:
+    """The form of an alert that is there: its name, its condition, and who is told."""
+    row = visit.services.alerts.get_alert(visit.scope, alert_id)
+    return _form(visit, _given(row), editing=row)
+
+
+@page("POST", "/alerts/<alert_id>/edit", scope="processflow.write")
+def save_alert(visit: Visit, alert_id: str) -> Answer:
+    """Change what the form says differently; another condition begins anew."""
+    alerts = visit.services.alerts
+    row = alerts.get_alert(visit.scope, alert_id)
+    try:
+        spec = _spec(visit)
+        actions = spec.actions if _fits(actions_of(row)) else actions_of(row)
+        change = Change(
+            name=spec.name, condition=spec.condition if spec.condition != condition_of(row) else None,
+            actions=actions if list(actions) != actions_of(row) else None, for_ms=spec.for_ms, repeat_ms=spec.repeat_ms,
+        )  # fmt: skip
+        alerts.change_alert(visit.scope, alert_id, change)
+    except ApplianceError as problem:
+        given = {name: visit.asked.field(name) for name in visit.asked.form} | {"kind": condition_of(row).kind}
+        return _form(visit, given, problem, editing=row)
+    return Redirect(f"{HERE}/{alert_id}")
+
+
+def _given(row: AlertRow) -> dict[str, str]:
+    """An alert as its form would have made it."""
+    given = {"name": row.name}
+    for name, value in condition_of(row).members().items():
+        given[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else _shown(value)
+    given |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
+    for action in actions_of(row):
+        if action.kind == "email":
+            given |= {"mailer": action.integration or "", "role": (action.members or OWNERS)[0].removeprefix("role:")}
+        elif action.kind == "webhook":
+            given["webhook"] = action.webhook or "all"
+        else:
+            given["starts"] = action.process or ""
+    return given
+
+
+def _shown(value: str | float) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _fits(actions: Sequence[Action]) -> bool:
+    """Whether the form can say who is told: by letters to a role, one webhook or all, one process."""
+    kinds = [each.kind for each in actions]
+    letters = [each.members or OWNERS for each in actions if each.kind == "email"]
+    return len(kinds) == len(set(kinds)) and all(len(to) == 1 and to[0].removeprefix("role:") in ROLES for to in letters)
+
+
+@page("POST", "/alerts/<alert_id>/change", scope="processflow.write")
+def change_alert(visit: Visit, alert_id: str) -> Answer:
+    """Silence it, end its silence, switch it off or on, or try out who is told."""
+    alerts, wanted = visit.services.alerts, visit.asked.field("to")
+    try:
+        if wanted == "test":
+            alerts.send_test(visit.scope, alert_id)
+        else:
+            alerts.change_alert(visit.scope, alert_id, _change(wanted))
+    except ApplianceError as problem:
+        return _alert_page(visit, alert_id, problem)
+    return Redirect(f"{HERE}/{alert_id}")
+
+
+def _change(wanted: str) -> Change:
+    if wanted in ("on", "off"):
+        return Change(enabled=wanted == "on")
+    if wanted == "heard":
+        return Change(silenced_until=0)
+    if wanted in SILENCES:
+        return Change(silenced_until=clock.now_ms() + clock.parse_duration(wanted))
+    raise ValidationFailed("choose on the page what is to be done")
+
+
+@page("POST", "/alerts/<alert_id>/delete", scope="processflow.write")
+def delete_alert(visit: Visit, alert_id: str) -> Answer:
+    """Delete it with its history."""
+    visit.services.alerts.delete_alert(visit.scope, alert_id)
+    return Redirect(HERE)
+
+
+def _form(
+    visit: Visit, given: dict[str, str], problem: ApplianceError | None = None, editing: AlertRow | None = None
+) -> Page:
+    kind = next((each for each in KINDS if each == given.get("kind")), None)
+    processes = versions.list_processes(visit.scope, PageRequest(MAX_LIMIT, sort="name")).items
+    hooks = visit.services.webhooks.list_webhooks(visit.scope, PageRequest(100)).items if visit.may("integrations.write") else []
+    members = [name for names in MEMBERS[kind] for name in names] if kind else []
+    slugs = [each.slug for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items]
+    values = {
+        "kind": kind, "kinds": KINDS, "fields": [WRITTEN.get(name, name) for name in members],
+        "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": given, "problem": problem,
+        "processes": processes,
+        "webhooks": [each for each in hooks if each.state == "active" or each.id == given.get("webhook")],
+        "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
+        "roles": ROLES, "editing": editing,
+        "kept": [] if editing is None or _fits(actions_of(editing)) else [_said(visit, each) for each in actions_of(editing)],
+    }  # fmt: skip
+    return Page("alert_new.html", values, problem.status if problem else 200)
+
+
+def _sends(visit: Visit, slug: str) -> bool:
+    return "send" in (visit.services.integrations.find_actions(visit.scope, slug) or ())
+
+
+def _spec(visit: Visit) -> Spec:
+    sent = visit.asked.field
+    kind = next((each for each in KINDS if each == sent("kind")), None)
+    if kind is None:
+        raise ValidationFailed("choose what is looked at", pointer="/kind")
+    return Spec(sent("name").strip(), _condition(visit, kind), _actions(visit), _ms(visit, "for"), _ms(visit, "repeat"))
+
+
+def _condition(visit: Visit, kind: Kind) -> Condition:
+    """What the form says, of the members that the kind knows."""
+    members: dict[str, Any] = {}
+    for name in (name for names in MEMBERS[kind] for name in names):
+        text = visit.asked.field(WRITTEN.get(name, name)).strip()
+        if text and name in _DURATIONS:
+            members[name] = clock.parse_duration(text, pointer=f"/condition/{WRITTEN[name]}")
+        elif text:
+            members[name] = text if name in _NAMES else _number(text, name)
+    return Condition(kind, **members)
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        number = float(text.replace(",", "."))
+    except ValueError:
+        raise ValidationFailed(f"{text[:40]!r} is not a number", pointer=f"/condition/{name}") from None
+    return int(number) if number.is_integer() else number
+
+
+def _ms(visit: Visit, name: str) -> int:
+    text = visit.asked.field(name).strip()
+    return clock.parse_duration(text, pointer=f"/{name}") if text else 0
+
+
+def _actions(visit: Visit) -> list[Action]:
+    sent, actions = visit.asked.field, []
+    if mailer := sent("mailer"):
+        actions.append(Action("email", integration=mailer, members=(f"role:{sent('role') or 'owner'}",)))
+    if hook := sent("webhook"):
+        actions.append(Action("webhook", webhook=None if hook == "all" else hook))
+    if process := sent("starts"):
+        actions.append(Action("process", process=process))
+    return actions

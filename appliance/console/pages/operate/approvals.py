@@ -1,0 +1,230 @@
+"""Pages of requests to people: the inbox, one request with what is asked, and the form that decides it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from appliance.console.frame.forms import InputForm, read_form
+from appliance.console.frame.particulars import describe
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.frame.showing import state_name
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.core.scope import TenantScope
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark, mark_error
+from appliance.governance.approvals import approvals, batches
+from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision, Verdict
+from appliance.governance.approvals.batches import Outcome
+from appliance.governance.approvals.deciders import find_decidable
+from appliance.governance.approvals.questions import FREE_TEXT
+from appliance.governance.approvals.wording import title_of
+from appliance.processes import versions
+from appliance.tenants.people import SignedIn
+
+from .approval_actions import ShownAction, show_action
+
+TABS = (("pending", mark("Waiting")), ("all", mark("All")))
+# The form speaks of the answer as a member of this name, because findings of the domain point to `/answer…`.
+MEMBER = "answer"
+MOST_COUNTED = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request in the list; `is_mine` when the visitor may decide it now, `is_late` when its time is over."""
+
+    approval: Approval
+    is_mine: bool
+    is_late: bool
+    title: str
+    action: ShownAction | None
+
+
+@page("GET", "/approvals", scope="approvals.read")
+def list_approvals(visit: Visit) -> Answer:
+    """What waits for a person, the oldest first and what the visitor may decide above the rest; or everything, newest first."""
+    return _inbox(visit)
+
+
+@page("POST", "/approvals", scope="approvals.read")
+def decide_several(visit: Visit) -> Answer:
+    """Decide what was chosen in the list, and say of each what became of it."""
+    asked = visit.asked
+    comment = asked.field("comment").replace("\r\n", "\n")
+    decision = Decision(cast(Verdict, asked.field("verdict")), comment=comment)
+    try:
+        outcomes = batches.decide_approvals(visit.scope, visit.person, asked.form.get("approval", ()), decision)
+    except ApplianceError as error:
+        return _inbox(visit, problem=error)
+    return _inbox(visit, outcomes=outcomes)
+
+
+def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceError | None = None) -> Page:
+    state = visit.asked.args.get("state", "pending")
+    if state not in dict(TABS):
+        raise InvalidRequest(f"{state[:40]!r} is not a state; choose one of the list")
+    pending = state == "pending"
+    wanted = ApprovalFilter("pending" if pending else None)
+    found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
+    mine = find_mine(visit.scope, visit.person, found.items)
+    rows = [Row(each, each.id in mine, is_late(each), title_of(each), show_action(visit, each)) for each in found.items]
+    names = _process_names(visit, [row.approval for row in rows])
+    values = {
+        "mine": [row for row in rows if pending and row.is_mine], "state": state,
+        "others": [row for row in rows if not (pending and row.is_mine)], "tabs": TABS,
+        "next_cursor": found.next_cursor, "process_names": names, "names": Names(visit), "outcomes": outcomes, "problem": problem,
+        "titles": {each.approval_id: _title(visit, each.approval_id) for each in outcomes},
+        "comment": visit.asked.field("comment") if problem else "",
+    }  # fmt: skip
+    return Page("approvals.html", values, problem.status if problem else 200)
+
+
+def _title(visit: Visit, approval_id: str) -> str:
+    try:
+        found = approvals.get_approval(visit.scope, approval_id)
+    except NotFound:
+        return approval_id
+    return title_of(found)
+
+
+def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
+    return {name: _process_name(visit, name) for name in {row.origin.process_id for row in rows} if name}
+
+
+def _process_name(visit: Visit, process_id: str) -> str:
+    try:
+        return str(versions.get_process(visit.scope, process_id).name)
+    except NotFound:
+        return process_id
+
+
+def is_late(approval: Approval) -> bool:
+    """Whether nobody may decide it any more, though nobody has closed it yet."""
+    ends = approval.request.expires_at
+    return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
+
+
+def count_mine(scope: TenantScope, person: SignedIn) -> int:
+    """How many of the oldest hundred requests that wait are this person's to decide."""
+    if not approvals.count_pending(scope):
+        return 0
+    oldest = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
+    return len(find_mine(scope, person, oldest.items))
+
+
+def find_mine(scope: TenantScope, person: SignedIn, found: Iterable[Approval]) -> set[str]:
+    """The ids of those that this person may decide now, by as many queries whatever their number."""
+    still_open = [each for each in found if each.status == "pending" and not is_late(each) and not _has_voted(person, each)]
+    return find_decidable(scope, person.user_id, {each.id: (each.request, each.askers) for each in still_open})
+
+
+def _has_voted(person: SignedIn, approval: Approval) -> bool:
+    return any(vote.login == person.login for vote in approval.votes)
+
+
+def _refusal(visit: Visit, approval: Approval) -> str | None:
+    """Why this visitor may not decide; None when they may."""
+    if _has_voted(visit.person, approval):
+        return mark_error("you have decided already; others have not")
+    try:
+        approvals.check_decider(visit.scope, visit.person, approval)
+    except PolicyDenied as error:
+        return error.message
+    return None
+
+
+@page("GET", "/approvals/<approval_id>", scope="approvals.read")
+def show_approval(visit: Visit, approval_id: str) -> Answer:
+    """One request: what is asked and why, by whom, the action itself, and the form for whoever may decide."""
+    approval = approvals.get_approval(visit.scope, approval_id)
+    return _approval_page(visit, approval, answer_form(approval))
+
+
+def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, problem: ApplianceError | None = None) -> Page:
+    refusal = _refusal(visit, approval)
+    late = is_late(approval)
+    is_open = approval.status == "pending" and not late
+    own = is_open and refusal is None and approvals.check_decider(visit.scope, visit.person, approval)
+    values = {
+        "row": approval, "asked_for": approval.request, "form": form, "problem": problem, "refusal": refusal,
+        "is_open": is_open, "is_late": late, "is_own": own, "names": Names(visit),
+        "process_name": _process_name(visit, approval.origin.process_id) if approval.origin.process_id else "",
+        "action": show_action(visit, approval), "title": title_of(approval), "about": approval.about,
+        "asker": _(_ASKERS[_asker(approval)]),
+        "details": describe(approval.request.details) if approval.request.details is not None else None,
+        "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
+        "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
+    }  # fmt: skip
+    return Page("approval.html", values, problem.status if problem else 200)
+
+
+_ASKERS = {"execution": mark("An execution"), "run": mark("A run of an agent"), "caller": mark("Somebody")}
+
+
+def _asker(approval: Approval) -> str:
+    return "execution" if approval.origin.execution_id else "run" if approval.about.run_id else "caller"
+
+
+def _who(name: str) -> str:
+    kind, _colon, value = name.partition(":")
+    if kind == "user":
+        return value
+    return _("an owner") if value == "owner" else _("a member who is %(role)s or more", role=state_name(value))
+
+
+def answer_form(approval: Approval) -> InputForm | None:
+    """The fields of an `input`; None for what is decided by buttons."""
+    schema = approval.request.schema
+    if approval.request.kind != "input" or schema is None:
+        return None
+    is_yes_or_no = schema.get("type") == "boolean"
+    member = {**schema, "title": schema.get("title") or _("Your answer")}
+    # A box that nobody ticked would be a no that nobody gave: a yes or no of its own is chosen, not ticked.
+    form = InputForm({"properties": {MEMBER: member}, "required": [] if is_yes_or_no else [MEMBER]})
+    answer = form.root.children[0]
+    answer.required = True
+    if schema == FREE_TEXT:
+        answer.kind = "prose"
+    form.fill(form.defaults())
+    return form
+
+
+@page("POST", "/approvals/<approval_id>", scope="approvals.read")
+def decide_approval(visit: Visit, approval_id: str) -> Answer:
+    """Decide; what is wrong with an answer is shown at its field."""
+    approval = approvals.get_approval(visit.scope, approval_id)
+    form = answer_form(approval)
+    try:
+        decision = _decision(visit, approval, form)
+        approvals.decide_approval(visit.scope, visit.person, approval_id, decision)
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        if form is not None:
+            form.point_out([] if form.problems else [_spoken(detail, form) for detail in error.details])
+        return _approval_page(visit, approvals.get_approval(visit.scope, approval_id), form, error)
+    return Redirect(f"/console/approvals/{approval_id}")
+
+
+def _decision(visit: Visit, approval: Approval, form: InputForm | None) -> Decision:
+    asked = visit.asked
+    comment = asked.field("comment").replace("\r\n", "\n")
+    if approval.request.kind == "approval":
+        return Decision(cast(Verdict, asked.field("verdict")), comment=comment)
+    answer: Any = asked.field("choice")
+    if form is not None:
+        answer = read_form(form, asked.form).get(MEMBER)
+        if form.problems:
+            raise ValidationFailed("some of the answer cannot be read; see the fields below", details=form.problems)
+    return Decision("answer", answer, comment)
+
+
+def _spoken(detail: Detail, form: InputForm) -> Detail:
+    """A field of its own that was left empty has no type to complain about."""
+    answer = form.root.children[0]
+    if detail.pointer == answer.pointer and answer.kind != "group" and not answer.value.strip():
+        return Detail(detail.pointer, "required", "This is needed.")
+    return detail

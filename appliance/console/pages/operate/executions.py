@@ -1,0 +1,187 @@
+"""Pages of executions: the list with its search, one execution with its timeline, retry and cancel."""
+
+import json
+import secrets
+from typing import Any
+from urllib.parse import urlencode
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page, token_of
+from appliance.console.pages.processes import flow, outline
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
+from appliance.core.pages import PageRequest
+from appliance.llm.usage import NANO, used_by_execution
+from appliance.monitor import logs
+from appliance.monitor.logs import LineFilter
+from appliance.processes import executions, overview, recovery, versions
+from appliance.processes.executions import Execution, Resumption
+from appliance.processes.store import FINISHED
+
+from .excerpts import excerpt_of
+from .searching import BYS, DURATIONS, SPANS, STATES, Search, read_search
+from .timeline import Ran, StepEntry, make_timeline
+from .waiting import waits_of
+
+LOG_LINES, STEP_LINES = 100, 10
+# How often (ms) a page asks for its changing part: while something moves, and while it waits for a time to come.
+BUSY_MS, CALM_MS = 700, 3000
+MANY_STEPS = 300
+# Of loops: with up to so many runs all are shown, of others so many that need somebody.
+FEW_RUNS, TROUBLED_RUNS = 8, 40
+# How much of a page may be inputs and outputs of steps; each shows at most and at least so much of one.
+VALUE_BYTES, MOST_OF_ONE, LEAST_OF_ONE = 60_000, 2048, 160
+RELATED = 20
+
+
+@page("GET", "/executions", scope="processflow.read")
+def list_executions(visit: Visit) -> Answer:
+    """The tenant's executions, newest first, as far as they fit the search."""
+    search, problem = read_search(visit.asked.args)
+    return list_page(visit, search, problem)
+
+
+def list_page(visit: Visit, search: Search, problem: ApplianceError | None = None) -> Page:
+    found = executions.list_briefs(visit.scope, search.wanted, visit.page())
+    moving = any(row.status not in FINISHED for row in found.items) and not visit.asked.args.get("cursor")
+    values = {
+        "rows": found.items, "next_cursor": found.next_cursor, "search": search, "args": search.args, "states": STATES,
+        "spans": SPANS, "durations": DURATIONS, "bys": BYS, "problem": problem, "names": Names(visit),
+        "processes": versions.list_names(visit.scope),
+        "every": BUSY_MS * 2 if moving else 0, "live_url": search.address(part="live"), "kept": urlencode(search.kept),
+    }  # fmt: skip
+    template = "executions_live.html" if visit.asked.is_fragment else "executions.html"
+    return Page(template, values, problem.status if problem else 200)
+
+
+@page("GET", "/executions/<execution_id>", scope="processflow.read")
+def show_execution(visit: Visit, execution_id: str) -> Answer:
+    """One execution: where it is, what every step got and gave, what went wrong and what to do next."""
+    return execution_page(visit, executions.get_execution(visit.scope, execution_id))
+
+
+def execution_page(visit: Visit, row: Execution, problem: ApplianceError | None = None) -> Page:
+    with db.snapshot():
+        values = {**_particulars(visit, row), **_steps(visit, row)}
+    values |= {"problem": problem, "token": secrets.token_urlsafe(16)}
+    template = "execution_live.html" if visit.asked.is_fragment else "execution.html"
+    return Page(template, values, problem.status if problem else 200)
+
+
+def _particulars(visit: Visit, row: Execution) -> dict[str, Any]:
+    """What stands around the steps: what it is, what it waits for, what belongs to it, and its log."""
+    process = versions.get_process(visit.scope, row.process_id)
+    cursor = visit.asked.args.get("log") or None
+    lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, cursor, sort="at"))
+    parent = executions.ExecutionFilter(id=row.parent or "")
+    used = used_by_execution(visit.scope, row.id)
+    return {
+        "row": row, "process": process, "newest": process.published_version, "names": Names(visit),
+        "queue": executions.queue_place(row), "waits": waits_of(row) if row.status == "waiting" else [],
+        "retries": executions.retries_of(visit.scope, row.id, RELATED), "lines": lines.items, "next_lines": lines.next_cursor,
+        "recovered_by": recovery.success_of(visit.scope, row.id) if row.status in FINISHED and row.status != "succeeded" else None,
+        "children": executions.children_of(visit.scope, row.id, RELATED), "log_cursor": cursor, "related": RELATED,
+        "parents": executions.list_briefs(visit.scope, parent, PageRequest(1)).items if row.parent else [],
+        "used": used, "cost": used.cost_nano / NANO,
+    }  # fmt: skip
+
+
+def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
+    """The steps as a timeline, and how often they are looked at again."""
+    version = versions.get_version(visit.scope, row.process_id, row.version)
+    counts = overview.count_steps(visit.scope, row)
+    runs = overview.runs_outside_loops(visit.scope, row)
+    tries = overview.tries_of(visit.scope, row) if any(run.attempt > 1 for run in runs.values()) else {}
+    ran = Ran(counts, runs, overview.runs_in_loops(visit.scope, row, counts, FEW_RUNS, TROUBLED_RUNS), tries)
+    timeline = make_timeline(row, ran, outline.outline(version.definition))
+    total, is_open = sum(each.total for each in counts), row.status not in FINISHED
+    is_calm = row.status in ("waiting", "scheduled") or total > MANY_STEPS
+    excerpts = {entry.path: excerpt_of(version, entry.run.error, entry.step) for entry in timeline if entry.run}
+    failed_at = excerpt_of(version, row.error, str((row.error or {}).get("step", "")))
+    return {
+        "timeline": timeline, "step_count": total, "is_open": is_open,
+        "picture": flow.picture(version.definition, flow.states_of(counts), has_ended_well=row.status == "succeeded"),
+        "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
+        "most": _share_of_values(timeline), "step_lines": STEP_LINES,
+        # The code stands above once; its step does not say it again.
+        "excerpt": failed_at, "excerpts": {path: None if found == failed_at else found for path, found in excerpts.items()},
+    }  # fmt: skip
+
+
+def _share_of_values(timeline: list[StepEntry]) -> int:
+    """How much (bytes) of each input and output is shown, so that many steps make no heavy page; 0: nothing of those that went
+    well."""
+    shown = 2 * sum(1 for entry in timeline if entry.run is not None)
+    share = min(MOST_OF_ONE, VALUE_BYTES // max(1, shown))
+    return share if share >= LEAST_OF_ONE else 0
+
+
+@page("GET", "/executions/<execution_id>/value", scope="processflow.read")
+def download_value(visit: Visit, execution_id: str) -> Answer:
+    """The whole of an input, output or error that a page shows the beginning of."""
+    args = visit.asked.args
+    part = args.get("part", "")
+    if part not in ("input", "output", "error"):
+        raise InvalidRequest("part is input, output or error")
+    row = executions.get_execution(visit.scope, execution_id)
+    path = args.get("path", "")
+    if not path:
+        return _file(f"{row.id}-{part}", getattr(row, part))
+    run = overview.get_run(visit.scope, row, path, args.get("iteration", ""))
+    return _file(f"{row.id}-{run.step}-{part}", getattr(run, part))
+
+
+def _file(name: str, value: object) -> Download:
+    return Download(f"{name}.json", json.dumps(value, ensure_ascii=False, indent=2).encode())
+
+
+@page("POST", "/executions/<execution_id>/cancel", scope="processflow.execute")
+def cancel_execution(visit: Visit, execution_id: str) -> Answer:
+    """Cancel an execution."""
+    try:
+        visit.services.processes.cancel_execution(visit.scope, execution_id)
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+    return Redirect(f"/console/executions/{execution_id}")
+
+
+@page("POST", "/executions/<execution_id>/retry", scope="processflow.execute")
+def retry_execution(visit: Visit, execution_id: str) -> Answer:
+    """Retry a finished execution as a new one; `from` is failed, start or a step."""
+    start_from, published = visit.asked.field("from") or "failed", visit.asked.field("version") == "published"
+    try:
+        new = visit.services.processes.retry_execution(
+            visit.scope, execution_id, start_from=start_from, published=published, token=token_of(visit)
+        )
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+    return Redirect(f"/console/executions/{new.id}")
+
+
+@page("POST", "/executions/<execution_id>/resume", scope="processflow.execute")
+def deliver_event(visit: Visit, execution_id: str) -> Answer:
+    """Tell an execution that the event it waits for has come, with the data that was written."""
+    row = executions.get_execution(visit.scope, execution_id)
+    try:
+        data = _json_of(visit.asked.field("data").strip())
+        answer = Resumption(visit.asked.field("token")[:100], data)
+        visit.services.processes.resume_execution(visit.scope, execution_id, row.process_id, answer)
+    except ApplianceError as error:
+        return execution_page(visit, executions.get_execution(visit.scope, execution_id), error)
+    return Redirect(f"/console/executions/{execution_id}")
+
+
+def _json_of(text: str) -> Any:
+    """The event's data; nothing is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse) if text else None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the event's data is JSON, such as {\"paid\": true}; leave it empty for none") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,54 @@
+"""The page of failures: groups of what failed alike, to acknowledge, resolve and retry."""
+
+from typing import get_args
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core.errors import InvalidRequest
+from appliance.monitor import failures
+from appliance.monitor.failures import State
+from appliance.processes.failed_work import FailedWork
+
+STATES: tuple[State, ...] = get_args(State)
+
+
+def _state(text: str) -> State | None:
+    for state in STATES:
+        if state == text:
+            return state
+    if text and text != "all":
+        raise InvalidRequest(f"{text[:40]!r} is not a state of a failure; choose one of the list")
+    return None
+
+
+@page("GET", "/failures", scope="logs.read")
+def list_failures(visit: Visit) -> Answer:
+    """Groups of failures, the latest first; open ones unless asked otherwise."""
+    return _failures_page(visit)
+
+
+def _failures_page(visit: Visit, outcome: failures.RetryOutcome | None = None) -> Page:
+    state = visit.asked.args.get("state", "open")
+    found = failures.list_failures(visit.scope, visit.page(), state=_state(state))
+    values = {
+        "groups": found.items, "next_cursor": found.next_cursor, "state": state, "states": STATES, "outcome": outcome,
+        "names": Names(visit), "kept": f"state={state}",
+    }  # fmt: skip
+    return Page("failures.html", values)
+
+
+@page("POST", "/failures/<failure_id>/state", scope="processflow.execute")
+def change_failure(visit: Visit, failure_id: str) -> Answer:
+    """Acknowledge, resolve or re-open a group."""
+    state = _state(visit.asked.field("state"))
+    if state is None:
+        raise InvalidRequest("choose acknowledge, resolve or re-open")
+    failures.set_state(visit.scope, failure_id, state)
+    return Redirect("/console/failures")
+
+
+@page("POST", "/failures/<failure_id>/retry", scope="processflow.execute")
+def retry_failures(visit: Visit, failure_id: str) -> Answer:
+    """Retry every execution of a group from where it failed, and say what came of it."""
+    work = FailedWork(visit.services.processes, published=visit.asked.field("version") == "published")
+    return _failures_page(visit, failures.retry_all(visit.scope, failure_id, work))

@@ -1,0 +1,77 @@
+"""The page of log lines: searched by words, level, source, process, execution and time, and followed live."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from appliance.console.frame.routing import Answer, Page, Stream, Visit, page
+from appliance.console.frame.spans import SPANS, range_of
+from appliance.core.errors import InvalidRequest
+from appliance.core.pages import PageRequest
+from appliance.core.texts import gettext as _
+from appliance.monitor import logs
+from appliance.monitor.logs import LEVELS, LineFilter, Tail
+from appliance.processes import versions
+
+SOURCES = ("step", "process", "trigger", "integration", "webapp", "approval", "alert", "webhook")
+ANY_TIME = "all"
+KEPT = ("text", "level", "source", "process", "execution", "span", "since", "until", "follow")
+_TIMES = {"span", "since", "until"}
+
+
+@page("GET", "/logs", scope="logs.read")
+def list_logs(visit: Visit) -> Answer:
+    """Log lines, newest first."""
+    args = _args(visit)
+    newest = logs.last_number()  # before the lines are read: what comes in between is followed, and shown once
+    found = logs.list_lines(visit.scope, _wanted(visit, args), visit.page(limit=100))
+    names = versions.list_processes(visit.scope, PageRequest(100, sort="name")).items if visit.may("processflow.read") else []
+    follows = "follow" in args and "until" not in args and not visit.asked.args.get("cursor")
+    others = {name: value for name, value in args.items() if name != "follow"}
+    values = {
+        "lines": found.items, "next_cursor": found.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
+        "filtered": bool(others), "levels": list(LEVELS), "sources": SOURCES, "spans": SPANS, "processes": names,
+        "follows": follows, "tail_words": _tail_words(),
+        "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
+        "kept": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
+    }  # fmt: skip
+    return Page("logs.html", values)
+
+
+def _tail_words() -> str:
+    """What the script says that follows the log."""
+    return json.dumps({
+        "following": _("Following"), "paused": _("Paused. Going on shows what came meanwhile."), "connecting": _("Connecting…"),
+        "again": _("Connecting again…"), "ended": _("The stream has ended. Load the page again."), "pause": _("Pause"),
+        "resume": _("Go on"),
+    })  # fmt: skip
+
+
+@page("GET", "/logs/live", scope="logs.read")
+def follow_logs(visit: Visit) -> Answer:
+    """Lines as they are kept, from after a number on: that of an interrupted stream, or of the page."""
+    after = visit.asked.last_event_id or visit.asked.args.get("after", "")
+    if not (after.isascii() and after.isdigit() and len(after) <= 18):
+        raise InvalidRequest("follow the lines from the page of logs")
+    args = {name: value for name, value in _args(visit).items() if name not in _TIMES}
+    tail = Tail(visit.scope, _wanted(visit, args), int(after))
+
+    def look() -> Iterable[tuple[int, Mapping[str, Any]]]:
+        # The page keeps no more than the newest anyway.
+        return [(line.number, {"line": line}) for line in tail.look(only_newest=True)]
+
+    return Stream("log_event.html", look)
+
+
+def _args(visit: Visit) -> dict[str, str]:
+    return {name: text for name in KEPT if (text := visit.asked.args.get(name, "").strip())}
+
+
+def _wanted(visit: Visit, args: Mapping[str, str]) -> LineFilter:
+    since = until = None
+    if "since" in args or args.get("span", ANY_TIME) != ANY_TIME:
+        chosen = range_of(visit, "24h")
+        since, until = chosen.since, chosen.until if "until" in args else None
+    text, level, source, execution, process = (args.get(name) for name in ("text", "level", "source", "execution", "process"))
+    return LineFilter(text, level, source, execution, process, since, until)

@@ -1,0 +1,97 @@
+"""Pages of what was recorded of an execution: the journal of a step run, and the whole replayed against it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.routing import Answer, Page, Visit, page
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, InvalidRequest
+from appliance.core.texts import gettext as _
+from appliance.core.texts import pgettext
+from appliance.processes import executions, overview, versions
+from appliance.processes.executions import Execution, JournalRow
+from appliance.processes.replay import ReplayRequest
+from appliance.processes.store import CLOSING
+from appliance.processes.vault import told_answer
+
+from .executions import execution_page
+
+SHOWN_STEPS = 50
+SHOWN_TIMES = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the journal as it is shown; `times` are the first of `read` clock values."""
+
+    call: int
+    attempt: int
+    method: str
+    args: Any
+    ok: bool
+    is_answered: bool
+    answer: Any
+    times: list[str]
+    read: int
+
+    @property
+    def is_closing(self) -> bool:
+        return self.call == CLOSING
+
+
+def _line(row: JournalRow) -> Line:
+    times = [clock.rfc3339(value) for value in row.clock[:SHOWN_TIMES]]
+    answer = told_answer(row.method, bool(row.ok), row.answer)
+    return Line(row.call, row.attempt, row.method, row.args, bool(row.ok), row.position >= 0, answer, times, len(row.clock))
+
+
+@page("GET", "/executions/<execution_id>/journal", scope="processflow.read")
+def show_journal(visit: Visit, execution_id: str) -> Answer:
+    """What the code of one step run asked and was answered, and the clock and dice it had."""
+    row = executions.get_execution(visit.scope, execution_id)
+    path, iteration = visit.asked.args.get("path", ""), visit.asked.args.get("iteration", "")
+    run = overview.get_run(visit.scope, row, path, iteration)
+    found = executions.list_journal(visit.scope, row, visit.page(), (path, iteration))
+    lines = sorted(map(_line, found.items), key=lambda line: (line.attempt, line.is_closing))
+    values = {
+        "row": row, "run": run, "process": versions.get_process(visit.scope, row.process_id), "lines": lines,
+        "next_cursor": found.next_cursor,
+    }  # fmt: skip
+    return Page("journal.html", values)
+
+
+@page("POST", "/executions/<execution_id>/replay", scope="processflow.execute")
+def replay_execution(visit: Visit, execution_id: str) -> Answer:
+    """Replay an execution, or one step of it, and show where it goes another way."""
+    visit.scope.require("processflow.read")
+    row = executions.get_execution(visit.scope, execution_id)
+    request = _request(visit)
+    try:
+        replay = visit.services.processes.replay_execution(visit.scope, execution_id, request)
+    except ApplianceError as error:
+        return execution_page(visit, row, error)
+    differing = [step for step in replay.steps if step.result != "identical"]
+    values = {
+        "row": row, "replay": replay, "request": request, "differing": differing[:SHOWN_STEPS], "count": len(differing),
+        "process": versions.get_process(visit.scope, row.process_id), "choices": _choices(visit, row),
+        "paths": overview.paths_of(visit.scope, row),
+    }  # fmt: skip
+    return Page("replay.html", values)
+
+
+def _request(visit: Visit) -> ReplayRequest:
+    version, step = visit.asked.field("version"), visit.asked.field("step") or None
+    if version in ("", "draft"):
+        return ReplayRequest(step=step, draft=version == "draft")
+    if not (version.isascii() and version.isdigit() and len(version) < 10):
+        raise InvalidRequest(f"{version[:40]!r} is not a version; choose one of the list")
+    return ReplayRequest(int(version), step)
+
+
+def _choices(visit: Visit, row: Execution) -> list[tuple[str, str]]:
+    """The code one may replay with: what it ran with, what is published, and the draft."""
+    published = versions.get_process(visit.scope, row.process_id).published_version
+    found = [("", _("version %(version)s (as it ran)", version=row.version)), ("draft", pgettext("choice", "the draft"))]
+    if published not in (None, row.version):
+        found.insert(1, (str(published), _("version %(version)s (published)", version=published)))
+    return found

@@ -1,0 +1,34 @@
+"""The page before a retry: from which step with which version, what would run again, and what would be done once more."""
+
+import secrets
+
+from appliance.console.frame.routing import Answer, Page, Visit, page
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.processes import executions, overview, versions
+
+SHOWN_STEPS = 200
+
+
+@page("GET", "/executions/<execution_id>/retry", scope="processflow.execute")
+def show_retry_plan(visit: Visit, execution_id: str) -> Answer:
+    """What a retry would do, with the form that does it; what cannot be retried so is said."""
+    visit.scope.require("processflow.read")
+    row = executions.get_execution(visit.scope, execution_id)
+    process = versions.get_process(visit.scope, row.process_id)
+    default = "failed" if row.status != "succeeded" else "start"
+    start_from, version = visit.asked.args.get("from") or default, visit.asked.args.get("version") or "original"
+    plan, problem = None, None
+    try:
+        plan = visit.services.processes.plan_retry(
+            visit.scope, execution_id, start_from=start_from, published=version == "published"
+        )
+    except NotFound:
+        raise
+    except ApplianceError as error:
+        problem = error
+    values = {
+        "row": row, "process": process, "plan": plan, "problem": problem, "start_from": start_from, "version": version,
+        "paths": overview.paths_of(visit.scope, row), "most": SHOWN_STEPS,
+        "newest": process.published_version, "token": secrets.token_urlsafe(16),
+    }  # fmt: skip
+    return Page("retry_plan.html", values, problem.status if problem else 200)

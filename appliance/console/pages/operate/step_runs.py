@@ -1,0 +1,58 @@
+"""Pages of step runs: all runs of a step, a page at a time, and one run with what it got and gave."""
+
+from urllib.parse import urlencode
+
+from appliance.console.frame.routing import PAGE_ROWS, Answer, Page, Visit, page
+from appliance.core.errors import InvalidRequest, NotFound
+from appliance.core.pages import PageRequest
+from appliance.monitor import logs
+from appliance.monitor.logs import LineFilter
+from appliance.processes import executions, overview, versions
+from appliance.processes.executions import Execution
+from appliance.processes.overview import RunFilter
+
+from .excerpts import excerpt_of
+
+STATES = ("failed", "running", "waiting", "retrying", "succeeded", "skipped", "cancelled")
+LOG_LINES = 100
+
+
+@page("GET", "/executions/<execution_id>/runs", scope="processflow.read")
+def list_runs(visit: Visit, execution_id: str) -> Answer:
+    """The runs of one step by their items; with `item` that run."""
+    row = executions.get_execution(visit.scope, execution_id)
+    path, item = visit.asked.args.get("path", ""), visit.asked.args.get("item")
+    if item is not None:
+        return _run_page(visit, row, path, item)
+    count = next((each for each in overview.count_steps(visit.scope, row) if each.path == path), None)
+    if count is None:
+        raise NotFound("there is no such step in this execution")
+    if not count.is_loop:
+        return _run_page(visit, row, path, "")
+    state = visit.asked.args.get("state", "")
+    if state and state not in STATES:
+        raise InvalidRequest(f"{state[:40]!r} is not a state of a step; choose one of the list")
+    wanted = RunFilter((state,) if state else (), visit.asked.args.get("cursor"), PAGE_ROWS)
+    found = overview.runs_of(visit.scope, row, path, wanted)
+    values = {
+        "row": row, "process": versions.get_process(visit.scope, row.process_id), "count": count, "runs": found.items,
+        "next_cursor": found.next_cursor, "state": state, "states": [each for each in STATES if count.by_status.get(each)],
+        "kept": urlencode({"path": path, **({"state": state} if state else {})}),
+    }  # fmt: skip
+    return Page("step_runs.html", values)
+
+
+def _run_page(visit: Visit, row: Execution, path: str, item: str) -> Page:
+    run = overview.get_run(visit.scope, row, path, item)
+    version = versions.get_version(visit.scope, row.process_id, row.version)
+    tries = overview.tries_of(visit.scope, row) if run.attempt > 1 else {}
+    # Lines know their step, not the item of a loop: what the step said while this run was under way.
+    end = None if run.finished_at is None else run.finished_at + 1
+    wanted = LineFilter(execution_id=row.id, since=run.started_at, until=end)
+    found = logs.list_lines(visit.scope, wanted, PageRequest(LOG_LINES, sort="at"))
+    values = {
+        "row": row, "run": run, "process": versions.get_process(visit.scope, row.process_id),
+        "excerpt": excerpt_of(version, run.error, run.step), "tries": tries.get((path, item), ()),
+        "lines": [line for line in found.items if line.step == run.step], "more_lines": found.next_cursor is not None,
+    }  # fmt: skip
+    return Page("step_run.html", values)

@@ -1,0 +1,1 @@
+"""Pages of processes: the list, the editor, dry runs and versions."""

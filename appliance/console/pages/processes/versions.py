@@ -1,0 +1,134 @@
+"""Pages of a process's versions: the list, what differs between two of them, publishing and going back."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.pages.govern.confirmations import Line, lines_of, owners_of
+from appliance.core import yaml12
+from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
+from appliance.processes import executions, version_diff, versions
+from appliance.processes.authority import reach_of_draft
+from appliance.processes.line_diff import TextDiff, compare_texts
+from appliance.processes.version_diff import Comparison, Named
+from appliance.processes.versions import Process, PublishRequest
+
+from .editor import DEFINITION, told_problems
+
+NUMBER = re.compile(r"[0-9]{1,9}")
+COUNTED = 1_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of a process's newest executions ran a version, and how many of those failed."""
+
+    total: int = 0
+    failed: int = 0
+
+
+@page("GET", "/processes/<process_id>/versions", scope="processflow.read")
+def list_versions(visit: Visit, process_id: str) -> Answer:
+    """The versions of a process, newest first, and which of them runs."""
+    return _versions(visit, versions.get_process(visit.scope, process_id))
+
+
+def _versions(visit: Visit, row: Process, problem: ApplianceError | None = None) -> Page:
+    found = versions.list_versions(visit.scope, row.id, visit.page())
+    shares = {each: Share(*counts) for each, *counts in executions.count_by_version(visit.scope, row.id, COUNTED)}
+    live = next((each for each in found.items if each.version == row.published_version), None)
+    values = {
+        "process": row, "versions": found.items, "next_cursor": found.next_cursor, "shares": shares, "names": Names(visit),
+        "counted": sum(share.total for share in shares.values()), "problem": problem,
+        "is_draft_newer": live.draft_digest != row.draft_digest if live else row.published_version is None, "most": COUNTED,
+    }  # fmt: skip
+    return Page("versions.html", values, problem.status if problem else 200)
+
+
+@page("GET", "/processes/<process_id>/diff", scope="processflow.read")
+def show_diff(visit: Visit, process_id: str) -> Answer:
+    """What differs between two versions, or between one and the draft."""
+    row = versions.get_process(visit.scope, process_id)
+    args = visit.asked.args
+    return diff_page(visit, row, _named(args.get("from", ""), row.published_version or 0), _named(args.get("to", ""), "draft"))
+
+
+def _named(text: str, default: Named) -> Named:
+    if text in ("", "draft"):
+        return "draft" if text else default
+    if not NUMBER.fullmatch(text):
+        raise InvalidRequest(f"{text[:40]!r} is neither the number of a version nor `draft`; choose one of the list")
+    return int(text)
+
+
+def diff_page(visit: Visit, row: Process, older: Named, newer: Named, problem: ApplianceError | None = None) -> Page:
+    """The page with the difference, in the order that was asked for; `problem` is why the draft was not published."""
+    if older == newer:
+        raise ValidationFailed("a version does not differ from itself; choose another one, or the draft")
+    before, after = (version_diff.content_of(visit.scope, row.id, named) for named in (older, newer))
+    known = versions.list_versions(visit.scope, row.id, visit.page(limit=100)).items
+    is_publishing = newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write")
+    values = {
+        "process": row, "older": older, "newer": newer, "texts": _texts(before, after), "problem": problem,
+        "problems": told_problems(visit, row) if is_publishing else [],
+        "comparison": Comparison(older, newer, version_diff.compare_versions(before, after)),
+        "stamp": versions.stamp_of(row), "numbers": [each.version for each in known], "names": Names(visit),
+        "version": next((each for each in known if each.version == newer), None),
+        "owners": owners_of(visit) if isinstance(problem, GrantRequired) else [],
+        "excess": _excess(visit, row) if isinstance(problem, GrantRequired) else [],
+        "is_publishing": is_publishing,
+    }  # fmt: skip
+    return Page("diff.html", values, problem.status if problem else 200)
+
+
+def _excess(visit: Visit, row: Process) -> list[Line]:
+    """What the draft would reach beyond what the visitor may."""
+    return [line for line in lines_of(reach_of_draft(row.definition, row.files)) if not visit.may(line.scope)]
+
+
+def _texts(before: version_diff.Content, after: version_diff.Content) -> list[TextDiff]:
+    """The definition as YAML and every file."""
+    (old, old_files), (new, new_files) = before, after
+    paths = sorted(old_files.keys() | new_files.keys())
+    files = [(path, old_files.get(path), new_files.get(path)) for path in paths]
+    return compare_texts([(DEFINITION, _yaml(old), _yaml(new)), *files])
+
+
+def _yaml(definition: Any) -> str | None:
+    return yaml12.dump(dict(definition)) if definition else None
+
+
+@page("POST", "/processes/<process_id>/publish", scope="processflow.write")
+def publish_process(visit: Visit, process_id: str) -> Answer:
+    """Make the draft the version that runs; what is wrong with it is shown, all at once."""
+    row = versions.get_process(visit.scope, process_id)
+    asked = visit.asked
+    try:
+        if asked.field("stamp") not in ("", versions.stamp_of(row)):
+            raise ValidationFailed("the draft has changed since this page was made; look at what differs now, and publish again")
+        current = _named(asked.field("current"), row.published_version or 0)
+        request = PublishRequest(asked.field("message").strip(), 0 if current == "draft" else current)
+        visit.services.processes.publish_process(visit.scope, process_id, request)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return diff_page(visit, row, row.published_version or 0, "draft", refusal)
+    return Redirect(f"/console/processes/{process_id}")
+
+
+@page("POST", "/processes/<process_id>/rollback", scope="processflow.write")
+def roll_back(visit: Visit, process_id: str) -> Answer:
+    """Make an older version the one that runs."""
+    row = versions.get_process(visit.scope, process_id)
+    wanted = _named(visit.asked.field("version"), "draft")
+    try:
+        if wanted == "draft":
+            raise ValidationFailed("say which version shall run; the draft is published, not gone back to")
+        versions.roll_back(visit.scope, process_id, wanted)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return _versions(visit, row, refusal)
+    return Redirect(f"/console/processes/{process_id}/versions")

@@ -1,0 +1,1 @@
+"""Pages of the group Settings, and of the appliance itself."""

@@ -1,0 +1,30 @@
+"""The page about this tenant: addresses, people, what is installed."""
+
+import importlib.metadata
+
+from appliance.console.frame.routing import Answer, Page, Visit, page
+from appliance.core.texts import mark
+from appliance.tenants import people, service
+
+DISTRIBUTION = "gos-appliance"
+ROLES = {
+    "owner": mark("everything, API keys and members included"),
+    "builder": mark("everything but API keys and members"),
+    "operator": mark("runs processes and changes data"),
+    "viewer": mark("reads"),
+}
+
+
+@page("GET", "/about", scope=None)
+def show_about(visit: Visit) -> Answer:
+    """Where things are and who belongs to this tenant."""
+    tenant = service.get_tenant(visit.scope.tenant_id)
+    url = visit.services.config.tenant_url(tenant.id)
+    values = {
+        "row": tenant, "url": url, "version": importlib.metadata.version(DISTRIBUTION), "roles": ROLES,
+        "members": people.list_members(visit.scope) if visit.may("keys.read") else [],
+        "provisions": tenant.kind == "sandbox",
+        "sandbox": visit.services.pool.health() if visit.may("logs.read") else None,
+        "protections": list(visit.services.pool.protections().lines()),
+    }  # fmt: skip
+    return Page("about.html", values)

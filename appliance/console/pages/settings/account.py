@@ -1,0 +1,74 @@
+"""One's own account: where one is signed in, the language, and the password."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from appliance.console.frame import session
+from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.tenants import people, preferences
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.password_checks import Attempt, SignInFailed
+
+HERE = "/console/account"
+
+
+@page("GET", "/account", scope=None)
+def show_account(visit: Visit) -> Answer:
+    """Sessions and the form for a new password."""
+    return _page(visit)
+
+
+def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
+    held = sessions.list_sessions(services.sealer, visit.person.user_id, token)
+    values = {
+        "sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
+        "languages": list(services.languages), "chosen": visit.person.language,
+    }  # fmt: skip
+    return Page("account.html", values, problem.status if problem else 200, problem.headers if problem else {})
+
+
+@page("POST", "/account/password", scope=None)
+def change_password(visit: Visit) -> Answer:
+    """A new password for whoever knows the old one; every session ends, this one too."""
+    asked = visit.asked
+    new = asked.field("password")
+    if new != asked.field("again"):
+        return _page(visit, ValidationFailed("the two new passwords differ; type the same one twice", pointer="/again"))
+    try:
+        attempt = Attempt(visit.person.login, asked.address, visit.person.user_id)
+        change: Callable[[], object] = partial(people.change_password, visit.scope, visit.person.login, asked.field("old"), new)
+        work = visit.services.password_checks.submit(attempt, change)
+    except ApplianceError as error:
+        return _page(visit, error)
+    return Later(work, lambda: _after_change(visit, work))
+
+
+def _after_change(visit: Visit, work: "Future[object]") -> Answer:
+    try:
+        work.result()
+    except SignInFailed:
+        return _page(visit, ValidationFailed("this is not your password", pointer="/old"))
+    except ApplianceError as error:
+        return _page(visit, error)
+    return Redirect(f"{visit.services.config.base_url}/sign-in", {session.COOKIE: ""})
+
+
+@page("POST", "/account/language", scope=None)
+def choose_language(visit: Visit) -> Answer:
+    """What one's pages are written in, from the next page on; nothing leaves it to the browser."""
+    tag = visit.asked.field("language")
+    if tag and visit.services.languages.get(tag) is None:
+        return _page(visit, ValidationFailed("choose one of the list", pointer="/language"))
+    preferences.choose_language(visit.scope, visit.person.user_id, tag)
+    return Redirect(HERE)
+
+
+@page("POST", "/account/sessions/end", scope=None)
+def end_other_sessions(visit: Visit) -> Answer:
+    """Sign out everywhere but here."""
+    token = visit.asked.cookies.get(session.COOKIE, "")
+    sessions.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
+    return Redirect(HERE)

@@ -1,0 +1,75 @@
+"""Backups, for those who run the appliance: how it stands, one made now, and one downloaded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from appliance.backups.kept import folder_of, list_kept
+from appliance.backups.schedule import standing
+from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.texts import mark
+from appliance.monitor import audit
+
+from .appliance import require_administrator
+
+HERE = "/console/appliance/backups"
+EVERY_MS = 1000
+STAGES = {
+    "asked": mark("It begins as soon as no other process of the appliance is at one."),
+    "database": mark("The database is being copied."), "contents": mark("Contents of documents and WebApps are being added."),
+    "checking": mark("All of it is being read again."),
+}  # fmt: skip
+
+
+@page("GET", "/appliance/backups", scope=None)
+def show_backups(visit: Visit) -> Answer:
+    """How it stands with backups, how far one is, and how one is brought back."""
+    require_administrator(visit)
+    return _page(visit, part=visit.asked.is_fragment)
+
+
+def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
+    config, progress = visit.services.config, visit.services.backups.schedule.progress
+    values = {
+        "now": standing(config), "progress": progress, "stages": STAGES, "every": EVERY_MS if progress else 0,
+        "live_url": f"{HERE}?part=live", "folder": folder_of(config), "problem": problem,
+    }  # fmt: skip
+    template = "backups_live.html" if part else "backups.html"
+    return Page(template, values, problem.status if problem else 200)
+
+
+@page("POST", "/appliance/backups", scope=None)
+def make_backup(visit: Visit) -> Answer:
+    """Begin one; it goes on by itself and the page shows how far it is."""
+    require_administrator(visit)
+    passphrase, asked = visit.services.config.backup.passphrase, visit.asked
+    try:
+        if not passphrase:
+            passphrase = asked.field("passphrase")
+            if passphrase != asked.field("again"):
+                raise ValidationFailed("the two passphrases differ; type the same one twice", pointer="/again")
+            if not passphrase:
+                raise ValidationFailed("choose a passphrase: the file is sealed with it", pointer="/passphrase")
+        visit.services.backups.make_now(passphrase)
+    except ApplianceError as error:
+        return _page(visit, error)
+    db.write(lambda: audit.record(visit.scope, "backup.make", "appliance"))
+    return Redirect(HERE)
+
+
+@page("GET", "/appliance/backups/<name>", scope=None)
+def download_backup(visit: Visit, name: str) -> Answer:
+    """A backup as a file; only an encrypted one, because it holds every tenant."""
+    require_administrator(visit)
+    config = visit.services.config
+    kept = next((each for each in list_kept(config) if each.name == name), None)
+    if kept is None or not kept.is_sealed:
+        raise NotFound(f"there is no encrypted backup {name[:80]!r} here")
+    db.write(lambda: audit.record(visit.scope, "backup.download", kept.name))
+    return File(kept.name, "application/octet-stream", _pieces(folder_of(config) / kept.name), kept.size)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from iter(lambda: file.read(1 << 20), b"")

@@ -1,0 +1,65 @@
+"""Invitations: taken back on the page of people, and accepted on the base host by whoever holds the link."""
+
+from concurrent.futures import Future
+from functools import partial
+
+from appliance.console.frame import session
+from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
+from appliance.core.errors import ApplianceError, Gone, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.tenants import invitations
+from appliance.tenants.invitations import Offer
+from appliance.tenants.sign_in.password_checks import Attempt
+
+PEOPLE = "/console/people"
+
+
+@page("POST", "/people/invitations/<invitation_id>/revoke", scope="keys.write")
+def revoke_invitation(visit: Visit, invitation_id: str) -> Answer:
+    """Take an invitation back; its link opens nothing any more."""
+    invitations.revoke_invitation(visit.scope, invitation_id)
+    return Redirect(PEOPLE)
+
+
+@base_page("GET", "/invitation")
+def show_invitation(arrival: Arrival) -> Answer:
+    """What is offered, and the form of a password; whoever is signed in as somebody else stays so until they accept."""
+    if not session.can_hold_cookies(arrival.asked):
+        return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
+    return _form(arrival, arrival.asked.args.get("token", ""))
+
+
+def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -> Page:
+    try:
+        offer = invitations.read_offer(arrival.services.sealer, token)
+    except Gone as error:
+        return Page("base/problem.html", {"person": arrival.person, "title": _("Invitation over"), "problem": error}, error.status)
+    values = {"offer": offer, "token": token, "problem": problem, "person": arrival.person}
+    return Page("base/invitation.html", values, problem.status if problem else 200, problem.headers if problem else {})
+
+
+@base_page("POST", "/invitation")
+def accept_invitation(arrival: Arrival) -> Answer:
+    """Join the tenant: with a new account and its password, or with that of the account there is."""
+    asked, services = arrival.asked, arrival.services
+    if not session.can_hold_cookies(asked):
+        return Page("base/needs_https.html", {"host": asked.host}, 426)
+    token, password = asked.field("token"), asked.field("password")
+    try:
+        offer: Offer = invitations.read_offer(services.sealer, token)
+        if not offer.has_account and password != asked.field("again"):
+            raise ValidationFailed("the two passwords differ; type the same one twice", pointer="/again")
+        attempt = Attempt(offer.login, asked.address, session.device_of(services, asked, offer.login))
+        work = services.password_checks.submit(attempt, partial(services.invitations.accept, token, password))
+    except ApplianceError as error:
+        return _form(arrival, token, error)
+    return Later(work, lambda: _after_joining(arrival, token, work))
+
+
+def _after_joining(arrival: Arrival, token: str, work: "Future[tuple[str, str]]") -> Answer:
+    services = arrival.services
+    try:
+        user_id, tenant_id = work.result()
+    except ApplianceError as error:
+        return _form(arrival, token, error)
+    return session.join(services, arrival.asked, user_id, tenant_id)

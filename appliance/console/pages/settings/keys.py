@@ -1,0 +1,148 @@
+"""Pages of API keys: the list, issue with scopes explained, rotation with overlap, revocation."""
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.texts import gettext as _
+from appliance.core.texts import mark
+from appliance.tenants.keys import adoption, keys, lineage
+from appliance.tenants.keys.keys import ApiKey
+from appliance.tenants.keys.lineage import KeyAuthority
+from appliance.tenants.scopes import SCOPES
+
+MOST_REQUESTS = 1_000_000
+SOON_MS = 30 * 86_400_000
+OVERLAPS = (("0", mark("at once")), ("3600", mark("in 1 hour")), ("86400", mark("in 1 day")), ("604800", mark("in 7 days")))
+LIFETIMES = (
+    ("1", mark("1 day")), ("30", mark("30 days")), ("90", mark("90 days")), ("365", mark("1 year")), ("730", mark("2 years")),
+)  # fmt: skip
+AREA_NAMES = {
+    "processflow": mark("Processes"), "integrations": mark("Integrations"), "entities": mark("DataPool entities"),
+    "datapool": mark("DataPool collections"), "webapps": mark("WebApps"), "documents": mark("Documents"), "logs": mark("Monitor"),
+    "agents": mark("Agents"), "skills": mark("Skills"), "policies": mark("Policies"), "approvals": mark("Approvals"),
+    "secrets": mark("Secrets"), "keys": mark("API keys"), "solutions": mark("Solutions"),
+}  # fmt: skip
+
+
+def state_of(row: ApiKey, authority: KeyAuthority) -> str:
+    """`active`, `replaced` (rotated, in its overlap), `ended` (with its issuer), `expired` or `revoked`."""
+    if row.revoked_at is not None:
+        return "revoked"
+    if min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms():
+        return "expired"
+    if authority.ended:
+        return "ended"
+    return "replaced" if row.grace_until is not None else "active"
+
+
+@page("GET", "/keys", scope="keys.read")
+def list_keys(visit: Visit) -> Answer:
+    """The tenant's API keys."""
+    found = keys.list_keys(visit.scope, visit.page())
+    issuers = lineage.read_issuers(visit.scope)
+    authorities = {row.id: lineage.read_authority(row, issuers) for row in found.items}
+    rows = [(row, state_of(row, authorities[row.id])) for row in found.items]
+    why = {row.id: _why_less(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
+    ending = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
+    return Page(
+        "keys.html",
+        {"rows": rows, "ending": ending, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS, "why": why},
+    )
+
+
+def _why_less(authority: KeyAuthority) -> str:
+    """What is to be said of a key that has ended, goes on without its issuer for a while, or lost scopes with them."""
+    if authority.ended:
+        by_key = authority.row.issuer.startswith("key:")
+        return (
+            _("The key that issued it has ended. Adopt it, and it goes on.")
+            if by_key
+            else _("Whoever issued it left this tenant. Adopt it, and it goes on.")
+        )
+    if authority.row.orphaned_at is not None:
+        return _("Whoever issued it left this tenant before the upgrade. Adopt it, or it ends.")
+    if authority.withheld:
+        lost = ", ".join(sorted(authority.withheld))
+        return _("Whoever issued it may do less now; without: %(scopes)s. Adopt it, and it may again.", scopes=lost)
+    return ""
+
+
+@page("GET", "/keys/new", scope="keys.write")
+def show_new_key(visit: Visit) -> Answer:
+    """The form of a new key."""
+    return _form(visit)
+
+
+def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    asked = visit.asked
+    areas: dict[str, list[tuple[str, str]]] = {}
+    for name, text in SCOPES.items():
+        if visit.may(name):
+            areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, _(text)))
+    values = {
+        "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
+        "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",
+        "addresses": asked.field("addresses"), "limits": visit.services.config.limits,
+        "requests": asked.field("requests"), "kind": asked.field("kind") or "service",
+    }  # fmt: skip
+    return Page("key_new.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/keys/new", scope="keys.write")
+def issue_key(visit: Visit) -> Answer:
+    """Issue a key and show its text, this once."""
+    asked, limits = visit.asked, visit.services.config.limits
+    try:
+        scopes = asked.form.get("scopes", [])
+        if not scopes:
+            raise ValidationFailed("choose at least one scope: what the key shall be allowed to do", pointer="/scopes")
+        days, requests = asked.field("days"), asked.field("requests").strip() or str(limits.rate_requests)
+        if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
+            raise ValidationFailed(f"requests is a whole number from 1 to {MOST_REQUESTS}", pointer="/rate_limit")
+        spec = keys.KeySpec(
+            asked.field("name").strip(), scopes, asked.field("environment").strip(),
+            int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
+            int(requests), limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
+            "agent" if asked.field("kind") == "agent" else "service",
+        )  # fmt: skip
+        row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
+    except ApplianceError as error:
+        return _form(visit, error)
+    return _shown_once(visit, row, text)
+
+
+def _shown_once(visit: Visit, row: ApiKey, text: str) -> Page:
+    url = visit.services.config.tenant_url(visit.scope.tenant_id)
+    return Page("key_shown.html", {"row": row, "text": text, "url": url, "old": row.rotated_from}, 201)
+
+
+@page("POST", "/keys/<key_id>/rotate", scope="keys.write")
+def rotate_key(visit: Visit, key_id: str) -> Answer:
+    """A new key with the same grants; the old one lives on for the chosen overlap."""
+    overlap = visit.asked.field("overlap")
+    if overlap not in dict(OVERLAPS):
+        raise ValidationFailed("choose when the old key ends", pointer="/overlap")
+    row, text = keys.rotate_key(visit.scope, visit.services.sealer, key_id, int(overlap))
+    return _shown_once(visit, row, text)
+
+
+@page("POST", "/keys/<key_id>/adopt", scope="keys.write")
+def adopt_key(visit: Visit, key_id: str) -> Answer:
+    """Become the issuer of a key, which goes on."""
+    adoption.adopt_key(visit.scope, key_id)
+    return Redirect("/console/keys")
+
+
+@page("POST", "/keys/<key_id>/revoke", scope="keys.write")
+def revoke_key(visit: Visit, key_id: str) -> Answer:
+    """End a key at once."""
+    keys.revoke_key(visit.scope, key_id)
+    return Redirect("/console/keys")
+
+
+@page("POST", "/keys/<key_id>/make-agent", scope="keys.write")
+def make_agent_key(visit: Visit, key_id: str) -> Answer:
+    """Judge a key as an agent's from now on."""
+    keys.make_agent_key(visit.scope, key_id)
+    return Redirect("/console/keys")

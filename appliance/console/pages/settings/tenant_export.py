@@ -1,0 +1,72 @@
+"""The export of the tenant, for its owners: made in the background, kept for a day, downloaded as a file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from appliance.backups import counting, exports
+from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.texts import mark
+from appliance.monitor import audit
+from appliance.solutions.transfers import EXPORT
+
+from .tenant_settings import KINDS
+
+HERE = "/console/settings/export"
+EVERY_MS = 1000
+STAGES = {
+    "": mark("It begins in a moment."), "database": mark("Rows are being copied."), "contents": mark("Contents are being added."),
+}  # fmt: skip
+
+
+@page("GET", "/settings/export", scope="keys.write")
+def show_export(visit: Visit) -> Answer:
+    """How far an export is, and the one that is kept."""
+    return _page(visit, part=visit.asked.is_fragment)
+
+
+def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
+    services, scope = visit.services, visit.scope
+    work = services.transfers.works.latest(scope, EXPORT)
+    is_busy = work is not None and not work.is_over
+    values = {
+        "kept": exports.list_exports(services.config, scope), "work": work, "is_busy": is_busy, "stages": STAGES,
+        "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem, "kinds": KINDS,
+        "held": [] if part else counting.count_held(scope),
+    }  # fmt: skip
+    return Page("export_live.html" if part else "export.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/settings/export", scope="keys.write")
+def make_export(visit: Visit) -> Answer:
+    """Begin one; it goes on by itself and the page shows how far it is."""
+    passphrase = visit.asked.field("passphrase")
+    try:
+        if passphrase != visit.asked.field("again"):
+            raise ValidationFailed("the two passphrases differ; type the same one twice", pointer="/again")
+        visit.services.transfers.export(visit.scope, passphrase or None)
+    except ApplianceError as error:
+        return _page(visit, error)
+    return Redirect(HERE)
+
+
+@page("GET", "/settings/export/<name>", scope="keys.write")
+def download_export(visit: Visit, name: str) -> Answer:
+    """An export as a file."""
+    kept = exports.get_export(visit.services.config, visit.scope, name)
+    db.write(lambda: audit.record(visit.scope, "tenant.download", visit.scope.tenant_id, {"file": kept.name}))
+    return File(kept.name, "application/octet-stream", pieces_of_file(kept.path), kept.size)
+
+
+def pieces_of_file(path: Path) -> Iterator[bytes]:
+    """A file, a MiB at a time."""
+    with path.open("rb") as file:
+        yield from iter(lambda: file.read(1 << 20), b"")
+
+
+@page("POST", "/settings/export/<name>/delete", scope="keys.write")
+def delete_export(visit: Visit, name: str) -> Answer:
+    """Delete an export before its day is over."""
+    exports.delete_export(visit.services.config, visit.scope, name)
+    return Redirect(HERE)

@@ -1,0 +1,96 @@
+"""Pages of secrets: their names and where each may go; a value goes in and is never shown."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.texts import mark
+from appliance.solutions.dependents import dependents_of
+from appliance.solutions.secret_places import find_place, unbound_uses
+from appliance.tenants import service
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
+
+KIND_NAMES: Mapping[str, str] = {
+    "integration": mark("Integration"), "process": mark("Code of a process"), "webhook": mark("Webhooks of a process"),
+    "llm-profile": mark("LLM profile"), "webapp": mark("WebApp"),
+}  # fmt: skip
+_PAGES = {
+    "integration": "integrations", "process": "processes", "webhook": "processes", "llm-profile": "llm-profiles",
+    "webapp": "webapps",
+}  # fmt: skip
+
+
+@page("GET", "/secrets", scope="secrets.write")
+def list_secrets(visit: Visit) -> Answer:
+    """The names of the tenant's secrets, and the form of another."""
+    return _list(visit)
+
+
+def _list(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    places: dict[str, list[Binding]] = {}
+    for binding in secret_bindings.list_bindings(visit.scope):
+        places.setdefault(binding.name, []).append(binding)
+    values = {
+        "secrets": service.list_secrets(visit.scope), "places": places, "kinds": KIND_NAMES, "problem": problem,
+        "name": visit.asked.field("name"),
+    }  # fmt: skip
+    return Page("secrets.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/secrets", scope="secrets.write")
+def set_secret(visit: Visit) -> Answer:
+    """Set a secret, or give it another value."""
+    name, value = visit.asked.field("name").strip(), visit.asked.field("value").replace("\r\n", "\n")
+    try:
+        service.set_secret(visit.scope, visit.services.sealer, name, value)
+    except ApplianceError as refusal:
+        return _list(visit, refusal)
+    return Redirect(f"/console/secrets/{name}")
+
+
+@page("GET", "/secrets/<name>", scope="secrets.write")
+def show_secret(visit: Visit, name: str) -> Answer:
+    """One secret: where it may go, what uses it without being allowed to, and the forms to replace and delete it."""
+    return _show(visit, name)
+
+
+def _show(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
+    found = next((each for each in service.list_secrets(visit.scope) if each.name == name), None)
+    if found is None:
+        raise NotFound(f"there is no secret {name[:63]!r} here; the list shows what there is")
+    values: dict[str, Any] = {
+        "secret": found, "dependents": dependents_of(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
+        "pages": _PAGES, "bindings": secret_bindings.list_bindings(visit.scope, name),
+        "unbound": unbound_uses(visit.services, visit.scope, name), "problem": problem,
+        "entered": {each: visit.asked.field(each) for each in ("kind", "target")}, "names": Names(visit),
+    }  # fmt: skip
+    return Page("secret.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/secrets/<name>/bindings", scope="secrets.write")
+def add_binding(visit: Visit, name: str) -> Answer:
+    """Let the secret go to one more place."""
+    kind, target = cast(Kind, visit.asked.field("kind")), visit.asked.field("target").strip()
+    try:
+        place: Destination = find_place(visit.services, visit.scope, kind, target)
+        secret_bindings.bind(visit.scope, name, place)
+    except ApplianceError as refusal:
+        return _show(visit, name, refusal)
+    return Redirect(f"/console/secrets/{name}")
+
+
+@page("POST", "/secrets/<name>/bindings/<binding>/delete", scope="secrets.write")
+def remove_binding(visit: Visit, name: str, binding: str) -> Answer:
+    """Let the secret go to a place no more."""
+    secret_bindings.unbind(visit.scope, name, binding)
+    return Redirect(f"/console/secrets/{name}")
+
+
+@page("POST", "/secrets/<name>/delete", scope="secrets.write")
+def delete_secret(visit: Visit, name: str) -> Answer:
+    """Delete a secret."""
+    service.delete_secret(visit.scope, name)
+    return Redirect("/console/secrets")

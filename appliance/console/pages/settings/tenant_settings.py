@@ -1,0 +1,88 @@
+"""The settings of the tenant: what it is called, what holds for its folders, and how much of everything it has and may have."""
+
+from collections.abc import Callable
+
+from appliance.backups import counting
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.texts import mark
+from appliance.documents import folder_rules
+from appliance.documents.folder_rules import FolderRule
+from appliance.tenants import service
+
+from .appliance import is_administrator
+
+HERE = "/console/settings"
+# Each kind by name, and where its list is.
+KINDS = {
+    "execution": (mark("Executions"), "executions"), "entity": (mark("Entities"), "datapool"),
+    "document": (mark("Documents"), "documents"), "process": (mark("Processes"), "processes"),
+    "integration": (mark("Integrations"), "integrations"), "agent": (mark("Agents"), "agents"),
+    "agent_run": (mark("Runs of agents"), "agents"), "membership": (mark("People"), "people"),
+    "api_key": (mark("API keys"), "keys"), "secret": (mark("Secrets"), "secrets"),
+    "approval": (mark("Open requests to people"), "approvals"), "invitation": (mark("Open invitations"), "people"),
+    "collection": (mark("Collections"), "datapool"), "webapp": (mark("WebApps"), "webapps"), "skill": (mark("Skills"), "skills"),
+    "policy": (mark("Policies"), "policies"), "alert": (mark("Alerts"), "alerts"), "webhook": (mark("Webhooks"), ""),
+    "folder_rule": (mark("Rules of folders"), ""),
+}  # fmt: skip
+
+
+@page("GET", "/settings", scope=None)
+def show_settings(visit: Visit) -> Answer:
+    """Everything that is set for this tenant, and who may change it does so here."""
+    return _page(visit)
+
+
+def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str = "") -> Page:
+    services, scope, asked = visit.services, visit.scope, visit.asked
+    config, row = services.config, service.get_tenant(scope.tenant_id)
+    letters = config.approvals.email_integration
+    values = {
+        "row": row, "name": asked.field("name") if of_form == "name" else row.name, "problem": problem, "of_form": of_form,
+        "form": {name: asked.field(name) for name in ("folder", "review", "days")}, "config": config, "kinds": KINDS,
+        "addresses": {"url": config.tenant_url(row.id), "cdn": config.cdn_url(row.id), "app": config.webapp_url(row.id, "APP")},
+        "rules": folder_rules.list_rules(scope) if visit.may("documents.read") else [], "names": Names(visit),
+        "bounded": counting.count_bounded(scope), "held": counting.count_unbounded(scope) + counting.count_letting_in(scope),
+        "stored": services.blobs.usage(scope), "letters": letters, "has_letters": services.invitations.can_write(scope),
+        "language": services.languages.get(config.console.language), "runs_it": is_administrator(visit),
+    }  # fmt: skip
+    return Page("settings.html", values, problem.status if problem else 200)
+
+
+def _changed(visit: Visit, form: str, work: Callable[[], object]) -> Answer:
+    try:
+        work()
+    except ApplianceError as error:
+        return _page(visit, error, of_form=form)
+    return Redirect(HERE)
+
+
+@page("POST", "/settings/name", scope="keys.write")
+def rename_tenant(visit: Visit) -> Answer:
+    """Call the tenant something else."""
+    return _changed(visit, "name", lambda: service.rename_tenant(visit.scope, visit.asked.field("name")))
+
+
+@page("POST", "/settings/folders", scope="documents.retain")
+def set_folder_rule(visit: Visit) -> Answer:
+    """Set what holds for a folder and all below it."""
+    asked = visit.asked
+
+    def put() -> None:
+        days, review = asked.field("days").strip(), bool(asked.field("review"))
+        if days and not (days.isascii() and days.isdigit() and len(days) < 10):
+            raise ValidationFailed("give whole days, or nothing to keep documents", pointer="/delete_after_days")
+        if not days and not review:
+            raise ValidationFailed("choose an approval, or give days: a rule that says neither does nothing", pointer="/review")
+        folder = asked.field("folder").strip().strip("/")
+        rule = FolderRule(folder, "required" if review else "none", int(days) if days else None)
+        folder_rules.put_rule(visit.scope, rule)
+
+    return _changed(visit, "folder", put)
+
+
+@page("POST", "/settings/folders/remove", scope="documents.retain")
+def remove_folder_rule(visit: Visit) -> Answer:
+    """Have nothing hold for a folder any more but what holds for those above it."""
+    return _changed(visit, "removal", lambda: folder_rules.delete_rule(visit.scope, visit.asked.field("folder")))

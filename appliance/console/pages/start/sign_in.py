@@ -1,0 +1,154 @@
+"""Pages of the base host: sign-in, choice of a tenant, the way to it, sign-out."""
+
+from concurrent.futures import Future
+from urllib.parse import urlencode, urlsplit
+
+from appliance.console.frame import session
+from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.texts import mark
+from appliance.tenants import people
+from appliance.tenants.hosts import split_host
+from appliance.tenants.sign_in import sessions
+from appliance.tenants.sign_in.password_checks import Attempt
+
+from . import provision, visiting
+
+
+def _home(arrival: Arrival) -> str | None:
+    """The base host's proper address, when the visitor used another name of it (an IP address)."""
+    base = arrival.services.config.base_url
+    return base if split_host(arrival.asked.host) != urlsplit(base).hostname else None
+
+
+@base_page("GET", "/")
+def choose_tenant(arrival: Arrival) -> Answer:
+    """The tenants of the person; straight on where there is only one."""
+    if home := _home(arrival):
+        return Redirect(f"{home}/")
+    if arrival.person is None:
+        return Redirect("/sign-in")
+    config = arrival.services.config
+    mine = people.tenants_of(arrival.person.user_id)
+    if len(mine) == 1:
+        return Redirect(f"{config.tenant_url(mine[0][0].id)}/console/")
+    rows = [(tenant, role, f"{config.tenant_url(tenant.id)}/console/") for tenant, role in mine]
+    offered = provision.is_offered(arrival.services)
+    return Page("base/tenants.html", {"person": arrival.person, "tenants": rows, "can_provision": offered})
+
+
+@base_page("GET", "/sign-in")
+def show_sign_in(arrival: Arrival) -> Answer:
+    """The form, or why it cannot work here."""
+    if not session.can_hold_cookies(arrival.asked) and _home(arrival) is None:
+        return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
+    if home := _home(arrival):
+        return Redirect(f"{home}/sign-in")
+    if arrival.person is not None:
+        return Redirect("/")
+    return _form(arrival, "")
+
+
+def _onward(arrival: Arrival) -> dict[str, str]:
+    """What the address says about who sent the visitor: a tenant's host, or the host of a WebApp."""
+    args = arrival.asked.args
+    return {name: args[name] for name in ("tenant", "host", "state", "to") if args.get(name)}
+
+
+def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -> Page:
+    onward = _onward(arrival)
+    where = onward.get("host", "") or onward.get("tenant", "")
+    values = {"login": login, "problem": problem, "onward": urlencode(onward), "tenant": where}
+    return Page("base/sign_in.html", values, problem.status if problem else 200, problem.headers if problem else {})
+
+
+@base_page("POST", "/sign-in")
+def sign_in(arrival: Arrival) -> Answer:
+    """Check login and password; go on to the tenant that sent the visitor, or to the choice."""
+    asked = arrival.asked
+    if not session.can_hold_cookies(asked):
+        return Page("base/needs_https.html", {"host": asked.host}, 426)
+    login = people.normalized(asked.field("login"))
+    attempt = Attempt(login, asked.address, session.device_of(arrival.services, asked, login))
+    try:
+        work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, asked.field("password")).id)
+    except ApplianceError as error:
+        return _form(arrival, asked.field("login").strip(), error)
+    return Later(work, lambda: _after_check(arrival, login, work))
+
+
+def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
+    asked, services = arrival.asked, arrival.services
+    try:
+        user_id = work.result()
+    except ApplianceError as error:
+        return _form(arrival, asked.field("login").strip(), error)
+    cookies = session.replace_on_base(services, asked, user_id) | session.remember_device(services, asked, login)
+    if provision.is_offered(services):
+        provision.provide_tenant(services, user_id, login)
+    onward = _onward(arrival)
+    if "host" in onward:
+        return Redirect(f"{visiting.SIGNED_IN}?{urlencode(onward)}", cookies)
+    return Redirect(f"/hand-over?{urlencode(onward)}" if "tenant" in onward else "/", cookies)
+
+
+@base_page("GET", "/hand-over")
+def hand_over(arrival: Arrival) -> Answer:
+    """From a tenant's host that does not know the visitor: sign in first, or straight back with a code."""
+    args = arrival.asked.args
+    if arrival.person is None:
+        onward = urlencode({name: args.get(name, "") for name in ("tenant", "state", "to")})
+        return Redirect(f"/sign-in?{onward}")
+    try:
+        return session.hand_over(arrival.services, arrival.person, arrival.asked)
+    except NotFound as error:
+        return Page("base/problem.html", {"person": arrival.person, "title": mark("No such tenant"), "problem": error}, 404)
+
+
+@page("GET", "/enter", scope=None, needs_session=False)
+def enter(arrival: Arrival) -> Answer:
+    """The other end of the hand-over: the tenant host's own session."""
+    return session.enter(arrival.services, arrival.asked)
+
+
+@page("GET", "/joined", scope=None, needs_session=False)
+def begin_anew(arrival: Arrival) -> Answer:
+    """Where an accepted invitation leads: to the console, as whoever accepted it."""
+    return session.begin_anew(arrival.services, arrival.asked)
+
+
+@page("POST", "/sign-out", scope=None)
+def begin_sign_out(visit: Visit) -> Answer:
+    """End this host's session; the base host ends its own next."""
+    return session.leave(visit.services, visit.person, visit.asked)
+
+
+@base_page("POST", "/sandbox")
+def make_sandbox(arrival: Arrival) -> Answer:
+    """A sandbox tenant for a person who belongs to none."""
+    if arrival.person is None:
+        return Redirect("/sign-in")
+    if provision.is_offered(arrival.services):
+        provision.provide_tenant(arrival.services, arrival.person.user_id, arrival.person.login)
+    return Redirect("/")
+
+
+@base_page("GET", "/sign-out")
+def finish_sign_out(arrival: Arrival) -> Answer:
+    """The second half of a sign-out that began on a tenant's host; its code proves who asked."""
+    args, services = arrival.asked.args, arrival.services
+    redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""), "sign-out")
+    if redeemed is None or (arrival.person is not None and arrival.person.user_id != redeemed.user_id):
+        return Redirect("/")
+    return _end(arrival)
+
+
+@base_page("POST", "/sign-out")
+def sign_out(arrival: Arrival) -> Answer:
+    """Sign this browser out of every host."""
+    return _end(arrival)
+
+
+def _end(arrival: Arrival) -> Redirect:
+    sessions.close_sign_in(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
+    return Redirect("/sign-in", {session.COOKIE: ""})

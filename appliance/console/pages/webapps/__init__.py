@@ -1,0 +1,1 @@
+"""Pages of WebApps: their versions, domains, certificates and traffic."""

@@ -1,0 +1,34 @@
+"""Certificates on the page of an app's domains: brought, and forgotten again."""
+
+from functools import partial
+
+from appliance.console.frame.routing import Answer, Redirect, Visit, page
+from appliance.core.errors import ApplianceError, NotFound
+from appliance.webapps.certificates.bringing import bring_certificate
+
+from .domains import domains_page
+
+_AT = "/webapps/<app>/domains/<host>/certificate"
+
+
+@page("POST", _AT, scope="webapps.publish")
+def put_certificate(visit: Visit, app: str, host: str) -> Answer:
+    """Serve the domain with a certificate of one's own."""
+    domain = visit.services.domains.get_domain(visit.scope, app, host)
+    certificate, key, chain = (visit.asked.field(name) for name in ("certificate", "private_key", "chain"))
+    try:
+        find = partial(visit.services.domains.get_domain, visit.scope, app, domain.host)
+        bring_certificate(visit.scope, visit.services.certificates, find, (certificate, key), chain)
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return domains_page(visit, app, refusal, of_certificate=domain.host)
+    return Redirect(f"/console/webapps/{app}/domains")
+
+
+@page("POST", f"{_AT}/delete", scope="webapps.publish")
+def delete_certificate(visit: Visit, app: str, host: str) -> Answer:
+    """Forget the one that was brought."""
+    domain = visit.services.domains.get_domain(visit.scope, app, host)
+    visit.services.certificates.delete_uploaded(visit.scope, domain.host, domain.names[1:])
+    return Redirect(f"/console/webapps/{app}/domains")

@@ -1,0 +1,73 @@
+"""What came to a WebApp: its numbers over time, what it uses up, and its requests one by one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import urlencode
+
+from appliance.console.frame.routing import Answer, Page, Visit, page
+from appliance.core import clock
+from appliance.core.errors import InvalidRequest
+from appliance.core.pages import PageRequest
+from appliance.core.texts import mark
+from appliance.processes import executions
+from appliance.processes.executions import Brief, ExecutionFilter
+from appliance.webapps.traffic import reading
+from appliance.webapps.traffic.models import RequestRow
+from appliance.webapps.traffic.reading import RequestFilter, Traffic, Window
+from appliance.webapps.traffic.usage import Allowance, read_usage
+
+HOUR, DAY = 3_600_000, 86_400_000
+# By their names in the address: what they are called, how far back they reach, and how wide a bar is.
+SPANS = {
+    "24h": (mark("24 hours"), 24 * HOUR, HOUR),
+    "7d": (mark("7 days"), 7 * DAY, DAY),
+    "30d": (mark("30 days"), 30 * DAY, DAY),
+    "90d": (mark("90 days"), 90 * DAY, DAY),
+}
+CLASSES = {"2xx": mark("Served"), "3xx": mark("Elsewhere"), "4xx": mark("Refused"), "5xx": mark("Failed")}
+LONGEST_PATH = 500
+TOP = 10
+FAILED = 5
+
+
+@page("GET", "/webapps/<app>/requests", scope="webapps.read")
+def show_requests(visit: Visit, app: str) -> Answer:
+    """The requests of an app, newest first, by class of status and path, below their numbers."""
+    args = visit.asked.args
+    span, status, path = args.get("span") or "7d", args.get("status") or None, args.get("path", "").strip()[:LONGEST_PATH]
+    if span not in SPANS or status not in (None, *CLASSES):
+        raise InvalidRequest("choose the days and the class of status on the page")
+    now, (_, reach, bucket) = clock.now_ms(), SPANS[span]
+    traffic = reading.read_traffic(visit.scope, app, Window(now - reach + bucket, now + 1, bucket))
+    found = reading.list_requests(visit.scope, app, RequestFilter(status, path or None, traffic.since), visit.page())
+    of_routes = RequestFilter("5xx", None, traffic.since, of_routes=True)
+    failed = reading.list_requests(visit.scope, app, of_routes, PageRequest(FAILED)).items
+    own = visit.services.config.webapps
+    allowance = Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
+    values = {
+        "app": visit.services.webapps.get_app(visit.scope, app), "traffic": traffic, "tops": list(_tops(traffic)),
+        "usage": read_usage(visit.scope, app, visit.services.webapps.stored_bytes(visit.scope, app), allowance),
+        "rows": found.items, "next_cursor": found.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
+        "failed": failed, "executions": _executions_of(visit, failed),
+        "status": status or "", "classes": CLASSES, "path": path, "kept": urlencode({"span": span, "path": path}),
+    }  # fmt: skip
+    return Page("webapp_requests.html", values)
+
+
+def _executions_of(visit: Visit, rows: Sequence[RequestRow]) -> Mapping[str, Brief]:
+    """Those that the requests began and that are still kept, by their ids; none for who may not read them."""
+    ids = [row.execution_id for row in rows if row.execution_id]
+    if not ids or not visit.may("processflow.read"):
+        return {}
+    found = executions.list_briefs(visit.scope, ExecutionFilter(ids=ids), PageRequest(FAILED))
+    return {brief.id: brief for brief in found.items}
+
+
+def _tops(traffic: Traffic) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """The lists of what came most often, without those that are empty."""
+    lists = {
+        mark("Pages"): traffic.paths, mark("Came from"): traffic.referrers, mark("Statuses"): traffic.statuses,
+        mark("Browsers"): traffic.agents,
+    }  # fmt: skip
+    for title, counted in lists.items():
+        if counted:
+            yield title, list(counted.items())[:TOP]

@@ -1,0 +1,129 @@
+"""Pages of WebApps: the list, and one with its versions: publish, roll back, unpublish."""
+
+from dataclasses import dataclass
+
+from appliance.console.frame.people import Names
+from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
+from appliance.console.pages.govern.confirmations import lines_of
+from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.tenants.grants.confirmations import may_decide
+from appliance.webapps.publishing import previews, served_grants
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A link to a version that has just been made."""
+
+    number: int
+    url: str
+    expires_at: int
+
+
+@page("GET", "/webapps", scope="webapps.read")
+def list_webapps(visit: Visit) -> Answer:
+    """The tenant's WebApps by name."""
+    return apps_page(visit)
+
+
+def apps_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    """The list; with what was wrong with a new one."""
+    found = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
+    rows = [(app, _address(visit, app.id)) for app in found.items]
+    sent = {name: visit.asked.field(name) for name in ("id", "name")}
+    values = {"rows": rows, "next_cursor": found.next_cursor, "problem": problem, "sent": sent}
+    return Page("webapps.html", values, problem.status if problem else 200)
+
+
+def _address(visit: Visit, app_id: str) -> str:
+    return visit.services.config.webapp_url(visit.scope.tenant_id, app_id)
+
+
+@page("GET", "/webapps/<app>", scope="webapps.read")
+def show_webapp(visit: Visit, app: str) -> Answer:
+    """One WebApp: where it is served, and its versions, newest first."""
+    return app_page(visit, app)
+
+
+def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
+    """One WebApp; with what was wrong, or with the link of a preview that was made."""
+    webapps = visit.services.webapps
+    app = webapps.get_app(visit.scope, app_id)
+    found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
+    values = {
+        "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
+        "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
+        "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
+        "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
+        "reach": lines_of(reach) if (reach := served_grants.reach_of_published(visit.scope, app_id)) else [],
+        "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
+        "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id).allowed_until),
+        "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
+    }  # fmt: skip
+    return Page("webapp.html", values, problem.status if problem else 200)
+
+
+@page("POST", "/webapps/<app>/publish", scope="webapps.publish")
+def publish_webapp(visit: Visit, app: str) -> Answer:
+    """Serve a version from now on, unless another was published since the page was made."""
+    try:
+        current = _number(visit, "current")
+        visit.services.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
+    except ApplianceError as refusal:
+        return app_page(visit, app, refusal)
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/preview", scope="webapps.write")
+def preview_webapp(visit: Visit, app: str) -> Answer:
+    """Make a link to a version, and show it."""
+    try:
+        number = _number(visit, "version")
+        made = previews.preview_version(visit.scope, visit.services.sealer, app, number)
+    except ApplianceError as refusal:
+        return app_page(visit, app, refusal)
+    address = visit.services.config.webapp_url(visit.scope.tenant_id, app, number)
+    return app_page(visit, app, preview=Preview(number, made.at(address), made.expires_at))
+
+
+def _number(visit: Visit, name: str) -> int:
+    text = visit.asked.field(name)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValidationFailed(f"{name} is the number of a version; open the page and choose one there")
+    return int(text)
+
+
+@page("POST", "/webapps/<app>/rollback", scope="webapps.publish")
+def roll_back_webapp(visit: Visit, app: str) -> Answer:
+    """Publish the version again that the page named."""
+    try:
+        visit.services.webapps.roll_back(visit.scope, app, _number(visit, "version"))
+    except ApplianceError as refusal:
+        return app_page(visit, app, refusal)
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/unpublish", scope="webapps.publish")
+def unpublish_webapp(visit: Visit, app: str) -> Answer:
+    """Serve nothing from now on."""
+    visit.services.webapps.unpublish_app(visit.scope, app)
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/withdraw", scope="keys.write")
+def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
+    """Take back what the WebApp may reach, and unpublish it."""
+    served_grants.withdraw(visit.scope, visit.services.webapps, app, visit.asked.field("digest"))
+    return Redirect(f"/console/webapps/{app}")
+
+
+@page("POST", "/webapps/<app>/delete", scope="webapps.write")
+def delete_webapp(visit: Visit, app: str) -> Answer:
+    """Delete the app with its versions; one that is published only where that was said, too."""
+    try:
+        visit.services.webapps.delete_app(visit.scope, app, force=visit.asked.field("force") == "yes")
+    except NotFound:
+        raise
+    except ApplianceError as refusal:
+        return app_page(visit, app, refusal)
+    return Redirect("/console/webapps")

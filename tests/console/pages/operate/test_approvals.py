@@ -1,0 +1,378 @@
+"""The inbox and the pages on which people decide."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.console.frame.particulars import describe, leaves
+from appliance.console.pages.operate.waiting import Wait, waits_of
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
+from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals.wording import TOOLS
+from appliance.governance.policies.decision import Decision as Judgement
+from appliance.governance.policies.decision import Obligations, ToolAction
+from appliance.governance.subjects import SkillUsed, Subject
+from appliance.processes.executions import Execution
+from appliance.testing.running import Running
+from tests.api.resources import Resources, fresh
+from tests.console.browser import Browser
+
+SignedIn = Callable[[str], Browser]
+ADDRESS = {
+    "type": "object",
+    "required": ["street", "floor"],
+    "additionalProperties": False,
+    "properties": {
+        "street": {"type": "string", "title": "Street", "default": "Main & High"},
+        "floor": {"type": "integer", "title": "Floor", "minimum": 0},
+        "lift": {"type": "boolean", "title": "Lift"},
+        "kind": {"enum": ["pallet", "parcel"], "title": "Kind"},
+        "when": {"type": "string", "format": "date", "title": "When"},
+        "contact": {"type": "object", "title": "Contact", "properties": {"name": {"type": "string", "title": "Name"}}},
+        "codes": {"type": "array", "items": {"type": "string"}, "title": "Codes"},
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def acme_things(staff: Running, acme: httpx.Client) -> Resources:
+    return Resources(staff, "acme", acme)
+
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(acme_things: Resources) -> Ask:
+    """Ask something as an execution does, for 48 hours; answers the request's id."""
+
+    def make(kind: str = "approval", **given: Any) -> str:
+        asked = acme_things.approval(kind, **given)
+        soon = clock.now_ms() + 48 * 3_600_000
+        db.write(lambda: db.execute("UPDATE approval SET expires_at = ? WHERE id = ?", (soon, asked)))
+        return asked
+
+    return make
+
+
+def show(browser: Browser, asked: str) -> str:
+    page = browser.get(browser.at("acme", f"/console/approvals/{asked}"))
+    assert page.status_code == 200
+    return page.text
+
+
+def send(browser: Browser, asked: str, status: int = 200, **form: str) -> str:
+    page = browser.post(browser.at("acme", f"/console/approvals/{asked}"), {k.replace("__", "/"): v for k, v in form.items()})
+    assert page.status_code == status
+    return page.text
+
+
+def kept(acme_things: Resources, asked: str) -> Approval:
+    return approvals.get_approval(acme_things.scope, asked)
+
+
+def test_a_request_is_shown_whole_and_as_text(owner: Browser, ask: Ask) -> None:
+    asked = ask(
+        title="Ship <b>this</b>?", reason="two\nlines", approvers=["role:operator", "user:ann@acme.test"],
+        details={"order_total": "12 <i>", "lines": [{"sku": "a", "n": 1}, {"sku": "b"}], "urgent": True, "deep": [[1]]},
+    )  # fmt: skip
+    page = show(owner, asked)
+    for part in (
+        "Ship &lt;b&gt;this&lt;/b&gt;?", "two\nlines", "Order total", "12 &lt;i&gt;", "<td>b</td>", "yes", "Approve", "Reject",
+        "a member who is operator or more, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 2 d",
+    ):  # fmt: skip
+        assert part in page
+    assert "<b>this" not in page
+
+
+def test_the_inbox_counts_and_tells_what_is_ones_own(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    mine, others = ask("choice", title="For an operator", choices=["a"]), ask(title="For an approver")
+    operator = signed_in("operator@acme.test")
+    page = operator.get(operator.at("acme", "/console/approvals?limit=500")).text
+    pending = approvals.count_pending(acme_things.scope)
+    badge = re.search(r'<span class="count"[^>]*>(\d+)', page)
+    assert badge is not None
+    assert 1 <= int(badge[1]) < pending, "those of others are not counted"
+    above, _, below = page.partition("For others, or too late")
+    assert mine in above
+    assert others in below
+    everything = operator.get(operator.at("acme", "/console/approvals?state=all")).text
+    assert everything.index(others) < everything.index(mine)
+    assert operator.get(operator.at("acme", "/console/approvals?state=odd")).status_code == 400
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("approve", "approved"), ("reject", "rejected")])
+def test_an_owner_decides_once(owner: Browser, ask: Ask, acme_things: Resources, verdict: str, status: str) -> None:
+    asked = ask()
+    page = send(owner, asked, verdict=verdict, comment="so\r\nbe it <!>")
+    assert owner.url.endswith(asked)
+    assert f"<strong>owner@acme.test</strong> {status} this." in page
+    assert "so\nbe it &lt;!&gt;" in page
+    assert (kept(acme_things, asked).status, kept(acme_things, asked).comment) == (status, "so\nbe it <!>")
+    assert "decided this already" in send(owner, asked, 409, verdict="approve")
+    assert "<form" not in show(owner, asked).partition('id="content"')[2].partition("</main>")[0]
+
+
+def test_a_choice_is_a_button(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    operator, asked = signed_in("operator@acme.test"), ask("choice", choices=["red & blue", "green"])
+    assert '<button class="button" name="choice" value="red &amp; blue">' in show(operator, asked)
+    assert "the answer is one of" in send(operator, asked, 422, choice="black").lower()
+    send(operator, asked, choice="red & blue")
+    assert kept(acme_things, asked).answer == "red & blue"
+
+
+def test_an_answer_is_given_in_the_fields_of_its_schema(owner: Browser, ask: Ask, acme_things: Resources) -> None:
+    asked = ask("input", schema=ADDRESS)
+    page = show(owner, asked)
+    for part in ('name="in/answer/street"', 'value="Main &amp; High"', 'type="date"', "<legend>Contact", 'name="in/answer/codes"'):
+        assert part in page
+    refused = send(owner, asked, 422, in__answer__street="High 1", in__answer__floor="x", comment="keep me")
+    for part in ('id="in/answer/floor-error"', "This must be a whole number.", 'value="High 1"', "keep me"):
+        assert part in refused
+    refused = send(owner, asked, 422, in__answer__street="", in__answer__floor="-1")
+    for part in ('id="in/answer/street-error"', "This member is required.", 'id="in/answer/floor-error"'):
+        assert part in refused
+    assert kept(acme_things, asked).status == "pending"
+    form = {
+        "street": "High 1", "floor": "2", "lift": "false", "kind": '"parcel"', "when": "2026-12-24", "contact__name": "Ann",
+        "codes": '["1", "2"]',
+    }  # fmt: skip
+    send(owner, asked, 200, **{f"in__answer__{name}": value for name, value in form.items()})
+    assert kept(acme_things, asked).answer == {
+        "street": "High 1", "floor": 2, "lift": False, "kind": "parcel", "when": "2026-12-24", "contact": {"name": "Ann"},
+        "codes": ["1", "2"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "marks", "text", "answer"),
+    [
+        (None, 'id="in/answer" name="in/answer" data-testid="field" rows="4" class="prose">', "two\r\nlines", "two\nlines"),
+        ({"type": "boolean"}, '<option value="false">no</option>', "false", False),
+        ({"type": "number", "title": "How much"}, ">How much</label>", "1.5", 1.5),
+        ({"enum": [1, "one"]}, '<option value="1">1</option>', '"one"', "one"),
+        ({"type": "array"}, '<textarea id="in/answer"', "[1]", [1]),
+        ({"type": "object"}, '<textarea id="in/answer"', '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_an_answer_may_be_one_value(
+    owner: Browser, ask: Ask, acme_things: Resources, schema: Any, marks: str, text: str, answer: Any
+) -> None:
+    asked = ask("input", schema=schema)
+    assert marks in show(owner, asked)
+    assert 'id="in/answer-error">This is needed.' in send(owner, asked, 422, in__answer="")
+    send(owner, asked, in__answer=text)
+    assert kept(acme_things, asked).answer == answer
+
+
+def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    operator, asked = signed_in("operator@acme.test"), ask()
+    page = show(operator, asked)
+    assert "Not yours to decide" in page
+    assert "decided by an approver" in page
+    assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
+    assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
+    assert kept(acme_things, asked).status == "pending"
+
+
+ORDER = ToolAction(
+    "execute_tenant_integration", "write", {"sku": "A\u202eB", "lines": [{"n": 1}], "note": "<b>"}, "erp", "create_order",
+    "http 1.2", "erp.example:443", "erp@3",
+)  # fmt: skip
+
+
+@pytest.fixture
+def ask_action(acme_things: Resources, staff: Running) -> Ask:
+    """Ask for an approval of an order, as a run of an agent."""
+
+    def make(needed: int = 1, **wish: Any) -> str:
+        skills = (SkillUsed("orders", "d" * 64, is_trusted=True), SkillUsed("mail", "e" * 64))
+        subject = Subject("key:none", "agent", "clerk", fresh("run"), skills, ("mailbox of sales",))
+        owed = Obligations(needed=needed)
+        decision = Judgement("require_approval", ("orders are approved",), "v7", ("orders/write",), owed)
+        wanted = ActionApprovals(staff.services.sealer)
+        return wanted.request_action(acme_things.scope, subject, ORDER, decision, Wish(**wish)).id
+
+    return make
+
+
+def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action: Ask, acme_things: Resources) -> None:
+    asked = ask_action(title="Just a greeting", reason="trust me")
+    page = show(owner, asked)
+    digest = kept(acme_things, asked).about.digest
+    assert digest is not None
+    for part in (
+        "<h1>Call create_order of erp</h1>", "A run of an agent asks for an approval of this action, to be done once.",
+        "erp.example:443", "http 1.2", "erp@3", "A\\u202eB", "&lt;b&gt;", "orders are approved",
+        "<code>orders/write</code>", "mailbox of sales",
+        "In the words of the one who asks", "Just a greeting", "trust me", digest, "v7",
+        "&#34;operation&#34;:&#34;create_order&#34;",
+        "<dd>clerk</dd>", "untrusted",
+    ):  # fmt: skip
+        assert part in page, part
+    assert page.index("create_order") < page.index("Just a greeting")
+    assert "\u202e" not in page
+    inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
+    assert "create_order of erp" in inbox
+    assert "agent clerk" in inbox
+    for part in ("<dt>Sku</dt><dd>A\\u202eB</dd>", "<dt>Lines · N</dt><dd>1</dd>", "<dd>&lt;b&gt;</dd>", "All that is sent"):
+        assert part in inbox, part
+    assert "which writes" not in inbox
+
+
+def test_who_has_decided_is_told_and_each_decides_once(signed_in: SignedIn, owner: Browser, ask_action: Ask) -> None:
+    asked = ask_action(2)
+    assert "0 of 2 people have approved" in show(owner, asked)
+    page = send(owner, asked, verdict="approve", comment="one of us")
+    for part in ("1 of 2 people have approved", "<strong>owner@acme.test</strong> approved", "one of us", "You have decided"):
+        assert part in page, part
+    assert "decided already" in send(owner, asked, 409, verdict="approve")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("status = 'used', used_at = 1, used_by = 'call:call_1'", "call:call_1"),
+        ("status = 'expired'", "it was not used in time"),
+        ("status = 'cancelled'", "it was withdrawn before it was used"),
+    ],
+)
+def test_what_became_of_an_approved_action_is_told(owner: Browser, ask_action: Ask, change: str, told: str) -> None:
+    asked = ask_action()
+    assert "It has not been done yet" in send(owner, asked, verdict="approve")
+    db.write(lambda: db.execute(f"UPDATE approval SET {change} WHERE id = ?", (asked,)))  # noqa: S608  our own words
+    page = show(owner, asked)
+    assert told in page
+    assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
+
+
+def test_several_are_decided_from_the_list(owner: Browser, ask: Ask, ask_action: Ask, acme_things: Resources) -> None:
+    first, second, over, left = ask(title="First <i>"), ask_action(), ask(title="Over"), ask(title="Left")
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = created_at WHERE id = ?", (over,)))
+    inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
+    assert f'type="checkbox" name="approval" value="{first}"' in inbox
+    form = {"approval": [first, second, over], "verdict": ["reject"], "comment": ["not now"]}
+    page = owner.post(owner.at("acme", "/console/approvals"), form)
+    assert page.status_code == 200
+    for part in ("2 requests were decided, 1 was not.", "First &lt;i&gt;", "no longer waits for this", "create_order of erp"):
+        assert part in page.text, part
+    statuses = [kept(acme_things, each).status for each in (first, second, over, left)]
+    assert statuses == ["rejected", "rejected", "cancelled", "pending"]
+    assert kept(acme_things, second).comment == "not now"
+    nothing = owner.post(owner.at("acme", "/console/approvals"), {"verdict": "approve"})
+    assert (nothing.status_code, "Choose 1 to 100 requests" in nothing.text) == (422, True)
+
+
+def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
+    stranger, asked = signed_in("owner@globex.test"), ask(title="Secret of acme")
+    for path in (asked, "apr_unknown"):
+        assert stranger.get(stranger.at("globex", f"/console/approvals/{path}")).status_code == 404
+        assert stranger.post(stranger.at("globex", f"/console/approvals/{path}"), {"verdict": "approve"}).status_code == 404
+    assert "Secret of acme" not in stranger.get(stranger.at("globex", "/console/approvals?state=all")).text
+    assert kept(acme_things, asked).status == "pending"
+
+
+def test_what_is_over_says_so(owner: Browser, ask: Ask) -> None:
+    late, ended = ask(), ask()
+    db.write(lambda: db.execute("UPDATE approval SET expires_at = 1 WHERE id = ?", (late,)))
+    db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = created_at WHERE id = ?", (ended,)))
+    for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
+        page = show(owner, asked)
+        assert text in page
+        assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
+        assert send(owner, asked, 409, verdict="approve")
+
+
+def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resources) -> None:
+    asked = acme_things.approval(title="Ship it?")
+    execution = kept(acme_things, asked).origin.execution_id
+    waits = [
+        {"kind": "human", "step": "approve", "call": 1, "approval_id": asked, "title": "Ship it?", "until": "2031-01-01T00:00:00Z"},
+        {"kind": "event", "step": "pay", "call": 2, "name": "paid"},
+    ]
+    told = db.dump_json({"step": "approve", "waits": waits})
+    # A new fence, for its runner may still be on the way to the same state.
+    sql = "UPDATE execution SET status = 'waiting', wait_reason = 'approval', waiting_for = ?, fence = fence + 9 WHERE id = ?"
+    db.write(lambda: db.execute(sql, (told, execution)))
+    page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
+    for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Asked by step approve."):
+        assert part in page
+    assert "more" not in page.partition("Facts")[0].partition("for the event")[2]
+    told = db.dump_json({"waits": waits[1:] * 23})
+    db.write(lambda: db.execute(sql, (told, execution)))
+    assert "And 3 more." in owner.get(owner.at("acme", f"/console/executions/{execution}")).text
+
+
+def test_every_wait_is_told() -> None:
+    row = Execution(wait_reason="timer", waiting_for={"step": "pause", "until": "x"}, next_run_at=5)
+    assert waits_of(row) == [Wait("Waiting for a time to come", step="pause", until=5)]
+    row.waiting_for = {
+        "waits": [
+            {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
+            {"kind": "child", "execution_id": "exe_2", "process_id": "send-invoice"},
+            {"kind": "child"},
+            {"kind": "retry"},
+            {"kind": "human"},
+            {"kind": "llm_profile", "profile": "default", "approval_id": "apr_1", "step": "ask"},
+            {"kind": "moon"},
+        ]
+    }
+    assert waits_of(row) == [
+        Wait("Waiting for a person to decide", "the request", next="It goes on when somebody who may decide has decided."),
+        Wait("Waiting for a time to come", step="a", until=1000),
+        Wait("Waiting for an execution of", "send-invoice", "/console/executions/exe_2"),
+        Wait("Waiting for another execution"),
+        Wait("Waiting for the next try", next="The last try failed; the step's entry below says how."),
+        Wait(
+            "Waiting for the LLM profile", "default", "/console/approvals/apr_1", "ask",
+            next="It goes on when the profile is there, or when somebody answers in its place.",
+        ),
+        Wait("Waiting for something"),
+    ]
+
+
+def test_details_are_told_whole() -> None:
+    shown = describe({"a_b": 1, "c": {"d": {"e": {"f": 2}}}, "g": [{"h": None}, {"i": "x"}], "j": [], "k": ["l", False]})
+    named = dict(shown.pairs)
+    assert (named["A b"].text, named["J"].text, named["K"].rows) == ("1", "[]", [["l"], ["no"]])
+    assert (named["G"].columns, named["G"].rows) == (["H", "I"], [["\N{EN DASH}", ""], ["", "x"]])
+    deepest = dict(dict(named["C"].pairs)["D"].pairs)["E"]
+    assert [(name, block.text) for name, block in deepest.pairs] == [("F", "2")]
+    mixed = describe([{"op": "create", "values": {"text": "Tea"}}, 3])
+    assert [block.kind for block in mixed.items] == ["pairs", "text"]
+    assert dict(dict(mixed.items[0].pairs)["Values"].pairs)["Text"].text == "Tea"
+    endless: Any = "x"
+    for _ in range(9):
+        endless = {"a": endless}
+    block = describe(endless)
+    while block.kind == "pairs":
+        block = block.pairs[0][1]
+    assert (block.kind, block.text.count("a")) == ("json", 4)
+    wide = describe([{str(n): n for n in range(9)}])
+    assert (wide.kind, len(wide.items[0].pairs)) == ("items", 9)
+
+
+def test_every_value_of_an_input_has_a_name_in_the_inbox() -> None:
+    operations = [{"op": "create", "values": {"text": "Tea", "tags": ["a", 1]}}]
+    given = {"operations": operations, "dry_run": False, "lines": [{"n": 1}, {"n": 2}]}
+    assert list(leaves(given)) == [
+        ("Operations · Op", "create"), ("Operations · Values · Text", "Tea"), ("Operations · Values · Tags", "a, 1"),
+        ("Dry run", "no"), ("Lines 1 · N", "1"), ("Lines 2 · N", "2"),
+    ]  # fmt: skip
+
+
+def test_a_long_text_is_folded_and_whole() -> None:
+    long = describe("word " * 200)
+    assert (long.is_long, long.beginning.startswith("word word"), len(long.beginning)) == (True, True, 121)
+    assert not describe("short").is_long
+
+
+def test_every_tool_that_may_need_an_approval_is_called_in_words(staff: Running) -> None:
+    of_their_own = {"request_human_input", "get_human_input", "execute_tenant_integration"}
+    assert set(staff.services.tools.names()) - of_their_own == set(TOOLS)

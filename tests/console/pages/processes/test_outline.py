@@ -1,0 +1,97 @@
+"""Definitions as lists that people read."""
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from appliance.console.pages.govern.confirmations import TELLERS, lines_of
+from appliance.console.pages.processes.outline import outline
+from appliance.tenants.grants.confirmations import Confirmation
+from appliance.tenants.grants.grants import make_reach
+from appliance.tenants.grants.secret_bindings import Destination
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ({"rule": {"expression": "= input.total * 2"}}, "Compute input.total * 2"),
+        ({"rule": {"decision": "rules/order.json"}}, "Decide by rules/order.json"),
+        ({"rule": {"decision": {"nodes": []}}}, "Decide by a table"),
+        ({"file": {"operation": "parse", "format": "csv", "to": {"collection": "orders"}}}, "Read CSV into orders"),
+        ({"file": {"operation": "parse", "as": "document"}}, "Read a document into a document"),
+        ({"file": {"operation": "convert", "format": "pdf"}}, "Convert to PDF"),
+        ({"ocr": {"document": "= input.d"}}, "Recognise the text of a scan"),
+        ({"code": {"language": "typescript", "file": "steps/a.ts"}}, "Run steps/a.ts (TypeScript)"),
+        ({"code": {"language": "javascript", "source": "…"}}, "Run JavaScript"),
+        ({"integration": {"use": "erp", "action": "create"}}, "Call create of erp"),
+        ({"datapool": {"collection": "orders", "upsert": {}}}, "Create or update an entity of orders"),
+        ({"datapool": {"batch": []}}, "Change several entities at once"),
+        ({"wait": {"for": "10m"}}, "Wait for 10m"),
+        ({"wait": {"until": "= input.at"}}, "Wait until input.at"),
+        ({"for_each": {"items": "= input.lines", "as": "line", "concurrency": 4}}, "For each line of input.lines, 4 at once"),
+        ({"wait": {"event": "paid", "timeout": "2d"}}, "Wait for the event paid, at most 2d"),
+        ({"wait": {"event": "= input.name"}}, "Wait for the event input.name"),
+        ({"human": {"kind": "approval", "title": "Ship?"}}, "Ask for approval: Ship?"),
+        ({"human": {"kind": "input", "title": "Where to?"}}, "Ask a person: Where to?"),
+        ({"llm": {"profile": "default", "prompt": "?"}}, "Ask the model of default"),
+        ({"process": {"use": "invoice"}}, "Execute invoice and wait for it"),
+        ({"process": {"use": "invoice", "wait": False}}, "Start invoice"),
+        ({"parallel": {"a": [], "b": []}}, "Do 2 things side by side"),
+        ({"stop": {}}, "End the execution here"),
+        ({"branch": []}, "Take the first branch that applies"),
+        ({}, "A step that cannot be read; validate the draft"),
+        ({"code": "nonsense"}, "Run code"),
+    ],
+)
+def test_a_step_is_a_sentence(step: dict[str, Any], sentence: str) -> None:
+    assert outline({"steps": [{"id": "a", **step}]})[0].text == sentence
+
+
+def test_inner_steps_stand_inside_with_their_condition() -> None:
+    branch = [{"when": "= steps.a > 1", "steps": [{"id": "b", "wait": {}}]}, {"steps": [{"id": "c", "wait": {}}]}]
+    (line,) = outline({"steps": [{"id": "choose", "branch": branch, "when": "= input.go", "retry": {"max_attempts": 3}}]})
+    assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [
+        ("when steps.a > 1", ["b"]),
+        ("otherwise", ["c"]),
+    ]
+    assert (line.when, line.retries) == ("input.go", 2)
+
+
+def test_branches_of_a_parallel_stand_under_their_names() -> None:
+    (line,) = outline({"steps": [{"id": "p", "parallel": {"left": [{"id": "b", "stop": {}}], "right": [{"id": "c", "wait": {}}]}}]})
+    assert [(group.title, [inner.id for inner in group.steps]) for group in line.groups] == [("left", ["b"]), ("right", ["c"])]
+
+
+@pytest.mark.parametrize("definition", [{}, {"steps": None}, {"steps": "x"}, {"steps": ["x", 1]}])
+def test_a_draft_that_cannot_be_read_has_no_steps(definition: dict[str, Any]) -> None:
+    assert outline(definition) == []
+
+
+def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
+    data, called = {"orders": {"write", "read"}}, {"erp": {"*"}}
+    reach = make_reach({"integrations": called, "datapool": data, "secrets": {"token"}, "human": True})
+    told = [(line.text, line.exceeds) for line in lines_of(reach, ["secrets.write"])]
+    assert told == [
+        ("read the secret token", True), ("read the collection orders", False), ("change the collection orders", False),
+        ("ask people", False), ("call every action of the integration erp", False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"), [("wider", "whoever set that up may not decide"), ("departed", "nobody knows any more who set that up")]
+)
+def test_a_secret_that_waits_is_told_with_where_it_goes(reason: str, why: str) -> None:
+    place = Destination("integration", "erp", "digest", "erp.example.com, login.example.com")
+    details = {"secret": "token", **asdict(place), "author": "key:k", "reason": reason, "why": "A sentence."}
+    row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
+    told = TELLERS["secret"](row, "system")
+    assert (told.title, told.url) == ("The use of the secret token", "/console/secrets/token")
+    assert [line.text for line in told.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
+    assert why in told.why
+
+
+def test_the_webhooks_of_a_process_are_told_as_such() -> None:
+    details = {"secret": "token", **asdict(Destination("webhook", "orders")), "author": "key:k", "reason": "wider"}
+    row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
+    assert [line.text for line in TELLERS["secret"](row, "system").lines] == ["by the webhooks of the process orders"]
