@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.scope import TenantScope
-from appliance.processes import suspension, tainting
+from appliance.processes.engine import suspension
+from appliance.processes.host import tainting
 
 _CLASSES: Mapping[str, tuple[str, ...]] = {
     "policy": ("policy_denied", "budget_exceeded", "scope_missing", "approval_required", "address_not_allowed", "answer_refused"),

@@ -14,8 +14,8 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval
-from appliance.processes.ending import on_withdrawn
-from appliance.processes.shared_threads import SharedThreads
+from appliance.processes.engine.ending import on_withdrawn
+from appliance.processes.scheduling.shared_threads import SharedThreads
 
 from . import runs, store
 from .runner import Runner

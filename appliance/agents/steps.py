@@ -6,9 +6,9 @@ from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.processes import tainting
-from appliance.processes.agent_runs import MadeCall, PreparedRun, WantedRun
-from appliance.processes.store import Claim
+from appliance.processes.engine.store import Claim
+from appliance.processes.host import tainting
+from appliance.processes.host.agent_runs import MadeCall, PreparedRun, WantedRun
 
 from . import runs, store, versions
 from .definition import CALL_ACTION

@@ -24,8 +24,8 @@ from appliance.monitor.alerts.measuring import Facts
 from appliance.monitor.alerts.service import Alerts
 from appliance.monitor.disk import DiskGauge
 from appliance.monitor.webhooks import Webhooks
-from appliance.processes import executions
-from appliance.processes.executions import StartRequest
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import StartRequest
 from appliance.processes.service import ProcessFlow
 from appliance.tenants import people
 from appliance.tenants import service as tenants

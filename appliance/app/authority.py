@@ -5,7 +5,7 @@ from functools import partial
 from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
-from appliance.processes import version_grants
+from appliance.processes.host import version_grants
 from appliance.tenants.grants import secret_bindings
 from appliance.tenants.grants.confirmations import Confirmation, ConfirmationDecisions
 from appliance.tenants.grants.grant_assessment import grace_of

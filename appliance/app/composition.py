@@ -71,11 +71,12 @@ from appliance.monitor.alerts.turning import tell_due, watch_all
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.disk import DiskGauge, watch_room
 from appliance.monitor.traffic import KeyTraffic
-from appliance.processes import backlog, caching, suspension
-from appliance.processes.model_calls import ModelReach
-from appliance.processes.model_documents import DocumentReading
-from appliance.processes.ports import Ports
-from appliance.processes.reach import ActionReach, DataPoolReach
+from appliance.processes.engine import caching, suspension
+from appliance.processes.host.model_calls import ModelReach
+from appliance.processes.host.model_documents import DocumentReading
+from appliance.processes.host.ports import Ports
+from appliance.processes.host.reach import ActionReach, DataPoolReach
+from appliance.processes.scheduling import backlog
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings

@@ -18,7 +18,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 from appliance.solutions.secret_places import Use, uses_of
 from appliance.solutions.services import Services
 from appliance.tenants import service as tenants

@@ -19,36 +19,41 @@ from appliance.governance.approvals.approvals import Approval, answer_of, withdr
 from appliance.sandbox import Pool
 from appliance.tenants.grants import secret_bindings
 
-from . import admission, backlog, ending, executions, pausing, retrying, store, suspension, tainting, versions
-from .agent_runs import NoAgents
-from .children import StartedChildren, refuse_too_deep
-from .compiled import Compiled
-from .deadlines import Deadlines
-from .document_calls import StoredData
-from .dry_run import DryRun, DryRunRequest, run_dry
-from .dry_run_calls import Outside
-from .end_watch import EndWatch
-from .executions import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
-from .intake import ENOUGH_MESSAGES, WAKE, Intake
-from .model_calls import no_models
+from .definitions import versions
+from .definitions.compiled import Compiled
+from .definitions.surroundings import look_around
+from .engine import ending, store, suspension
+from .engine.children import StartedChildren, refuse_too_deep
+from .engine.end_watch import EndWatch
+from .engine.runner import Runner, claim_of
+from .engine.store import Claim
+from .engine.task import Tools
+from .executions import pausing, retrying
+from .executions import service as executions
+from .executions.record import Record
+from .executions.retry_plan import Around, RetryPlan, plan_retry
+from .executions.service import MAX_LABEL, PRIORITIES, Birth, Resumption, StartRequest
+from .host import tainting
+from .host.agent_runs import NoAgents
+from .host.deadlines import Deadlines
+from .host.document_calls import StoredData
+from .host.model_calls import no_models
+from .host.ports import Ports
 from .models import Execution, Process, ProcessVersion
-from .ports import Ports
-from .record import Record
-from .replay import Replay, ReplayRequest, load_draft, replay
-from .retry_plan import Around, RetryPlan, plan_retry
-from .runner import Runner, claim_of
-from .shared_threads import SharedThreads
-from .store import Claim
-from .surroundings import look_around
-from .sweeper import Sweeper
-from .task import Tools
-from .timers import Timers
+from .rehearsal.dry_run import DryRun, DryRunRequest, run_dry
+from .rehearsal.dry_run_calls import Outside
+from .rehearsal.replay import Replay, ReplayRequest, load_draft, replay
+from .rehearsal.unreached import UnreachedActions
+from .scheduling import admission, backlog
+from .scheduling.intake import ENOUGH_MESSAGES, WAKE, Intake
+from .scheduling.shared_threads import SharedThreads
+from .scheduling.sweeper import Sweeper
+from .scheduling.timers import Timers
+from .scheduling.turns import Turns
 from .triggers.firing import Started
 from .triggers.registration import outer_problems
 from .triggers.service import Reach, Triggers
 from .triggers.signatures import Request
-from .turns import Turns
-from .unreached import UnreachedActions
 
 log = logging.getLogger(__name__)
 MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.settings import Sealed, open_settings, take_secrets
-from appliance.processes import versions
-from appliance.processes.surroundings import Look, Named, Surroundings, know_nothing
-from appliance.processes.typings import agents_used
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.surroundings import Look, Named, Surroundings, know_nothing
+from appliance.processes.definitions.typings import agents_used
 from appliance.sandbox import Pool
 from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.planning import markers_of

@@ -16,11 +16,11 @@ from appliance.governance.policies.language import Policy, parse_policy
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE
 from appliance.integrations.service import Spec
 from appliance.integrations.settings import open_settings
-from appliance.processes.definition import Definition, DefinitionProblems, parse_definition
-from appliance.processes.failing import refuse_unchecked
-from appliance.processes.nodes import Severity
-from appliance.processes.typings import API_FILE
-from appliance.processes.versions import Draft, check_draft, line_of
+from appliance.processes.definitions.definition import Definition, DefinitionProblems, parse_definition
+from appliance.processes.definitions.nodes import Severity
+from appliance.processes.definitions.typings import API_FILE
+from appliance.processes.definitions.versions import Draft, check_draft, line_of
+from appliance.processes.engine.failing import refuse_unchecked
 from appliance.solutions.kinds.skills import FOLDER as SKILLS
 from appliance.solutions.kinds.skills import read_skill
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS

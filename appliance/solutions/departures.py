@@ -7,8 +7,9 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.processes import pausing, publishers
-from appliance.processes.publishers import Publication
+from appliance.processes.definitions import publishers
+from appliance.processes.definitions.publishers import Publication
+from appliance.processes.executions import pausing
 from appliance.tenants import people
 from appliance.tenants.keys import adoption, lineage
 from appliance.tenants.keys.keys import ApiKey

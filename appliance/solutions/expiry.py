@@ -12,7 +12,7 @@ from appliance.llm import usage as llm_usage
 from appliance.monitor import audit, failures, rollup, tally, webhooks
 from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import service as alerts
-from appliance.processes import executions
+from appliance.processes.executions import service as executions
 from appliance.processes.triggers import service as triggers
 from appliance.tenants import idempotency, invitations
 from appliance.tenants.sign_in import email_codes

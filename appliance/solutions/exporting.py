@@ -11,7 +11,7 @@ from appliance.datapool import service as datapool
 from appliance.integrations.gate import USUAL_AT_ONCE
 from appliance.integrations.service import Integration, Integrations
 from appliance.integrations.settings import open_settings
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.kinds.policies import written_policies

@@ -13,7 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.service import Integrations
 from appliance.integrations.settings import is_marker, secret_targets, value_at
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 from appliance.sandbox import Pool
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.kinds.agents import plan_agent

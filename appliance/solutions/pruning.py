@@ -12,10 +12,11 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.service import Integrations
-from appliance.processes import executions, versions
-from appliance.processes.definition import DefinitionProblems, parse_definition
-from appliance.processes.executions import ExecutionFilter
-from appliance.processes.store import OPEN
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
+from appliance.processes.engine.store import OPEN
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import ExecutionFilter
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, Kind, read_all
 from appliance.solutions.kinds.policies import find_policy

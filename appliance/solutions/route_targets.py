@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from appliance.core.errors import Detail, NotFound, NotPublished
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.processes import executions
+from appliance.processes.executions import service as executions
 from appliance.webapps.routes.routes import Route
 
 

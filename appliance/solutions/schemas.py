@@ -11,10 +11,8 @@ from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FI
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
 from appliance.governance.policies.language import policy_schema
 from appliance.integrations.gate import MOST_AT_ONCE
-from appliance.processes.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
-from appliance.processes.rule_tests import MOST_CASES
-from appliance.processes.schema import process_schema
-from appliance.processes.schema_parts import (
+from appliance.processes.definitions.schema import process_schema
+from appliance.processes.definitions.schema_parts import (
     FLAG,
     NAME,
     SLUG,
@@ -27,6 +25,8 @@ from appliance.processes.schema_parts import (
     shape,
     whole,
 )
+from appliance.processes.rehearsal.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
+from appliance.processes.rehearsal.rule_tests import MOST_CASES
 from appliance.solutions.testing.agent_cases import AGENT_STATUSES, ORDERS
 from appliance.solutions.testing.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 

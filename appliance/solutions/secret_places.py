@@ -9,10 +9,10 @@ from appliance.integrations.destinations import secret_names
 from appliance.integrations.service import Integration
 from appliance.llm import service as llm
 from appliance.llm.service import StoredProfile
-from appliance.processes import versions
-from appliance.processes.definition import DefinitionProblems
-from appliance.processes.secret_use import find_secret_use
-from appliance.processes.versions import Process
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.definition import DefinitionProblems
+from appliance.processes.definitions.versions import Process
+from appliance.processes.host.secret_use import find_secret_use
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
 from appliance.tenants.grants import secret_bindings

@@ -8,9 +8,9 @@ from appliance.blobs.service import Blobs
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes import versions
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.service import ProcessFlow
-from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool, Settings
 from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps

@@ -21,12 +21,14 @@ from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
-from appliance.processes import executions, store, versions
-from appliance.processes.executions import Execution, StartRequest
-from appliance.processes.ports import Ports
-from appliance.processes.reach import ActionReach, DataPoolReach
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Draft, PublishRequest
+from appliance.processes.engine import store
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, StartRequest
+from appliance.processes.host.ports import Ports
+from appliance.processes.host.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
-from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from tests.agents.world import World, open_world

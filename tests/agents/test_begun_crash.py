@@ -10,11 +10,11 @@ from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
 from appliance.core.database import db
 from appliance.governance.switches import switch_off
-from appliance.processes.executions import Execution
+from appliance.processes.executions.service import Execution
 from tests.agents.equipped import Shop, equip_process, put_process
 from tests.agents.world import ALLOW, TAINTED, World, calls, open_world, says
 from tests.governance.ruling import put_rules
-from tests.processes.test_journal import PowerCut
+from tests.processes.host.test_journal import PowerCut
 
 READ = ("query_entities", {"collection": "marks"})
 PUBLISH = ("publish_webapp", {"app": "shop", "version": 2})

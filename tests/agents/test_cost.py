@@ -16,7 +16,7 @@ from appliance.llm.profile import Profile
 from appliance.llm.service import LanguageModels
 from tests.agents.model_server import USAGE, Call, ModelServer, Turn, script
 from tests.agents.world import ALLOW, TAINTED, World, book, mark, open_world
-from tests.processes.test_journal import MOST_WRITES, PowerCut, power_cut
+from tests.processes.host.test_journal import MOST_WRITES, PowerCut, power_cut
 
 A_TURN = (USAGE[0] * 1 + USAGE[1] * 2) / 1_000_000
 """What one answer costs at these prices."""

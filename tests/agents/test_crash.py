@@ -14,7 +14,7 @@ from appliance.agents.store import FINISHED
 from appliance.core import clock
 from appliance.core.database import db
 from tests.agents.world import ALLOW, ASK, TAINTED, World, book, calls, mark, open_world, says
-from tests.processes.test_journal import MOST_WRITES, PowerCut, When, power_cut
+from tests.processes.host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 
 POINTS: Mapping[tuple[bool, When], range] = {
     (True, "before"): range(1, MOST_WRITES, 2), (False, "before"): range(2, MOST_WRITES, 2),

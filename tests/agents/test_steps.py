@@ -13,9 +13,9 @@ from appliance.core.errors import DefinitionInvalid, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
-from appliance.processes import executions
-from appliance.processes.replay import ReplayRequest
-from appliance.processes.versions import PublishRequest
+from appliance.processes.definitions.versions import PublishRequest
+from appliance.processes.executions import service as executions
+from appliance.processes.rehearsal.replay import ReplayRequest
 from tests.agents.stepping import GIVEN, STEP, Stepping, open_stepping
 from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
 from tests.processes.world import Wall

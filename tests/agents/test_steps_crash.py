@@ -7,7 +7,7 @@ import pytest
 
 from tests.agents.stepping import STEP, Stepping, open_stepping
 from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
-from tests.processes.test_journal import MOST_WRITES, PowerCut, When, power_cut
+from tests.processes.host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 
 
 @pytest.fixture

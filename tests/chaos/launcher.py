@@ -5,8 +5,9 @@ from typing import Any
 
 from appliance.cli import main
 from appliance.core.database import db
-from appliance.processes import store, sweeper
-from appliance.processes.runner import Runner
+from appliance.processes.engine import store
+from appliance.processes.engine.runner import Runner
+from appliance.processes.scheduling import sweeper
 
 
 def remove_fence() -> None:
@@ -28,7 +29,7 @@ def remove_fence() -> None:
     store.progress = lambda claim, lease_until, active_ms: False
     store.prolong = lambda claim, lease_until, active_ms: False
     Runner._claimable = lambda self, row, now: True  # type: ignore[method-assign]
-    from appliance.processes import journal
+    from appliance.processes.host import journal
 
     journal.check_fence = lambda claim: None  # type: ignore[attr-defined]
 

@@ -10,8 +10,9 @@ from appliance.core.config import Config, load_config
 from appliance.core.crypto import load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
-from appliance.processes import executions, versions
-from appliance.processes.executions import Birth, StartRequest
+from appliance.processes.definitions import versions
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Birth, StartRequest
 from appliance.tenants import service
 
 

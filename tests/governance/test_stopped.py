@@ -18,8 +18,8 @@ from appliance.governance.subjects import Subject
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.webhooks import Spec as WebhookSpec
 from appliance.monitor.webhooks import Webhooks, emit
-from appliance.processes.model_calls import no_models
-from appliance.processes.store import Claim
+from appliance.processes.engine.store import Claim
+from appliance.processes.host.model_calls import no_models
 from tests.governance.ruling import ASK_FOR_WRITES, put_rules
 from tests.governance.test_governor import approved, needed
 from tests.integrations.world import Ledger, World

@@ -20,8 +20,8 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit, failures, logs, tally
 from appliance.monitor.failures import Failure
 from appliance.monitor.logs import Line
-from appliance.processes import versions
-from appliance.processes.executions import StartRequest
+from appliance.processes.definitions import versions
+from appliance.processes.executions.service import StartRequest
 from appliance.solutions.services import Services
 from appliance.tenants.hosts import HostMatch
 from appliance.tenants.keys import keys

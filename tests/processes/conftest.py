@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from appliance.core.json_schema import Schema, compile_schema
-from appliance.processes import definition
-from appliance.processes.schema import process_schema
+from appliance.processes.definitions import definition
+from appliance.processes.definitions.schema import process_schema
 from appliance.sandbox import Pool, Settings
 from tests.llm.provider import Provider
 

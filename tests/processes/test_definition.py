@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from appliance.core import yaml12
 from appliance.core.json_schema import compile_schema
-from appliance.processes.definition import DefinitionProblems, parse_definition
-from appliance.processes.nodes import Grants, Retry
-from appliance.processes.schema import process_schema
-from appliance.processes.template import TemplateInvalid, compile_template, resolve_path
+from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
+from appliance.processes.definitions.nodes import Grants, Retry
+from appliance.processes.definitions.schema import process_schema
+from appliance.processes.definitions.template import TemplateInvalid, compile_template, resolve_path
 from appliance.processes.triggers.kinds import READERS
 
 RULE = {"id": "a", "rule": {"expression": "= 1"}}

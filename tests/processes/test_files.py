@@ -13,7 +13,7 @@ import pytest
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
 from appliance.documents.service import NewDocument, Wanted
-from appliance.processes.executions import Execution
+from appliance.processes.executions.service import Execution
 
 from .world import World, rule
 

@@ -8,7 +8,7 @@ import pypdfium2
 
 from tests.formats.test_recognition import saved, scan
 
-from .replaying import replay
+from .rehearsal.replaying import replay
 from .test_api import BASE, data
 from .test_files import CSV, store
 from .world import World, rule, wait_until

@@ -9,10 +9,10 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
 from appliance.documents.service import Documents, NewDocument, Wanted
-from appliance.processes import store
+from appliance.processes.engine import store
 from appliance.processes.files import loading
 
-from .test_journal import MOST_WRITES, PowerCut, When, power_cut
+from .host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 from .world import World
 
 ROWS = "what,note\n" + "".join(f"r{number},n\n" for number in range(7))

@@ -9,12 +9,12 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.documents.service import Wanted
-from appliance.processes.executions import StartRequest
+from appliance.processes.executions.service import StartRequest
 from appliance.sites.webapps.route_files import keep_files
 from appliance.uploads.forms import SentFile
 from appliance.webapps.routes.routes import Upload
 
-from .test_journal import MOST_WRITES, PowerCut, When, power_cut
+from .host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 from .world import World, rule
 
 INPUT = {"type": "object", "required": ["photo"], "properties": {"photo": {"type": "array", "maxItems": 2}}}

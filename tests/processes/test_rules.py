@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.processes.expectations import find_differences
-from appliance.processes.rule_tests import read_tables
-from appliance.processes.surroundings import know_nothing
-from appliance.processes.versions import Draft, Judges, Problem, problems_of
+from appliance.processes.definitions.surroundings import know_nothing
+from appliance.processes.definitions.versions import Draft, Judges, Problem, problems_of
+from appliance.processes.rehearsal.expectations import find_differences
+from appliance.processes.rehearsal.rule_tests import read_tables
 from appliance.sandbox import Pool
 from tests.sandbox.test_decisions import model, table
 

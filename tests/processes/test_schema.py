@@ -11,10 +11,10 @@ import pytest
 
 from appliance.core import yaml12
 from appliance.core.json_schema import compile_schema
-from appliance.processes.definition import DefinitionProblems, parse_definition
-from appliance.processes.nodes import KINDS
-from appliance.processes.schema import process_schema
-from appliance.processes.schema_kinds import kind_schemas
+from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
+from appliance.processes.definitions.nodes import KINDS
+from appliance.processes.definitions.schema import process_schema
+from appliance.processes.definitions.schema_kinds import kind_schemas
 
 WHOLE = yaml12.load((Path(__file__).parent / "every_member.yaml").read_text())
 FILES = {"rules/price.json": "{}", "steps/a.ts": ""}

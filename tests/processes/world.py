@@ -34,15 +34,17 @@ from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
 from appliance.llm.service import LanguageModels, Profile
-from appliance.processes import ending, executions, store, versions
-from appliance.processes.executions import Execution, StartRequest
-from appliance.processes.model_calls import ModelReach
-from appliance.processes.model_documents import DocumentReading
-from appliance.processes.ports import Ports
-from appliance.processes.reach import ActionReach, DataPoolReach
-from appliance.processes.runner import Runner
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Draft, PublishRequest
+from appliance.processes.engine import ending, store
+from appliance.processes.engine.runner import Runner
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, StartRequest
+from appliance.processes.host.model_calls import ModelReach
+from appliance.processes.host.model_documents import DocumentReading
+from appliance.processes.host.ports import Ports
+from appliance.processes.host.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
-from appliance.processes.versions import Draft, PublishRequest
 from appliance.sandbox import Pool
 from appliance.tenants import service as tenants
 from appliance.tenants.scopes import ALL

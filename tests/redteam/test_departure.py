@@ -12,7 +12,7 @@ import pytest
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes import publishers
+from appliance.processes.definitions import publishers
 from appliance.tenants import people
 from appliance.tenants.grants import grants
 from appliance.tenants.keys import keys, lineage

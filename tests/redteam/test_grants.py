@@ -13,7 +13,7 @@ from appliance.cli.doctor import authority_findings
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes import version_grants
+from appliance.processes.host import version_grants
 from appliance.tenants import service
 from appliance.tenants.grants.grant_assessment import grace_of
 from appliance.tenants.scopes import ALL

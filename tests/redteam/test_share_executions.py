@@ -10,7 +10,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes import backlog
+from appliance.processes.scheduling import backlog
 from appliance.testing.running import Running
 from tests.api.resources import Resources
 

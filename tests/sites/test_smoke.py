@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from appliance.core.database import db
-from appliance.processes import ending
+from appliance.processes.engine import ending
 from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.webapps.probing import Probing
 from appliance.testing.running import Running

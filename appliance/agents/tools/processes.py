@@ -8,10 +8,12 @@ from typing import Any
 
 from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
-from appliance.processes import ending, executions, pausing
-from appliance.processes.executions import Execution, StartRequest
+from appliance.processes.engine import ending
+from appliance.processes.engine.store import FINISHED
+from appliance.processes.executions import pausing
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, StartRequest
 from appliance.processes.service import ProcessFlow
-from appliance.processes.store import FINISHED
 
 from .shapes import TEXT, Shape, inputs, with_truncated
 from .tool import Caller, Hints, Tool, Waiting

@@ -13,7 +13,7 @@ from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import analytics, audit, failures, logs
 from appliance.monitor.logs import Line, LineFilter, Tail
-from appliance.processes.failed_work import FailedWork
+from appliance.processes.executions.failed_work import FailedWork
 from appliance.tenants.grants import standing
 
 POLL_SECONDS = 0.5

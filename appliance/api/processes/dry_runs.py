@@ -8,10 +8,10 @@ from appliance.api.frame.routing import NULL, Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.processes import samples
-from appliance.processes.dry_run import DryCall, DryRun, DryRunRequest, StepDryRun
-from appliance.processes.samples import Sample, SampleRow
-from appliance.processes.shortening import shorten
+from appliance.processes.host.shortening import shorten
+from appliance.processes.rehearsal import samples
+from appliance.processes.rehearsal.dry_run import DryCall, DryRun, DryRunRequest, StepDryRun
+from appliance.processes.rehearsal.samples import Sample, SampleRow
 
 # Values of so many bytes in all are told whole, of the others the beginning: a for_each may have thousands.
 WHOLE_BYTES = 4 << 20

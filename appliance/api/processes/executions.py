@@ -15,10 +15,13 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
-from appliance.processes import ending, executions, pausing, versions
-from appliance.processes.executions import ExecutionFilter, Resumption, StartRequest
-from appliance.processes.finding import LONGEST_TEXT, By
-from appliance.processes.store import FINISHED
+from appliance.processes.definitions import versions
+from appliance.processes.engine import ending
+from appliance.processes.engine.store import FINISHED
+from appliance.processes.executions import pausing
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.finding import LONGEST_TEXT, By
+from appliance.processes.executions.service import ExecutionFilter, Resumption, StartRequest
 from appliance.tenants.grants import standing
 
 from .execution_views import (

@@ -9,10 +9,10 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.processes import versions
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Draft, Process, ProcessVersion, PublishRequest
 from appliance.processes.triggers.registration import triggers_of
 from appliance.processes.triggers.service import foretell
-from appliance.processes.versions import Draft, Process, ProcessVersion, PublishRequest
 
 DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
 

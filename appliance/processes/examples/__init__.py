@@ -5,7 +5,7 @@ from pathlib import Path
 
 from appliance.core import yaml12
 from appliance.core.errors import NotFound
-from appliance.processes.versions import Draft
+from appliance.processes.definitions.versions import Draft
 
 FOLDER = Path(__file__).parent
 DEFINITION = "process.yaml"

@@ -11,9 +11,9 @@ from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 from appliance.documents.service import Content, Document, NewDocument, clean_name
 from appliance.formats import Answer, Bounds, FormatFailed, Work
-from appliance.processes.failing import StepFailed, failed_validation, from_coded, make_error
-from appliance.processes.journal import Cancelled
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.failing import StepFailed, failed_validation, from_coded, make_error
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.host.journal import Cancelled
 
 CHUNK = 1 << 20
 BUSY = "formats_busy"

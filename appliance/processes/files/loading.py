@@ -13,9 +13,9 @@ from appliance.core.errors import ApplianceError
 from appliance.datapool import service as datapool
 from appliance.formats import Answer
 from appliance.formats.rows import scalar_text
-from appliance.processes.failing import StepFailed, from_coded, make_error
-from appliance.processes.store import JournalEntry, append_journal, check_fence, load_journal
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.failing import StepFailed, from_coded, make_error
+from appliance.processes.engine.store import JournalEntry, append_journal, check_fence, load_journal
+from appliance.processes.engine.task import Result, Task, Tools
 
 from .contents import deadline
 

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from appliance.core.json_schema import Schema, compile_schema
-from appliance.processes.reading import Reader, pointer_token
-from appliance.processes.schema_parts import FILLED, FLAG, TEXT, Shape, listed, shape, whole
-from appliance.processes.template import Template
+from appliance.processes.definitions.reading import Reader, pointer_token
+from appliance.processes.definitions.schema_parts import FILLED, FLAG, TEXT, Shape, listed, shape, whole
+from appliance.processes.definitions.template import Template
 
 Variant = tuple[str, str | None]  # operation and format
 OPERATIONS = ("parse", "write", "convert", "zip", "unzip")

@@ -1,6 +1,6 @@
 """What a `file` or `ocr` step does, named as calls are: to be mocked, and to be told."""
 
-from appliance.processes.nodes import Step
+from appliance.processes.definitions.nodes import Step
 
 LOAD = "file.load"
 READ_FILES = frozenset({"file.parse", "ocr.read"})

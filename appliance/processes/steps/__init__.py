@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, Task, Tools
 
 from . import (
     agent,

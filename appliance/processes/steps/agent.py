@@ -3,10 +3,10 @@
 from typing import Any
 
 from appliance.core import clock
-from appliance.processes.agent_runs import WantedRun
-from appliance.processes.failing import StepFailed
-from appliance.processes.nodes import Grants
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine.failing import StepFailed
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.host.agent_runs import WantedRun
 
 from . import asking
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from appliance.processes import suspension
-from appliance.processes.failing import StepFailed, make_error
-from appliance.processes.nodes import Grants
-from appliance.processes.suspension import PendingCall
-from appliance.processes.task import Result, Task, Tools
-from appliance.processes.waits import Begun, Waits
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine import suspension
+from appliance.processes.engine.failing import StepFailed, make_error
+from appliance.processes.engine.suspension import PendingCall
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.waits import Begun, Waits
 from appliance.sandbox import HostCall
 
 CALL = 1  # such a step makes one call, and this is its number

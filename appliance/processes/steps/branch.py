@@ -1,7 +1,7 @@
 """`branch`: the first option whose condition is true is taken; without one the output is null."""
 
-from appliance.processes.evaluation import evaluate, is_true
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.evaluation import evaluate, is_true
+from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from appliance.processes import suspension
-from appliance.processes.closing import recorded_clock
-from appliance.processes.failing import LOST_CODES, StepFailed, from_sandbox, make_error
-from appliance.processes.journal import Nondeterministic, Reach, StepHost
-from appliance.processes.store import JournalEntry, load_journal
-from appliance.processes.suspension import StoredVM
-from appliance.processes.task import Result, Suspending, Task, Tools
-from appliance.processes.vault import Vault
-from appliance.processes.waits import Waits
+from appliance.processes.engine import suspension
+from appliance.processes.engine.failing import LOST_CODES, StepFailed, from_sandbox, make_error
+from appliance.processes.engine.store import JournalEntry, load_journal
+from appliance.processes.engine.suspension import StoredVM
+from appliance.processes.engine.task import Result, Suspending, Task, Tools
+from appliance.processes.engine.waits import Waits
+from appliance.processes.host.closing import recorded_clock
+from appliance.processes.host.journal import Nondeterministic, Reach, StepHost
+from appliance.processes.host.vault import Vault
 from appliance.sandbox import Entropy, Limits, Outcome
 from appliance.tenants.grants.secret_bindings import Destination, open_bound
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from appliance.core.errors import ApplianceError
-from appliance.processes.failing import failed_validation, from_coded
-from appliance.processes.kinds import OPERATIONS
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.definitions.kinds import OPERATIONS
+from appliance.processes.engine.failing import failed_validation, from_coded
+from appliance.processes.engine.task import Result, Task, Tools
 
 READS = ("find", "query")
 

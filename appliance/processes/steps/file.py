@@ -8,7 +8,8 @@ from typing import IO, Any
 
 from appliance.documents.service import Content, clean_name
 from appliance.formats import Answer, Work
-from appliance.processes.failing import StepFailed, failed_validation, make_error
+from appliance.processes.engine.failing import StepFailed, failed_validation, make_error
+from appliance.processes.engine.task import Result, Task, Tools
 from appliance.processes.files import loading
 from appliance.processes.files.contents import (
     format_of,
@@ -20,7 +21,6 @@ from appliance.processes.files.contents import (
     worked,
 )
 from appliance.processes.files.members import ROW_FORMATS, Variant, check_given, options_of
-from appliance.processes.task import Result, Task, Tools
 
 MOST_UNPACKED = 1_000
 

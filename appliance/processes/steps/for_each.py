@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.processes.engine import Close, History
-from appliance.processes.evaluation import fill
-from appliance.processes.failing import failed_validation
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.decide import Close, History
+from appliance.processes.engine.evaluation import fill
+from appliance.processes.engine.failing import failed_validation
+from appliance.processes.engine.task import Result, Task, Tools
 
 MESSAGE_SHOWN = 300
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from appliance.processes.failing import StepFailed, make_error
-from appliance.processes.nodes import Grants
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine.failing import StepFailed, make_error
+from appliance.processes.engine.task import Result, Task, Tools
 
 from . import asking
 

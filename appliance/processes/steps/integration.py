@@ -8,12 +8,12 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError
 from appliance.governance.governor import ActionNeedsApproval, Permit
-from appliance.processes.failing import StepFailed, from_coded, make_error
-from appliance.processes.journal import Cancelled
-from appliance.processes.nodes import Grants
-from appliance.processes.reached import ActionCall
-from appliance.processes.task import Result, Task, Tools
-from appliance.processes.waits import fault_of_refusal
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine.failing import StepFailed, from_coded, make_error
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.waits import fault_of_refusal
+from appliance.processes.host.journal import Cancelled
+from appliance.processes.host.reached import ActionCall
 
 from . import asking
 

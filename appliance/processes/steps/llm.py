@@ -7,14 +7,14 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
-from appliance.processes import suspension
-from appliance.processes.failing import StepFailed, from_coded
-from appliance.processes.journal import Cancelled
-from appliance.processes.model_calls import GENERATE, place_of, recorded_args
-from appliance.processes.nodes import Grants
-from appliance.processes.store import JournalEntry
-from appliance.processes.task import Result, Task, Tools
-from appliance.processes.waits import MODEL
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine import suspension
+from appliance.processes.engine.failing import StepFailed, from_coded
+from appliance.processes.engine.store import JournalEntry
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.waits import MODEL
+from appliance.processes.host.journal import Cancelled
+from appliance.processes.host.model_calls import GENERATE, place_of, recorded_args
 
 from . import asking
 

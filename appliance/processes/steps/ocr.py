@@ -3,10 +3,10 @@
 from typing import Any
 
 from appliance.formats import Work
-from appliance.processes.failing import StepFailed, make_error
+from appliance.processes.engine.failing import StepFailed, make_error
+from appliance.processes.engine.task import Result, Task, Tools
 from appliance.processes.files.contents import open_document, spool, worked
 from appliance.processes.files.members import options_of
-from appliance.processes.task import Result, Task, Tools
 
 from .file import given_members
 

@@ -1,6 +1,6 @@
 """`parallel`: named branches side by side; the output is an object of what each of them came to."""
 
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:

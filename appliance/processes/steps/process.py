@@ -1,8 +1,8 @@
 """`process`: executes another process and waits for its output, unless told not to; the step is its own grant."""
 
-from appliance.processes.nodes import Grants
-from appliance.processes.task import Result, Task, Tools
-from appliance.processes.waits import CHILD
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine.task import Result, Task, Tools
+from appliance.processes.engine.waits import CHILD
 
 from . import asking
 

@@ -1,8 +1,8 @@
 """`rule`: an expression, or a decision table run by the decision engine in a sandbox process."""
 
-from appliance.processes.evaluation import evaluate
-from appliance.processes.failing import from_sandbox
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.evaluation import evaluate
+from appliance.processes.engine.failing import from_sandbox
+from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:

@@ -1,6 +1,6 @@
 """`stop`: the execution ends here as succeeded, whatever else is open; this step's output is its output."""
 
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:

@@ -2,9 +2,9 @@
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
-from appliance.processes.failing import failed_validation
-from appliance.processes.nodes import MAX_EVENT_NAME, Grants
-from appliance.processes.task import Result, Task, Tools
+from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
+from appliance.processes.engine.failing import failed_validation
+from appliance.processes.engine.task import Result, Task, Tools
 
 from . import asking
 

@@ -11,8 +11,8 @@ from appliance.core.errors import InvalidFilter
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
-from appliance.processes import ending
-from appliance.processes.failing import from_coded
+from appliance.processes.engine import ending
+from appliance.processes.engine.failing import from_coded
 
 from .firing import Event, Firings, Mark
 

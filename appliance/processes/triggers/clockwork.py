@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
-from appliance.processes.failing import make_error
+from appliance.processes.engine.failing import make_error
 
 from .cron import Cron
 from .firing import LOST_AFTER_MS, Event, Firings, Mark

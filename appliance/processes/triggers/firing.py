@@ -26,14 +26,14 @@ from appliance.core.errors import (
 from appliance.core.scope import TenantScope
 from appliance.monitor import failures, metrics
 from appliance.monitor import logs as log_lines
-from appliance.processes import executions
-from appliance.processes.backlog import QueueFull
-from appliance.processes.children import MAX_DEPTH
-from appliance.processes.compiled import Compiled
-from appliance.processes.evaluation import fill
-from appliance.processes.executions import Birth, StartRequest
-from appliance.processes.failing import StepFailed, from_coded, make_error
-from appliance.processes.recovery import left_failed
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.engine.children import MAX_DEPTH
+from appliance.processes.engine.evaluation import fill
+from appliance.processes.engine.failing import StepFailed, from_coded, make_error
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.recovery import left_failed
+from appliance.processes.executions.service import Birth, StartRequest
+from appliance.processes.scheduling.backlog import QueueFull
 from appliance.sandbox import Pool
 
 from .models import Firing, TriggerState

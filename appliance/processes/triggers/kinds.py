@@ -7,8 +7,8 @@ from typing import Any
 
 from appliance import conditions
 from appliance.core.errors import InvalidFilter
-from appliance.processes.nodes import Trigger
-from appliance.processes.reading import Reader
+from appliance.processes.definitions.nodes import Trigger
+from appliance.processes.definitions.reading import Reader
 
 from .cron import Cron, CronInvalid
 

@@ -12,8 +12,8 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.governance.executor.polling import POLL_SECONDS, PollRequest
-from appliance.processes import version_grants
-from appliance.processes.failing import from_coded, make_error
+from appliance.processes.engine.failing import from_coded, make_error
+from appliance.processes.host import version_grants
 
 from .firing import Event, Firings, Mark
 from .models import TriggerState

@@ -8,8 +8,8 @@ from appliance.core.database import db
 from appliance.core.errors import DefinitionInvalid, Detail, InvalidFilter, NotFound
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.processes.nodes import Problem, Trigger
-from appliance.processes.reading import Reader
+from appliance.processes.definitions.nodes import Problem, Trigger
+from appliance.processes.definitions.reading import Reader
 from appliance.tenants import service as tenants
 from appliance.tenants.grants.secret_bindings import SCOPE, Destination, find_unbound
 

@@ -1,6 +1,6 @@
 """The JSON Schema of `triggers`, for editors; the parser decides, this page helps."""
 
-from appliance.processes.schema_parts import (
+from appliance.processes.definitions.schema_parts import (
     DURATION,
     EXPRESSION,
     SLUG,

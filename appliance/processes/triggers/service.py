@@ -9,8 +9,8 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.monitor.retention import delete_older
+from appliance.processes.definitions.nodes import Trigger
 from appliance.processes.models import Process
-from appliance.processes.nodes import Trigger
 from appliance.sandbox import Pool
 
 from .changes import Changes

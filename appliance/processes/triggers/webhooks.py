@@ -16,7 +16,7 @@ from appliance.core.json_text import refuse_doubled
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics
-from appliance.processes.failing import make_error
+from appliance.processes.engine.failing import make_error
 
 from .firing import MOST_KEY, Event, Firings, Mark, Started
 from .signatures import Request, refused, verify

@@ -20,9 +20,11 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.documents.contents.scanning import Infected, ScanFailed
-from appliance.processes import ending, executions, pausing
-from appliance.processes.executions import Execution, StartRequest
-from appliance.processes.store import FINISHED
+from appliance.processes.engine import ending
+from appliance.processes.engine.store import FINISHED
+from appliance.processes.executions import pausing
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, StartRequest
 from appliance.solutions.services import Services
 from appliance.webapps.routes.mapping import Sent, map_input
 from appliance.webapps.routes.route_table import Match

@@ -11,9 +11,9 @@ from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations.settings import is_marker
-from appliance.processes.dry_run import DryRun, DryRunRequest
-from appliance.processes.expectations import find_differences
-from appliance.processes.rule_tests import run_tables
+from appliance.processes.rehearsal.dry_run import DryRun, DryRunRequest
+from appliance.processes.rehearsal.expectations import find_differences
+from appliance.processes.rehearsal.rule_tests import run_tables
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.definition import Solution

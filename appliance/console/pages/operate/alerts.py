@@ -15,7 +15,7 @@ from appliance.monitor.alerts.actions import OWNERS, Action
 from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, Kind, describe, shown_duration
 from appliance.monitor.alerts.service import AlertRow, Change, Spec
 from appliance.monitor.alerts.turning import actions_of, condition_of
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 
 HERE = "/console/alerts"
 SILENCES = {"1h": mark("an hour"), "8h": mark("8 hours"), "1d": mark("a day"), "7d": mark("a week")}

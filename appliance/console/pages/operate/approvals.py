@@ -21,7 +21,7 @@ from appliance.governance.approvals.batches import Outcome
 from appliance.governance.approvals.deciders import find_decidable
 from appliance.governance.approvals.questions import FREE_TEXT
 from appliance.governance.approvals.wording import title_of
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 from appliance.tenants.people import SignedIn
 
 from .approval_actions import ShownAction, show_action

@@ -14,9 +14,11 @@ from appliance.core.pages import PageRequest
 from appliance.llm.usage import NANO, used_by_execution
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
-from appliance.processes import executions, overview, recovery, versions
-from appliance.processes.executions import Execution, Resumption
-from appliance.processes.store import FINISHED
+from appliance.processes.definitions import versions
+from appliance.processes.engine.store import FINISHED
+from appliance.processes.executions import overview, recovery
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, Resumption
 
 from .excerpts import excerpt_of
 from .searching import BYS, DURATIONS, SPANS, STATES, Search, read_search

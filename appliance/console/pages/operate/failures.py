@@ -7,7 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import InvalidRequest
 from appliance.monitor import failures
 from appliance.monitor.failures import State
-from appliance.processes.failed_work import FailedWork
+from appliance.processes.executions.failed_work import FailedWork
 
 STATES: tuple[State, ...] = get_args(State)
 

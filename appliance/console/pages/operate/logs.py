@@ -12,7 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
 from appliance.monitor import logs
 from appliance.monitor.logs import LEVELS, LineFilter, Tail
-from appliance.processes import versions
+from appliance.processes.definitions import versions
 
 SOURCES = ("step", "process", "trigger", "integration", "webapp", "approval", "alert", "webhook")
 ANY_TIME = "all"

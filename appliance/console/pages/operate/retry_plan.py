@@ -4,7 +4,9 @@ import secrets
 
 from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.processes import executions, overview, versions
+from appliance.processes.definitions import versions
+from appliance.processes.executions import overview
+from appliance.processes.executions import service as executions
 
 SHOWN_STEPS = 200
 

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.core.texts import mark
-from appliance.processes.executions import ExecutionFilter
-from appliance.processes.finding import By
+from appliance.processes.executions.finding import By
+from appliance.processes.executions.service import ExecutionFilter
 
 STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
 HOUR, DAY = 3_600_000, 86_400_000

@@ -7,9 +7,11 @@ from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
-from appliance.processes import executions, overview, versions
-from appliance.processes.executions import Execution
-from appliance.processes.overview import RunFilter
+from appliance.processes.definitions import versions
+from appliance.processes.executions import overview
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.overview import RunFilter
+from appliance.processes.executions.service import Execution
 
 from .excerpts import excerpt_of
 

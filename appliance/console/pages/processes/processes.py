@@ -15,10 +15,13 @@ from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFa
 from appliance.core.pages import PageRequest
 from appliance.monitor import analytics
 from appliance.monitor.analytics import Series
-from appliance.processes import executions, samples, version_grants, versions
-from appliance.processes.authority import reach_of_draft, subject_of
-from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
-from appliance.processes.versions import Process, ProcessVersion
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Process, ProcessVersion
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Brief, ExecutionFilter, StartRequest
+from appliance.processes.host import version_grants
+from appliance.processes.host.authority import reach_of_draft, subject_of
+from appliance.processes.rehearsal import samples
 from appliance.tenants.grants import grants
 from appliance.tenants.grants.confirmations import may_decide
 

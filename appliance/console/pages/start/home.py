@@ -23,9 +23,10 @@ from appliance.governance.approvals.approvals import Approval, ApprovalFilter
 from appliance.governance.approvals.wording import title_of
 from appliance.integrations import gate
 from appliance.monitor import failures
-from appliance.processes import executions, versions
-from appliance.processes.executions import ExecutionFilter
-from appliance.processes.versions import Process
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.versions import Process
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import ExecutionFilter
 from appliance.tenants import invitations, people, service
 from appliance.tenants.grants import confirmations
 from appliance.tenants.keys import keys

@@ -18,7 +18,7 @@ from appliance.governance.approvals.wording import TOOLS
 from appliance.governance.policies.decision import Decision as Judgement
 from appliance.governance.policies.decision import Obligations, ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
-from appliance.processes.executions import Execution
+from appliance.processes.executions.service import Execution
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser

@@ -1,0 +1,72 @@
+"""What is published and by whom: asked when somebody leaves, whose published versions go on without them."""
+
+from dataclasses import dataclass
+
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.processes.engine.store import FINISHED
+from appliance.processes.host import version_grants
+from appliance.processes.host.authority import subject_of
+from appliance.processes.models import Process, ProcessVersion
+from appliance.processes.triggers.models import TriggerState
+from appliance.tenants.grants import grants
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The published version of a process.
+
+    `triggers` are `kind id`, or `kind` alone; `unfinished` counts executions that are not over; `granted_by` allowed what it
+    reaches and is empty while nobody had to.
+    """
+
+    process_id: str
+    name: str
+    version: int
+    published_by: str
+    granted_by: str
+    triggers: tuple[str, ...]
+    is_paused: bool
+    unfinished: int
+
+
+def list_publications(scope: TenantScope) -> list[Publication]:
+    """Every published version of the tenant, by process."""
+    published = scope.select(Process, Process.id, Process.name, Process.published_version, Process.paused_at)
+    processes = list(published.where(Process.published_version.is_null(False)).order_by(Process.id))
+    fields = (ProcessVersion.process_id, ProcessVersion.version, ProcessVersion.created_by, ProcessVersion.grant_digest)
+    versions = {(row.process_id, row.version): row for row in scope.select(ProcessVersion, *fields)}
+    triggers: dict[str, list[str]] = {}
+    for row in scope.select(TriggerState, TriggerState.process_id, TriggerState.kind, TriggerState.trigger_id):
+        triggers.setdefault(row.process_id, []).append(_trigger_name(row.kind, row.trigger_id))
+    granted, unfinished = grants.list_valid(scope), _count_unfinished(scope)
+    publications = []
+    for row in processes:
+        version = versions[row.id, row.published_version]
+        grant = granted.get((subject_of(row.id), version.grant_digest))
+        publication = Publication(
+            row.id, row.name, version.version, version.created_by, grant.granted_by if grant else "",
+            tuple(sorted(triggers.get(row.id, ()))), row.paused_at is not None, unfinished.get(row.id, 0),
+        )  # fmt: skip
+        publications.append(publication)
+    return publications
+
+
+def _trigger_name(kind: str, trigger_id: str) -> str:
+    """A trigger without an id of its own is called by its kind."""
+    return kind if trigger_id == kind else f"{kind} {trigger_id}"
+
+
+def _count_unfinished(scope: TenantScope) -> dict[str, int]:
+    """Executions that are not over, by process."""
+    marks = ", ".join("?" for _ in FINISHED)
+    sql = f"SELECT process_id, count(*) FROM execution WHERE tenant_id = ? AND status NOT IN ({marks}) GROUP BY process_id"  # noqa: S608
+    return {str(process_id): int(count) for process_id, count in db.rows(sql, (scope.tenant_id, *FINISHED))}
+
+
+def adopt_publication(scope: TenantScope, process_id: str) -> None:
+    """Inside a write: answer for the published version of a process, whose grant is recorded anew; see `version_grants.adopt`."""
+    row = scope.get(Process, id=process_id)
+    version_grants.adopt(scope, process_id, row.published_version)
+    audit.record(scope, "process.adopt", process_id, {"version": row.published_version})

@@ -1,0 +1,204 @@
+"""What differs between two versions of a process: its own members, its steps one by one, and its files line by line."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core.errors import ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes.rehearsal.difference import Change, difference
+
+from . import versions
+from .common_runs import Work, find_parts, find_runs, group_parts
+from .nodes import BLOCK_KINDS
+
+Happened = Literal["added", "removed", "changed"]
+# Steps of comparing for all files together, a fraction of a second; beyond it, whole blocks are told as replaced.
+MOST_WORK = 600_000
+AROUND = 3
+LONGEST_DIFF = 200_000
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One step that was added, removed or changed; `changes` are those of its own members, not of the steps in it.
+
+    `moved`: it stands elsewhere than before, among the steps that both have.
+    """
+
+    step: str
+    happened: Happened
+    moved: bool = False
+    changes: list[Change] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file; `diff` is unified, None where it is too long to be told."""
+
+    path: str
+    happened: Happened
+    diff: str | None
+
+
+@dataclass(frozen=True)
+class VersionDiff:
+    """The changes that make the one of the other."""
+
+    changes: list[Change]
+    steps: list[StepChange]
+    files: list[FileChange]
+
+    @property
+    def is_identical(self) -> bool:
+        return not (self.changes or self.steps or self.files)
+
+
+Content = tuple[Mapping[str, Any], Mapping[str, str]]
+Named = int | Literal["draft"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference between two versions, always from the older to the newer; the draft is the newest.  0 is nothing at all."""
+
+    older: Named
+    newer: Named
+    diff: VersionDiff
+
+
+def compare(scope: TenantScope, process_id: str, version: int, against: Named | None) -> Comparison:
+    """A version and another one, the draft, or (None) the one before it; NotFound where there is none."""
+    other = version - 1 if against is None else against
+    if other == version:
+        raise ValidationFailed("a version does not differ from itself; give another one, or draft", pointer="/against")
+    older, newer = (version, other) if other == "draft" or other > version else (other, version)
+    return Comparison(older, newer, compare_versions(content_of(scope, process_id, older), content_of(scope, process_id, newer)))
+
+
+def content_of(scope: TenantScope, process_id: str, named: Named) -> Content:
+    """Definition and files of a version or the draft; NotFound where there is none."""
+    if named == 0:
+        return {}, {}
+    row = versions.get_process(scope, process_id) if named == "draft" else versions.get_version(scope, process_id, named)
+    return row.definition, row.files
+
+
+def compare_versions(old: Content, new: Content) -> VersionDiff:
+    """From the old definition and files to the new ones."""
+    (before, files_before), (after, files_after) = old, new
+    own = [{name: value for name, value in each.items() if name != "steps"} for each in (before, after)]
+    paths = sorted(files_before.keys() | files_after.keys())
+    work, files = Work(MOST_WORK), []
+    for path in paths:
+        texts = files_before.get(path), files_after.get(path)
+        if texts[0] != texts[1]:
+            files.append(_file_change(path, texts, work))
+    return VersionDiff(difference(own[0], own[1]), list(_step_changes(before, after)), files)
+
+
+# -- steps
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A step with its own members, and where it stands: in which block, behind which step."""
+
+    members: Any
+    block: str
+
+
+def _step_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[StepChange]:
+    old, new = dict(_steps(before.get("steps"), "")), dict(_steps(after.get("steps"), ""))
+    moved = _moved(old, new)
+    for name, found in new.items():
+        if name not in old:
+            yield StepChange(name, "added", changes=difference(None, found.members))
+            continue
+        changes = difference(old[name].members, found.members)
+        if changes or name in moved:
+            yield StepChange(name, "changed", name in moved, changes)
+    for name, gone in old.items():
+        if name not in new:
+            yield StepChange(name, "removed", changes=difference(gone.members, None))
+
+
+def _moved(old: Mapping[str, _Standing], new: Mapping[str, _Standing]) -> set[str]:
+    """The steps that stand in another block, or in another order among those that both have."""
+    moved = {name for name in old.keys() & new.keys() if old[name].block != new[name].block}
+    orders = [[name for name in each if name in old and name in new and name not in moved] for each in (old, new)]
+    runs, _ = find_runs(orders[0], orders[1], Work(MOST_WORK), MOST_WORK)
+    kept = {name for run in runs for name in orders[0][run.old : run.old + run.size]}
+    return moved | (set(orders[0]) - kept)
+
+
+def _steps(given: Any, block: str) -> Iterator[tuple[str, _Standing]]:
+    """Every step by its id, outer before inner; a draft may hold anything, so what is no step is passed over."""
+    for step in given if isinstance(given, list) else ():
+        if not isinstance(step, dict) or not isinstance(step.get("id"), str):
+            continue
+        kind = next((name for name in BLOCK_KINDS if name in step), None)
+        inner = list(_blocks(kind, step[kind])) if kind else []
+        own = step if kind is None else {**step, kind: _without_steps(kind, step[kind])}
+        yield step["id"], _Standing(own, block)
+        for name, steps in inner:
+            yield from _steps(steps, f"{step['id']}/{name}")
+
+
+def _blocks(kind: str, given: Any) -> Iterator[tuple[str, Any]]:
+    if kind == "for_each" and isinstance(given, dict):
+        yield "", given.get("steps")
+    elif kind == "parallel" and isinstance(given, dict):
+        yield from ((str(name), steps) for name, steps in given.items())
+    elif kind == "branch" and isinstance(given, list):
+        yield from ((str(index), each.get("steps")) for index, each in enumerate(given) if isinstance(each, dict))
+
+
+def _without_steps(kind: str, given: Any) -> Any:
+    if kind == "for_each" and isinstance(given, dict):
+        return {name: value for name, value in given.items() if name != "steps"}
+    if kind == "parallel" and isinstance(given, dict):
+        return sorted(str(name) for name in given)
+    if kind == "branch" and isinstance(given, list):
+        return [{k: v for k, v in each.items() if k != "steps"} if isinstance(each, dict) else each for each in given]
+    return given
+
+
+# -- files
+
+
+def _file_change(path: str, texts: tuple[str | None, str | None], work: Work) -> FileChange:
+    """One file that differs."""
+    happened: Happened = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
+    names = ("/dev/null" if texts[0] is None else f"a/{path}", "/dev/null" if texts[1] is None else f"b/{path}")
+    told, size = [f"--- {names[0]}\n+++ {names[1]}\n"], 0
+    old, new = ((text or "").splitlines(keepends=True) for text in texts)
+    for line in _unified(old, new, work):
+        told.append(line)
+        size += len(line)
+        if size > LONGEST_DIFF:
+            return FileChange(path, happened, None)
+    return FileChange(path, happened, "".join(told) if size else "")
+
+
+def _unified(old: list[str], new: list[str], work: Work) -> Iterator[str]:
+    for group in group_parts(find_parts(old, new, work), AROUND):
+        first, last = group[0], group[-1]
+        yield f"@@ -{_range(first.i1, last.i2)} +{_range(first.j1, last.j2)} @@\n"
+        for part in group:
+            if part.is_same:
+                yield from (_terminated(f" {line}") for line in old[part.i1 : part.i2])
+                continue
+            yield from (_terminated(f"-{line}") for line in old[part.i1 : part.i2])
+            yield from (_terminated(f"+{line}") for line in new[part.j1 : part.j2])
+
+
+def _range(start: int, end: int) -> str:
+    """Lines as a unified diff writes them: one alone without its number, none by the line before."""
+    if end - start == 1:
+        return str(end)
+    return f"{start + (end > start)},{end - start}"
+
+
+def _terminated(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,379 @@
+"""Drafts and numbered versions of processes: save, validate, publish, roll back."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, ids
+from appliance.core.database import db
+from appliance.core.errors import (
+    AlreadyExists,
+    Conflict,
+    DefinitionInvalid,
+    Detail,
+    NotFound,
+    ValidationFailed,
+    VersionConflict,
+)
+from appliance.core.json_schema import SchemaInvalid, compile_schema
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.processes.engine import ending
+from appliance.processes.engine.failing import refuse_unchecked
+from appliance.processes.engine.store import OPEN
+from appliance.processes.host import version_grants
+from appliance.processes.host.authority import subject_of
+from appliance.processes.host.secret_use import bind_published
+from appliance.processes.models import Execution, Process, ProcessVersion
+from appliance.processes.rehearsal.rule_tests import table_problems
+from appliance.processes.triggers.registration import register_triggers
+from appliance.sandbox import Pool
+from appliance.tenants.grants import secret_bindings
+from appliance.tenants.grants.grants import forget_subject
+
+from .action_inputs import action_problems
+from .compiled import make_program
+from .decisions import decision_problems
+from .definition import Definition, DefinitionProblems, Problem, Step, parse_definition
+from .nodes import BLOCK_KINDS
+from .surroundings import Look
+from .template import Expression, Template
+from .type_checking import Broken, Checkable, has_typescript, look_for, type_problems, unknown_agents
+
+__all__ = ["Problem", "Process", "ProcessVersion"]
+MAX_FILES = 200
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a builder saves: the definition as data and its files by path.
+
+    `source` is the YAML that the definition was read from, kept for its comments; empty where there is none.
+    """
+
+    definition: Mapping[str, Any]
+    files: Mapping[str, str]
+    source: str = ""
+
+    def digest(self) -> str:
+        """Identifies the content, whatever the order of its members."""
+        text = json.dumps([self.definition, self.files], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
+
+
+def stamp_of(row: Process) -> str:
+    """Identifies a draft as it is written: its comments count, too."""
+    return hashlib.sha256(f"{row.draft_digest}\0{row.source}".encode("utf8", "surrogatepass")).hexdigest()
+
+
+def is_path(text: str) -> bool:
+    """Whether a file of a draft may be called so."""
+    return len(text) <= 200 and _PATH.fullmatch(text) is not None
+
+
+def check_draft(process_id: str, draft: Draft) -> None:
+    """What must hold of a draft even while it is unfinished; ValidationFailed otherwise."""
+    ids.check_slug(process_id, pointer="/definition/id")
+    given = draft.definition.get("id", process_id)
+    if given != process_id:
+        raise ValidationFailed(f"the definition's id is {given!r}, the address says {process_id!r}", pointer="/definition/id")
+    if len(draft.files) > MAX_FILES:
+        raise ValidationFailed(f"a process has at most {MAX_FILES} files", pointer="/files")
+    for path in draft.files:
+        if not is_path(path):
+            raise ValidationFailed(f"{path[:80]!r} is not a file's path such as steps/enrich.ts", pointer="/files")
+
+
+def save_draft(
+    scope: TenantScope, process_id: str, draft: Draft, *, create_only: bool = False, if_match: str | None = None,
+    if_stamp: str | None = None,
+) -> tuple[Process, bool]:
+    """Create or replace the draft; answers the process and whether it is new.
+
+    AlreadyExists with `create_only`; VersionConflict when the stored draft's digest is not `if_match`, or what `stamp_of` says
+    of it is not `if_stamp`.
+    """
+    check_draft(process_id, draft)
+    definition = {"id": process_id, **draft.definition}
+    name = str(definition.get("name") or process_id)[:200]
+    now = clock.now_ms()
+    values = {
+        "name": name, "definition": definition, "files": dict(draft.files), "source": draft.source, "draft_digest": draft.digest(),
+        "updated_at": now,
+    }  # fmt: skip
+
+    def save() -> tuple[Process, bool]:
+        found = scope.find(Process, id=process_id)
+        if found is not None and create_only:
+            raise AlreadyExists(f"there is a process {process_id!r} already; PUT replaces its draft", pointer="/id")
+        is_other = if_match is not None and (found is None or found.draft_digest != if_match)
+        if is_other or (if_stamp is not None and (found is None or stamp_of(found) != if_stamp)):
+            raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
+        if found is None:
+            scope.insert(Process, id=process_id, created_at=now, **values)
+        else:
+            scope.update(Process, **values).where(Process.id == process_id).execute()
+        return scope.get(Process, id=process_id), found is None
+
+    return db.write(save)
+
+
+def get_process(scope: TenantScope, process_id: str) -> Process:
+    """The process with its draft; NotFound otherwise."""
+    return scope.get(Process, id=process_id)
+
+
+def list_names(scope: TenantScope) -> list[tuple[str, str]]:
+    """(id, name) of the first hundred processes by name, to choose one of."""
+    sql = "SELECT id, name FROM process WHERE tenant_id = ? ORDER BY name, id LIMIT 100"
+    return [(str(id_), str(name)) for id_, name in db.rows(sql, (scope.tenant_id,))]
+
+
+def list_briefly(scope: TenantScope, page: PageRequest) -> Page[Process]:
+    """Processes without their drafts, which may be large."""
+    columns = (Process.id, Process.name, Process.published_version, Process.created_at, Process.updated_at, Process.paused_at)
+    return paginate(scope.select(Process, *columns), page, {"name": Process.name, "id": Process.id}, default="name")
+
+
+def list_processes(scope: TenantScope, page: PageRequest) -> Page[Process]:
+    """The tenant's processes by id."""
+    fields = {"id": Process.id, "name": Process.name, "created_at": Process.created_at, "updated_at": Process.updated_at}
+    return paginate(scope.select(Process), page, fields, default="id")
+
+
+_MENTIONS = """
+SELECT id, name, definition FROM process WHERE tenant_id = ? AND definition LIKE ?
+UNION ALL
+SELECT process.id, process.name, process_version.definition FROM process
+JOIN process_version ON process_version.tenant_id = process.tenant_id AND process_version.process_id = process.id
+AND process_version.version = process.published_version
+WHERE process.tenant_id = ? AND process_version.definition LIKE ?
+ORDER BY 1
+"""
+
+
+def list_mentions(scope: TenantScope, slug: str) -> list[tuple[str, str, Any]]:
+    """(id, name, definition) of the drafts and published versions that have this slug somewhere in them, by process.
+
+    A search of text, so that not every process of the tenant is read to find the few; what it means there is for the caller.
+    """
+    found = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
+    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in found]
+
+
+def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) -> None:
+    """Delete a process with its versions and executions; Conflict while executions are active, unless forced."""
+
+    def delete() -> None:
+        scope.get(Process, id=process_id)
+        active = scope.select(Execution, Execution.id).where((Execution.process_id == process_id) & Execution.status.in_(OPEN))
+        open_ids = [row.id for row in active]
+        if open_ids and not force:
+            raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
+        for execution_id in open_ids:  # whoever waits for one of them must hear of it
+            ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
+        scope.delete(Process).where(Process.id == process_id).execute()
+        forget_subject(scope, subject_of(process_id))
+        secret_bindings.forget_target(scope, process_id, "process", "webhook")
+        audit.record(scope, "process.delete", process_id)
+
+    db.write(delete)
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Who is asked about a draft: the sandbox, and what is around the process for its types.
+
+    Types are always looked at when asked to be `thorough`, otherwise only where a step is TypeScript.  `tests` also runs
+    the test tables beside decisions.
+    """
+
+    pool: Pool
+    look: Look
+    thorough: bool = True
+    tests: bool = False
+
+
+def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
+    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, tests, types, grants and what
+    integrations are given.  What depends on a part that is wrong is looked at once that part is mended."""
+    problems: list[Problem] = []
+    try:
+        definition = parse_definition(dict(draft.definition), draft.files)
+    except DefinitionProblems as error:
+        if error.partial is None:
+            return error.problems
+        definition, problems = error.partial, error.problems
+    is_partial = bool(problems)
+    problems = problems + _deeper_problems(judges.pool, tenant_id, definition, draft, [each.pointer for each in problems])
+    problems += table_problems(judges.pool, tenant_id, draft.files, run=judges.tests)
+    problems += unknown_agents(definition, judges.look)
+    around = look_for(definition, judges.look)
+    problems += action_problems(definition, around)
+    if not (judges.thorough or has_typescript(definition)):
+        return problems
+    wrong = [problem for problem in problems if problem.severity == "error"]
+    broken = Broken({each.pointer for each in wrong}, {each.file for each in wrong if each.file is not None}, is_partial)
+    return problems + type_problems(judges.pool, tenant_id, Checkable(definition, draft.files, around, broken))
+
+
+def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
+    """What only the sandbox sees, leaving out the steps whose own part is `broken`."""
+    problems = []
+    if definition.input_schema is not None:
+        try:
+            compile_schema(definition.input_schema)
+        except SchemaInvalid as error:
+            problems.append(Problem("/input", "schema_invalid", f"the input's JSON Schema is not valid: {error}"))
+    steps = [step for step in definition.all_steps() if not _is_broken(step, broken)]
+    for expression in _expressions(definition, steps):
+        failure = pool.check_expression(expression.text) if expression.path is None else None
+        if failure is not None:
+            column = failure.position.column if failure.position else None
+            problems.append(Problem(expression.pointer, "expression_invalid", failure.message, column=column))
+    for step in steps:
+        problems += _step_problems(pool, tenant_id, definition, step, draft.files)
+    return problems
+
+
+def _is_broken(step: Step, broken: list[str]) -> bool:
+    """Whether what makes its kind could not be read; steps that hold steps are always read."""
+    if step.kind in BLOCK_KINDS:
+        return False
+    return any(f"{pointer}/".startswith(f"{step.pointer}/{step.kind}/") for pointer in broken)
+
+
+def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:
+    found: list[Template | None] = [definition.output, *(trigger.input for trigger in definition.triggers)]
+    for step in steps:
+        found += [*step.option_templates, *step.templates.values(), *(t for b in step.blocks for t in (b.when, b.collect))]
+    return [expression for template in found if template is not None for expression in template.expressions]
+
+
+def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Step, files: Mapping[str, str]) -> list[Problem]:
+    if step.kind == "code":
+        return [
+            Problem(
+                f"{step.pointer}/code", failure.code or "code_invalid", failure.message,
+                failure.position.file if failure.position else None,
+                failure.position.line if failure.position else None,
+                failure.position.column if failure.position else None,
+            )
+            for failure in pool.compile(make_program(tenant_id, step, files))
+        ]  # fmt: skip
+    if step.kind == "rule" and "decision" in step.settings:
+        return decision_problems(pool, definition, step, files)
+    return []
+
+
+def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
+    """DefinitionInvalid that lists every error, with lines where they are known; nothing when there is none.
+
+    Overloaded when the sandbox could not look: what nobody has looked at is not wrong.
+    """
+    problems = [problem for problem in problems if problem.severity == "error"]
+    if not problems:
+        return
+    refuse_unchecked(problem.code for problem in problems)
+    details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
+    count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
+    raise DefinitionInvalid(f"the definition is not valid; {count}{details[0].message}", details=details)
+
+
+def line_of(pointer: str, lines: Mapping[str, int]) -> int | None:
+    """The line of the nearest enclosing value that is known."""
+    while pointer and pointer not in lines:
+        pointer = pointer.rpartition("/")[0]
+    return lines.get(pointer)
+
+
+def describe(problem: Problem, lines: Mapping[str, int]) -> str:
+    """The sentence with its place in front."""
+    if problem.file is not None:
+        place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
+        return f"{place}: {problem.message}"
+    line = line_of(problem.pointer, lines)
+    return f"line {line}, {problem.pointer}: {problem.message}" if line else f"{problem.pointer or '/'}: {problem.message}"
+
+
+@dataclass(frozen=True)
+class PublishRequest:
+    """`if_current`: the published version (0 for none) that must still be current; `tests`: run its test tables first."""
+
+    message: str = ""
+    if_current: int | None = None
+    tests: bool = False
+
+
+def publish_process(scope: TenantScope, judges: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:
+    """Make the draft the next version and the one that executes; an unchanged draft answers the existing version."""
+    row = scope.get(Process, id=process_id)
+    refuse(problems_of(judges, scope.tenant_id, Draft(row.definition, row.files)))
+    return db.write(lambda: publish_checked(scope, process_id, row.draft_digest, request))
+
+
+def publish_checked(scope: TenantScope, process_id: str, digest: str, request: PublishRequest) -> ProcessVersion:
+    """Inside a write: publish the draft with this digest, for whose problems the caller has looked."""
+    current = scope.get(Process, id=process_id)
+    if current.draft_digest != digest:
+        raise Conflict("the draft changed while it was being checked; publish again")
+    if request.if_current is not None and request.if_current != (current.published_version or 0):
+        raise VersionConflict(f"version {current.published_version or 0} is published now; look at it before publishing")
+    known = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+    newest: ProcessVersion | None = known.order_by(ProcessVersion.version.desc()).first()
+    if newest is not None and newest.draft_digest == current.draft_digest:
+        _point_to(scope, process_id, newest.version)
+        return newest
+    number = (newest.version if newest else 0) + 1
+    scope.insert(
+        ProcessVersion, process_id=process_id, version=number, definition=current.definition, files=current.files,
+        draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
+    )  # fmt: skip
+    _point_to(scope, process_id, number)
+    return get_version(scope, process_id, number)
+
+
+def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
+    """Inside a write: this version executes from now on, and its triggers are the ones that fire.
+
+    GrantRequired unless whoever publishes may what it does, or an owner has granted it.
+    """
+    row = get_version(scope, process_id, version)
+    version_grants.require(scope, row)
+    register_triggers(scope, process_id, row.definition)
+    bind_published(scope, process_id, row.definition, row.files)
+    scope.update(Process, published_version=version).where(Process.id == process_id).execute()
+
+
+def roll_back(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
+    """Make an older version the one that executes; the draft stays as it is."""
+
+    def point() -> ProcessVersion:
+        found = get_version(scope, process_id, version)
+        _point_to(scope, process_id, version)
+        audit.record(scope, "process.rollback", process_id, {"version": version})
+        return found
+
+    return db.write(point)
+
+
+def get_version(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
+    """One version; NotFound names the process first."""
+    scope.get(Process, id=process_id)
+    found = scope.find(ProcessVersion, process_id=process_id, version=version)
+    if found is None:
+        raise NotFound(f"the process {process_id!r} has no version {version}")
+    return found
+
+
+def list_versions(scope: TenantScope, process_id: str, page: PageRequest) -> Page[ProcessVersion]:
+    """The versions of a process, newest first."""
+    scope.get(Process, id=process_id)
+    query = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+    fields = {"version": ProcessVersion.version, "created_at": ProcessVersion.created_at}
+    return paginate(query, page, fields, default="-version", tie="version")

@@ -1,0 +1,106 @@
+"""What follows once an execution has failed or is cancelled: its steps are undone, and its failure is handled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import peewee
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, StorageFull
+from appliance.monitor import logs as log_lines
+from appliance.processes.models import Execution
+
+from . import ending, store
+from .decide import is_undoable
+from .job import Job
+from .outcome import Ending
+from .store import Claim
+from .waits import Child, Children
+
+FAILED = ("failed", "timed_out")
+
+
+def begun(job: Job, end: Ending) -> dict[str, Any] | None:
+    """What is noted when the end is decided and something is left to do before it; None when nothing is."""
+    definition = job.compiled.definition
+    if job.after is not None or end.status not in (*FAILED, "cancelled") or not definition.aftermath:
+        return None
+    steps = job.compiled.steps
+    has_undo = any(is_undoable(steps[run.path], run) for run in job.history.runs.values())
+    if not has_undo and (end.status == "cancelled" or not definition.on_failure.steps):
+        return None
+    return {"status": end.status, "error": end.error, "from_ms": job.active_ms()}
+
+
+def write_begin(claim: Claim, after: Mapping[str, Any], lease_until: int) -> None:
+    """Inside a commit: the end is decided, and nothing but what follows from it is done from now on."""
+    store.progress(claim, lease_until, after["from_ms"])
+    store.begin_aftermath(claim, after)
+    store.close_runs(claim.scope, claim.execution_id, "failed" if after["error"] else "cancelled")
+    ending.withdraw_calls(claim.scope, claim.execution_id)
+    store.add_event(claim.scope, claim.execution_id, "aftermath", {"status": after["status"]})
+
+
+def conclude(job: Job, broken_off: Mapping[str, Any] | None = None) -> Ending:
+    """The end that was decided, with what was undone and what could not be; `broken_off` says why it is left at that."""
+    after = dict(job.after or {})
+    undone, not_undone = [], []
+    for each in job.history.undoings():
+        place = {"step": each.run.step, "path": each.run.path}
+        place |= {"iteration": each.run.iteration} if each.run.iteration else {}
+        error = (each.failed.error if each.failed else broken_off) or {}
+        if each.finished:
+            undone.append(place)
+        else:
+            not_undone.append({**place, "error": {name: error.get(name) for name in ("code", "message")}})
+    return Ending(after["status"], error=after["error"], aftermath={**after, "undone": undone, "not_undone": not_undone})
+
+
+@dataclass(frozen=True)
+class Handler:
+    """The execution that is to handle a failure, or why there is none."""
+
+    process_id: str
+    child: Child | None
+    error: Mapping[str, str] | None = None
+
+
+def prepare_handler(children: Children, job: Job, end: Ending) -> Handler | None:
+    """The handler that the definition names; one whose own execution fails is not handled in turn."""
+    process_id, claim = job.compiled.definition.on_failure.process, job.claim
+    if process_id is None or end.status not in FAILED or claim.handles is not None:
+        return None
+    given = {"error": end.error, "execution": {**job.names("")["execution"], "status": end.status}, "input": claim.input}
+    try:
+        return Handler(process_id, children.prepare(claim, process_id, given))
+    except StorageFull:
+        raise
+    except ApplianceError as error:
+        return Handler(process_id, None, {"code": error.code, "message": error.message})
+
+
+def start_handler(claim: Claim, end: Ending, handler: Handler | None) -> Ending:
+    """Inside the commit of the end: the handler is started, or it is told why it could not be."""
+    if handler is None:
+        return end
+    told: dict[str, Any] = {"process_id": handler.process_id}
+    error = handler.error
+    if handler.child is not None:
+        try:
+            with db.savepoint():
+                told["execution_id"] = handler.child.insert()["execution_id"]
+                born = Execution.id == told["execution_id"]
+                claim.scope.update(Execution, handles=claim.execution_id).where(born).execute()
+        except peewee.IntegrityError:
+            error = {"code": "not_found", "message": f"the process {handler.process_id} was deleted meanwhile"}
+    if error is not None:
+        told["error"] = dict(error)
+        message = f"{handler.process_id}, which handles failures of {claim.process_id}, was not started: {error['message']}"
+        line = log_lines.Line(
+            at=clock.now_ms(), level="error", source="process", message=message, fields={"code": error["code"]},
+            execution_id=claim.execution_id, process_id=claim.process_id, request_id=claim.request_id,
+        )  # fmt: skip
+        log_lines.write_lines(claim.scope, [line])
+    return replace(end, aftermath={**(end.aftermath or {}), "handler": told})

@@ -1,0 +1,258 @@
+"""One attempt of one step: evaluate, perform, and turn every failure into a step run."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from appliance.core import clock, logs
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, StorageFull
+from appliance.processes.definitions.nodes import Step
+from appliance.processes.host.closing import with_moment
+from appliance.processes.host.journal import Cancelled
+from appliance.processes.steps import finish, for_each, perform
+
+from . import caching, outcome, store, suspension
+from .decide import Close, Ready, StepRun
+from .evaluation import fill, is_true
+from .failing import LOST_CODES, StepFailed, check_output, from_coded
+from .job import Begun, Job, Performed
+from .task import Result, Suspending, Task, Tools
+
+LOST_RETRIES = 5
+LOST_DELAY_MS = 100
+LONGEST_RETRY_AFTER_S = 86_400
+_CHANCE = random.SystemRandom()  # jitter; the module's own generator is everybody's
+
+
+class _Undone(Exception):
+    """A write whose step fails all the same: its answer cannot be kept, so it must not stay either."""
+
+    def __init__(self, recorded: Performed) -> None:
+        super().__init__(recorded.run.path)
+        self.recorded = recorded
+
+
+class Attempts:
+    """Performs what the engine found ready; thread-safe."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def attempt(self, job: Job, ready: Ready) -> Performed:
+        """Perform a step once.  Fenced, StorageFull and bugs pass through: they are no outcome of the step."""
+        step, before = ready.step, ready.run
+        now = ((before.state or {}).get("now") if before else None) or clock.now_ms()
+        run = StepRun(
+            step.path, ready.iteration, step.id, step.kind, "running", before.attempt if before else 1,
+            state=before.state if before else None, started_at=before.started_at if before and before.started_at else now,
+        )  # fmt: skip
+        key = (step.path, ready.iteration)
+        job.attempts[key] = Begun(run, clock.monotonic())
+        try:
+            with logs.log_context(execution_id=job.claim.execution_id, step=step.path):
+                result = self._perform(job, ready, run, now)
+            performed = Performed(run, result, run.attempt) if result.is_open else self._record(run, result)
+        except Cancelled:
+            return Performed(replace(run, status="cancelled", finished_at=clock.now_ms()), Result(status="cancelled"), run.attempt)
+        except StepFailed as failed:
+            performed = _failed(step, run, failed)
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            performed = _failed(step, run, from_coded(error))
+        finally:
+            del job.attempts[key]
+        if performed.result.suspending:
+            performed.run.state = {**(run.state or {}), "now": now}  # what it began with, it goes on with
+        elif now != run.started_at and _is_moment_due(ready, performed):
+            performed.result.journal = with_moment(performed.result.journal, now)
+        return performed
+
+    def perform_in_commit(self, job: Job, each: Performed) -> Performed:
+        """A DataPool write, a VM to be stored, or a question to be put, inside the commit that records its step."""
+        if each.result.suspending is not None:
+            return self._suspend(job, each, each.result.suspending)
+        if each.result.settle is not None:
+            return self._settle(job, each, each.result.settle)
+        if each.result.in_commit is None:
+            return each
+        try:
+            with db.savepoint():
+                output = each.result.in_commit()
+                recorded = self._record(each.run, replace(each.result, output=output, in_commit=None))
+                if recorded.run.status == "failed":
+                    raise _Undone(recorded)
+            return recorded
+        except _Undone as undone:
+            return undone.recorded
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            return _failed(job.compiled.steps[each.run.path], each.run, from_coded(error))
+
+    def _settle(self, job: Job, each: Performed, settle: Callable[[], Result | StepFailed]) -> Performed:
+        step = job.compiled.steps[each.run.path]
+        try:
+            with db.savepoint():
+                settled = settle()
+        except StorageFull:
+            raise
+        except ApplianceError as error:
+            return _failed(step, each.run, from_coded(error))
+        if isinstance(settled, StepFailed):
+            return _failed(step, each.run, settled)
+        return self._record(each.run, replace(settled, journal=each.result.journal, keep_as=each.result.keep_as))
+
+    def _suspend(self, job: Job, each: Performed, suspending: Suspending) -> Performed:
+        run, claim = each.run, job.claim
+        key = (run.path, run.iteration, each.attempt)
+        suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
+        # Its calls stand in the journal already: each was recorded when it began.
+        store.add_clock(claim, key, suspending.clock)
+        kept = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it came further: that is over
+        return replace(each, run=replace(run, state={**kept, "suspended": True}, next_run_at=suspending.next_due()))
+
+    def close(self, job: Job, close: Close) -> Performed:
+        """Finish a branch, a for_each or a wait whose time has come, or a step that fails with the steps in it."""
+        now = clock.now_ms()
+        if close.error is not None:
+            run = replace(close.run, status="failed", output=None, error=dict(close.error), finished_at=now)
+            return Performed(run, Result(), run.attempt)
+        run = replace(close.run, status="succeeded", output=close.output, finished_at=now)
+        if close.step.kind == "for_each":
+            names = job.names(close.iteration, close.step.path)
+            try:
+                run.output = for_each.collect(self._tools, close, job.history, names, now)
+            except StepFailed as failed:
+                error = _located(failed.error, run)
+                return Performed(replace(run, status="failed", output=None, error=error), Result(), run.attempt)
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
+        return self._record(run, Result(output=run.output, state=run.state))
+
+    @staticmethod
+    def give_up(run: StepRun) -> Performed:
+        """A step run that is not gone on with, as the engine says it ends."""
+        return Performed(replace(run, finished_at=clock.now_ms(), next_run_at=None), Result(status=run.status), run.attempt)
+
+    # -- inside an attempt
+
+    def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
+        step = ready.step
+        names = job.names(ready.iteration, step.path)
+        woken = run.is_suspended and step.kind != "code"
+        if step.when is not None and not run.is_suspended and not _is_approved(run):
+            filled = fill(self._tools.pool, {"when": step.when}, names, now)
+            if not is_true(filled["when"]):
+                return Result(status="skipped")
+        filled = (run.state or {}).get("filled", {}) if woken else self._fill(job, run, names, now)
+        run.input = ready.run.input if woken and ready.run else shown_input(filled)
+        task = Task(
+            step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
+            filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
+            is_rerun=ready.run is not None or job.claim.fence > 1,
+        )  # fmt: skip
+        if woken:
+            return finish(self._tools, task)
+        if step.cache is None:
+            return perform(self._tools, task)
+        digest = caching.digest_of(self._tools.pool, task, step.cache.key)
+        kept = caching.find_output(task, digest)
+        if kept is not None:
+            return Result(output=kept.output, is_cached=True)
+        return replace(perform(self._tools, task), keep_as=digest)
+
+    def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
+        """The step's settings with their expressions evaluated.
+
+        What is sent to a foreign system, or given to code, and depends on the clock is made durable before: after a
+        crash the same is sent again, under the same key, and code begins as it did.
+        """
+        step = job.compiled.steps[run.path]
+        if run.state and "filled" in run.state:
+            kept: dict[str, Any] = run.state["filled"]
+            return kept
+        templates = {name: template for name, template in step.templates.items() if name != "expression"}
+        filled = fill(self._tools.pool, templates, names, now)
+        if step.kind in ("integration", "code") and step.is_volatile:
+            run.state = {"filled": filled}
+            db.write(lambda: outcome.write_begun(job.claim, run))
+        return filled
+
+    def _record(self, run: StepRun, result: Result) -> Performed:
+        """The step run after an attempt that did not fail; an output that is too large fails it."""
+        try:
+            check_output(result.output if result.status == "succeeded" else None, self._tools.output_bytes)
+        except StepFailed as failed:
+            run = replace(run, status="failed", output=None, error=_located(failed.error, run), finished_at=clock.now_ms())
+            return Performed(run, result, run.attempt)
+        closed = result.status in ("succeeded", "skipped")
+        after = replace(
+            run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
+            measured_by=result.measured_by,
+            result_source="cached" if result.is_cached else "executed",
+            finished_at=(run.finished_at or clock.now_ms()) if closed else None,
+        )  # fmt: skip
+        return Performed(after, result, run.attempt)
+
+
+def _is_approved(run: StepRun) -> bool:
+    """Whether the step has waited for an approval and goes on with what was approved."""
+    return ((run.state or {}).get("filled") or {}).get("approval_id") is not None
+
+
+def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
+    """Failed, or retrying when the step's policy says so.
+
+    An attempt whose sandbox process was lost is not over: the same attempt runs again, against its journal, as after
+    a crash of the whole appliance, so that nothing it wrote is written twice.
+    """
+    result = Result(status="failed", logs=failed.logs, journal=failed.journal)
+    error = _located(failed.error, run)
+    now, mine = clock.now_ms(), clock.boot_id()
+    lost = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
+    if 1 <= lost <= LOST_RETRIES:
+        state = {**(run.state or {}), "lost": lost}
+        again = replace(run, status="retrying", state=state, error=error, next_run_at=now + LOST_DELAY_MS * lost, measured_by=mine)
+        return Performed(again, result, run.attempt)
+    delay = _retry_delay(step, run.attempt, error)
+    if delay is None:
+        return Performed(replace(run, status="failed", state=None, error=error, finished_at=now), result, run.attempt)
+    again = replace(
+        run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay, measured_by=mine
+    )  # fmt: skip
+    return Performed(again, result, run.attempt)
+
+
+def _is_moment_due(ready: Ready, performed: Performed) -> bool:
+    """Whether to note when this attempt's expressions were evaluated: not while it goes on, and not when an earlier
+    visit has evaluated them and kept what came of it."""
+    kept = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
+    goes_on = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
+    return not (kept or goes_on or performed.run.status == "waiting")
+
+
+def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:
+    """Milliseconds until the next attempt, never less than the foreign system asked for; None when there is none."""
+    failure_class = error["failure_class"]
+    policy = next((each for each in step.retry if failure_class in each.classes), None)
+    if policy is None or attempt >= policy.max_attempts:
+        return None
+    if failure_class == "connector" and not error.get("retryable", False):
+        return None
+    asked = min(float(error.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
+    return max(policy.delay_ms(attempt, _CHANCE.random()), int(asked * 1000))
+
+
+def shown_input(filled: Mapping[str, Any]) -> Any:
+    """What the step run shows as its input: nothing that the execution's own input already is."""
+    for name in ("step_input", "input", "arguments"):
+        if name in filled:
+            return filled[name]
+    return None
+
+
+def _located(error: Mapping[str, Any], run: StepRun) -> dict[str, Any]:
+    return {**error, "step": run.step, "attempt": run.attempt} | ({"iteration": run.iteration} if run.iteration else {})

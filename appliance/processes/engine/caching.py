@@ -1,0 +1,86 @@
+"""Outputs of steps that are kept for later executions, under a digest of what they were made from, until their time is over."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.processes.definitions.template import Template
+from appliance.sandbox import Pool
+
+from .evaluation import fill
+from .store import Claim, load_journal
+from .task import Task
+
+MOST_BYTES = 256 << 10
+MOST_TENANT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An output that is kept."""
+
+    output: Any
+
+
+def digest_of(pool: Pool, task: Task, key: Template | None) -> str:
+    """Names what the step makes its output from.
+
+    With a key of its own: the step and that key, whatever the version; else the version, the step's settings and its input.
+    """
+    step, claim = task.step, task.claim
+    if key is not None:
+        made_from = [claim.process_id, step.path, fill(pool, {"key": key}, task.names, task.now)["key"]]
+    else:
+        given = {} if {"input", "arguments", "step_input"} & task.filled.keys() else {"execution": claim.input}
+        made_from = [claim.process_id, step.path, claim.version, step.kind, dict(step.settings), dict(task.filled), given]
+    text = json.dumps(made_from, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
+
+
+def find_output(task: Task, digest: str) -> Kept | None:
+    """What is kept under this digest; never for code that a crash has cut off, which goes on with what it has done."""
+    scope, execution_id = task.claim.scope, task.claim.execution_id
+    if task.is_rerun and task.step.kind == "code" and load_journal(scope, execution_id, task.run_key):
+        return None
+    sql = "SELECT output FROM step_cache WHERE tenant_id = ? AND digest = ? AND expires_at > ?"
+    found = db.rows(sql, (scope.tenant_id, digest, clock.now_ms()))
+    return Kept(json.loads(found[0][0])) if found else None
+
+
+def keep_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
+    """Inside the commit that records the step: keep its output; one that is too large is not kept."""
+    text = db.dump_json(output)
+    if len(text) > MOST_BYTES:
+        return
+    now = clock.now_ms()
+    db.execute(
+        "INSERT INTO step_cache (tenant_id, digest, process_id, execution_id, output, size, created_at, expires_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_id, digest) DO UPDATE SET execution_id = excluded.execution_id, "
+        "output = excluded.output, size = excluded.size, created_at = excluded.created_at, expires_at = excluded.expires_at",
+        (claim.scope.tenant_id, digest, claim.process_id, claim.execution_id, text, len(text), now, now + ttl_ms),
+    )
+
+
+def purge() -> int:
+    """Delete what is past its time, and of tenants that keep too much the oldest; answers how many."""
+    deleted = db.write(lambda: db.execute("DELETE FROM step_cache WHERE expires_at <= ?", (clock.now_ms(),)))
+    sql = "SELECT tenant_id FROM step_cache GROUP BY tenant_id HAVING sum(size) > ?"
+    for (tenant_id,) in db.rows(sql, (MOST_TENANT_BYTES,)):
+        deleted += db.write(partial(_shrink, tenant_id))
+    return deleted
+
+
+def _shrink(tenant_id: str) -> int:
+    rows = db.rows("SELECT digest, size FROM step_cache WHERE tenant_id = ? ORDER BY created_at DESC, digest", (tenant_id,))
+    total, surplus = 0, []
+    for digest, size in rows:
+        total += size
+        if total > MOST_TENANT_BYTES:
+            surplus.append(digest)
+    for digest in surplus:
+        db.execute("DELETE FROM step_cache WHERE tenant_id = ? AND digest = ?", (tenant_id, digest))
+    return len(surplus)

@@ -1,0 +1,63 @@
+"""Child executions: started by step code in the commit that records its call, no deeper than a family may be."""
+
+from collections.abc import Callable
+from typing import Any
+
+from appliance.core.database import db
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Birth, StartRequest
+from appliance.processes.host import tainting
+from appliance.processes.scheduling import backlog
+
+from .store import Claim
+from .waits import Child
+
+MAX_DEPTH = 10
+
+
+def refuse_too_deep(depth: int) -> None:
+    """Conflict for an execution that would be so many generations down."""
+    if depth > MAX_DEPTH:
+        raise Conflict(f"executions are nested at most {MAX_DEPTH} deep; does a process execute itself without end?")
+
+
+class StartedChildren:
+    """Starts children in this appliance; `load` answers a version, `enqueue` sets an execution going inside a write."""
+
+    def __init__(self, load: Callable[[TenantScope, str, int], Compiled], enqueue: Callable[[str, str, int], None]) -> None:
+        self._load = load
+        self._enqueue = enqueue
+
+    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+        """A child that is `awaited` has its turn with its parent, and not behind what has been accepted since.
+
+        NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child, ConcurrencyLimited
+        when there are too many.
+        """
+        scope = claim.scope
+        if not isinstance(given, dict):
+            raise ValidationFailed("the input of a process is an object", pointer="/input")
+        version = executions.version_to_run(scope, process_id, None)
+        executions.check_input(scope, self._load(scope, process_id, version), given)
+        mine = (scope.tenant_id, claim.execution_id)
+        sql = "SELECT depth, priority, root, rank FROM execution WHERE tenant_id = ? AND id = ?"
+        ((generation, priority, above, rank),) = db.rows(sql, mine)
+        depth = generation + 1
+        refuse_too_deep(depth)
+        request = StartRequest(given, version, None, priority)
+
+        root = above or claim.execution_id
+        backlog.admit_descendant(scope, root)
+        backlog.admit_queued(scope)
+
+        def insert() -> dict[str, Any]:
+            birth = Birth(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
+            row, _ = executions.insert_execution(scope, process_id, version, request, birth)
+            tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
+            self._enqueue(scope.tenant_id, row.id, row.priority)
+            return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}
+
+        return Child(insert)

@@ -1,0 +1,389 @@
+"""What happens next in an execution: a pure function of the definition, the step runs so far and the time."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from appliance.processes.definitions.nodes import Block, Definition, Step
+
+Key = tuple[str, str]
+FINISHED = frozenset({"succeeded", "skipped"})
+_LEFT_OPEN = frozenset({"running", "waiting", "retrying", "pending"})
+_SAME_ITERATION = ("branch", "parallel")  # the steps in them run once, where they stand
+
+
+@dataclass
+class StepRun:
+    """One step run as the engine sees it.  `state` is what a step keeps while it is open (items, the branch taken).
+
+    `undo_order` counts those that can be undone in the order in which they ended.  `measured_by`: what ends at `next_run_at`
+    is a duration that this machine measures.
+    """
+
+    path: str
+    iteration: str
+    step: str
+    kind: str
+    status: str
+    attempt: int = 1
+    state: Any = None
+    output: Any = None
+    error: Mapping[str, Any] | None = None
+    next_run_at: int | None = None
+    result_source: str = "executed"
+    input: Any = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    undo_order: int | None = None
+    measured_by: str | None = None
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it has asked something, and waits for the answer."""
+        return bool(self.state) and bool(self.state.get("suspended"))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A step to perform now; `run` is its open run when it was begun before."""
+
+    step: Step
+    iteration: str
+    run: StepRun | None
+
+
+@dataclass(frozen=True)
+class Close:
+    """A branch, parallel, for_each or wait that is complete; `output` is its result, `collect` is evaluated per iteration.
+
+    `errors`: how iterations failed, by index, where a for_each goes on after that.  `error`: it has failed with a step in it,
+    and the process goes on.
+    """
+
+    step: Step
+    iteration: str
+    run: StepRun
+    output: Any
+    errors: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Decision:
+    """As of `now`: `ready`, `close` and `give_up` are to be performed; when all are empty, `done`, `failed` or `wake_at` says
+    the rest.
+
+    `stopped`: it is done because this step says so, whatever else is open; `output` is that step's.  `give_up`: step runs as
+    they end because one beside them failed and the process goes on behind that.
+    """
+
+    now: int
+    ready: list[Ready] = field(default_factory=list)
+    close: list[Close] = field(default_factory=list)
+    give_up: list[StepRun] = field(default_factory=list)
+    done: bool = False
+    stopped: StepRun | None = None
+    output: Any = None
+    failed: StepRun | None = None
+    wake_at: int | None = None
+    wake_reason: Literal["timer", "retry"] = "timer"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to perform."""
+        return bool(self.ready or self.close or self.give_up)
+
+    def take(self, part: "Decision") -> None:
+        """Add what a part of the process needs."""
+        self.ready += part.ready
+        self.close += part.close
+        self.give_up += part.give_up
+        if part.wake_at is not None:
+            self.wake(part.wake_at, part.wake_reason)
+
+    def wake(self, at: int, reason: Literal["timer", "retry"]) -> None:
+        """There is something to do at this time."""
+        if self.wake_at is None or at < self.wake_at:
+            self.wake_at, self.wake_reason = at, reason
+
+
+class _Reached(NamedTuple):
+    """How far steps in order are: finished with an output, open, or failed with this run."""
+
+    finished: bool
+    output: Any = None
+    failed: StepRun | None = None
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """A step run to be undone by `steps`, and how far that is: the failure it ended with, or else whether it is finished."""
+
+    run: StepRun
+    steps: tuple[Step, ...]
+    finished: bool
+    failed: StepRun | None
+
+
+class History:
+    """The step runs of one execution, indexed for the engine; finished iterations are remembered.
+
+    `stopped` is the step run that has ended the execution.  `after` is the status it ends with once that is decided: then only
+    what undoes its steps is left to do, and for one that failed what its definition says of that.
+    """
+
+    def __init__(self, definition: Definition, after: str | None = None) -> None:
+        self.definition = definition
+        self.after = after
+        self._left_after: list[tuple[tuple[Step, ...], str]] | None = None
+        self.runs: dict[Key, StepRun] = {}
+        self._outputs: dict[str, dict[str, Any]] = {}
+        self._errors: dict[str, dict[str, Any]] = {}
+        self._keeping = {step.path: step for step in definition.all_steps() if step.keeps_errors}
+        self._items: dict[Key, _Items] = {}
+        self.stopped: StepRun | None = None
+        self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind in _SAME_ITERATION}
+
+    def put(self, run: StepRun) -> None:
+        """Note a step run, new or changed.  Steps of a branch that were not reached have the output null."""
+        self.runs[run.path, run.iteration] = run
+        if run.kind == "stop" and run.status == "succeeded":
+            self.stopped = self.stopped or run
+        step = self._keeping.get(run.path)
+        if run.status in FINISHED or (step is not None and is_over(step, run)):
+            outputs = self._outputs.setdefault(run.iteration, {})
+            outputs[run.step] = run.output
+            if step is not None:
+                self._errors.setdefault(run.iteration, {})[run.step] = _told_error(run)
+            for step_id in self._branches.get(run.path, ()):
+                outputs.setdefault(step_id, None)
+
+    def outputs_for(self, iteration: str) -> dict[str, Any]:
+        """`steps` as an expression in this iteration sees it: its own steps and those of the enclosing ones."""
+        return _seen(self._outputs, iteration)
+
+    def errors_for(self, iteration: str) -> dict[str, Any]:
+        """`errors`, in the same way: of steps after whose failure the process goes on, null for one that went well."""
+        return _seen(self._errors, iteration)
+
+    def decide(self, now: int) -> Decision:
+        """What to do next."""
+        decision = Decision(now)
+        if self.after is not None:
+            self._decide_after(decision)
+            return decision
+        if self.stopped is not None:
+            decision.done, decision.stopped, decision.output = True, self.stopped, self.stopped.output
+            return decision
+        reached = self._steps(self.definition.steps, "", decision)
+        decision.done, decision.output, decision.failed = reached
+        return decision
+
+    def undoings(self) -> list[Undoing]:
+        """What there is to undo, what ended last first, and how far that is."""
+        steps = {step.path: (index, step) for index, step in enumerate(self.definition.all_steps()) if step.undo}
+        runs = [run for run in self.runs.values() if run.undo_order is not None and run.path in steps and run.status == "succeeded"]
+        runs.sort(key=lambda run: (run.undo_order or 0, steps[run.path][0], run.iteration), reverse=True)
+        found = []
+        for run in runs:
+            undo = steps[run.path][1].undo
+            finished, _, failed = self._steps(undo, run.iteration, Decision(0))
+            found.append(Undoing(run, undo, finished, failed))
+        return found
+
+    def _decide_after(self, decision: Decision) -> None:
+        """Undo one step after the other; one that cannot be undone does not keep others from it."""
+        if self._left_after is None:
+            self._left_after = [(each.steps, each.run.iteration) for each in self.undoings()]
+            if self.after != "cancelled":
+                self._left_after.append((self.definition.on_failure.steps, ""))
+        while self._left_after:
+            steps, iteration = self._left_after[0]
+            part = Decision(decision.now)
+            finished, _, failed = self._steps(steps, iteration, part)
+            if failed is not None:
+                decision.give_up += self._left_open((Block(steps),), iteration, failed)
+            elif not finished:
+                decision.take(part)
+                return
+            if decision.give_up:
+                return
+            del self._left_after[0]
+        decision.done = True
+
+    def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> _Reached:
+        """Looks at steps in order up to the first open one, and notes what that needs."""
+        output: Any = None
+        for step in steps:
+            run = self.runs.get((step.path, iteration))
+            if run is not None and is_over(step, run):
+                output = run.output
+                continue
+            return _Reached(False, failed=self._open(step, iteration, run, decision))
+        return _Reached(True, output)
+
+    def _open(self, step: Step, iteration: str, run: StepRun | None, decision: Decision) -> StepRun | None:
+        """Note what an unfinished step needs; answers the run it has failed with."""
+        if run is None or run.status == "pending":
+            decision.ready.append(Ready(step, iteration, run))
+        elif run.status in ("failed", "cancelled"):
+            return run
+        elif run.status in ("retrying", "waiting"):
+            self._timer(step, iteration, run, decision)
+        elif not step.blocks:
+            decision.ready.append(Ready(step, iteration, run))
+        elif not step.continue_on_error:
+            return self._holder(step, iteration, run, decision)
+        else:
+            part = Decision(decision.now)
+            failed = self._holder(step, iteration, run, part)
+            if failed is None:
+                decision.take(part)
+            elif not step.continues_after(failed.error):
+                return failed
+            else:
+                decision.give_up += self._left_open(step.blocks, iteration, failed)
+                decision.close.append(Close(step, iteration, run, None, error=failed.error))
+        return None
+
+    def _holder(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
+        """The same for a step that holds steps."""
+        if step.kind == "for_each":
+            return self._for_each(step, iteration, run, decision)
+        if step.kind == "branch":
+            reached = self._steps(step.blocks[run.state["taken"]].steps, iteration, decision)
+            if reached.finished:
+                decision.close.append(Close(step, iteration, run, reached.output))
+            return reached.failed
+        ends = {block.name: self._steps(block.steps, iteration, decision) for block in step.blocks}
+        if all(reached.finished for reached in ends.values()):
+            decision.close.append(Close(step, iteration, run, {name: reached.output for name, reached in ends.items()}))
+        return _first_failed([reached.failed for reached in ends.values()])
+
+    def _timer(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> None:
+        if run.next_run_at is not None and run.next_run_at > decision.now:
+            decision.wake(run.next_run_at, "retry" if run.status == "retrying" else "timer")
+        elif run.status == "waiting" and run.kind == "wait" and not run.is_suspended:
+            decision.close.append(Close(step, iteration, run, run.output))
+        else:
+            decision.ready.append(Ready(step, iteration, run))
+
+    def _for_each(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
+        """Look at the open iterations only, and begin further ones while there is room."""
+        items = self._items.setdefault((step.path, iteration), _Items())
+        count = len(run.state["items"])
+        failures: list[StepRun | None] = []
+        still_open = [index for index in items.open if self._is_open(step, _inner(iteration, index), items, decision, failures)]
+        while items.next < count and len(still_open) < step.settings["concurrency"] and not any(failures):
+            if self._is_open(step, _inner(iteration, items.next), items, decision, failures):
+                still_open.append(items.next)
+            items.next += 1
+        items.open = still_open
+        if len(items.outputs) == count:
+            # What an iteration had under way when it failed may have been left waiting since.
+            for failed_at, failed in items.failed.items():
+                decision.give_up += self._left_open(step.blocks, _inner(iteration, failed_at), failed)
+            errors = {index: failed.error or {} for index, failed in items.failed.items()}
+            decision.close.append(Close(step, iteration, run, [items.outputs[i] for i in range(count)], errors))
+        return _first_failed(failures)
+
+    def _is_open(self, step: Step, inner: str, items: "_Items", decision: Decision, failures: list[StepRun | None]) -> bool:
+        """Whether this iteration goes on; the output of a finished one is kept, a failure that ends the step is noted."""
+        goes_on = step.settings["on_error"] != "stop"
+        part = Decision(decision.now) if goes_on else decision
+        finished, output, failed = self._steps(step.blocks[0].steps, inner, part)
+        index = int(inner.rpartition(".")[2])
+        if failed is not None and (not goes_on or failed.error is None):
+            failures.append(failed)
+        elif failed is not None:
+            left = list(self._left_open(step.blocks, inner, failed))
+            decision.give_up += left
+            if left:
+                return True
+            items.outputs[index], items.failed[index] = None, failed
+            return False
+        elif goes_on:
+            decision.take(part)
+        if finished:
+            items.outputs[index] = output
+        return not finished
+
+    def _left_open(self, blocks: tuple[Block, ...], iteration: str, failed: StepRun) -> Iterator[StepRun]:
+        """The runs in these blocks that are open, as they end because of the failed one: what holds it fails with it."""
+        for block in blocks:
+            for step in block.steps:
+                run = self.runs.get((step.path, iteration))
+                if run is None:
+                    continue
+                if run.status in _LEFT_OPEN:
+                    holds = failed.path.startswith(f"{run.path}/")
+                    yield replace(run, status="failed", error=failed.error) if holds else replace(run, status="cancelled")
+                if step.kind == "for_each":
+                    for index in range(len(run.state["items"]) if run.state else 0):
+                        yield from self._left_open(step.blocks, _inner(iteration, index), failed)
+                else:
+                    yield from self._left_open(step.blocks, iteration, failed)
+
+
+def is_undoable(step: Step, run: StepRun) -> bool:
+    """Whether there is something to undo: it was done, by this execution or the one it retries."""
+    return bool(step.undo) and run.status == "succeeded" and run.result_source != "cached"
+
+
+def is_over(step: Step, run: StepRun) -> bool:
+    """Whether the process goes on behind this run."""
+    return run.status in FINISHED or (run.status == "failed" and step.continues_after(run.error))
+
+
+def holds_any(close: Close, keys: Iterable[Key]) -> bool:
+    """Whether one of these step runs is inside of what is to be closed."""
+    path, iteration = f"{close.step.path}/", f"{close.iteration}." if close.iteration else ""
+    return any(key[0].startswith(path) and f"{key[1]}.".startswith(iteration) for key in keys)
+
+
+def _first_failed(runs: list[StepRun | None]) -> StepRun | None:
+    """The one that says why; what was cancelled says nothing."""
+    failed = [run for run in runs if run is not None]
+    return next((run for run in failed if run.error is not None), failed[0] if failed else None)
+
+
+def _told_error(run: StepRun) -> Any:
+    """What `errors` says of a step that is over: for a for_each a list, with those of its iterations."""
+    if run.status == "failed":
+        return [run.error] if run.kind == "for_each" else run.error
+    return (run.state or {}).get("errors") if run.kind == "for_each" else None
+
+
+def _seen(known: Mapping[str, Mapping[str, Any]], iteration: str) -> dict[str, Any]:
+    """What is known of this iteration and of those around it."""
+    seen = dict(known.get("", {}))
+    parts = iteration.split(".") if iteration else []
+    for depth in range(1, len(parts) + 1):
+        seen |= known.get(".".join(parts[:depth]), {})
+    return seen
+
+
+def _inner(iteration: str, index: int) -> str:
+    return f"{iteration}.{index}" if iteration else str(index)
+
+
+@dataclass
+class _Items:
+    """How far a for_each is: iterations begun and not finished, the next to begin, outputs of finished ones, and with what
+    iterations failed behind which it goes on."""
+
+    open: list[int] = field(default_factory=list)
+    next: int = 0
+    outputs: dict[int, Any] = field(default_factory=dict)
+    failed: dict[int, StepRun] = field(default_factory=dict)
+
+
+def _inner_ids(step: Step) -> list[str]:
+    """The ids of the steps of a branch or parallel that run in its own iteration."""
+    found: list[str] = []
+    for block in step.blocks:
+        for inner in block.steps:
+            found.append(inner.id)
+            if inner.kind in _SAME_ITERATION:
+                found += _inner_ids(inner)
+    return found

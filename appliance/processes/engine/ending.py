@@ -1,0 +1,203 @@
+"""What follows from an end: followers and callers are told, open questions withdrawn, a waiting parent answered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.governance.approvals import approvals
+from appliance.monitor import webhooks
+from appliance.processes.executions import recovery
+from appliance.processes.host import tainting
+from appliance.processes.models import Execution
+from appliance.processes.scheduling import slots
+
+from . import store, suspension
+
+
+def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
+    """Inside a commit: an event for followers, and after it the answer to whoever waits for the end."""
+    data: dict[str, Any] = {"status": status}
+    if error is not None:
+        data["error"] = {"code": error["code"], "message": error["message"]}
+    store.add_event(scope, execution_id, status, data)
+    if event := _EVENTS.get(status):
+        webhooks.emit(scope, event, lambda: _described(scope, execution_id, data))
+    if status in store.FINISHED:
+        db.after_commit(lambda: finished.announce(execution_id))
+
+
+_EVENTS = {
+    "succeeded": "execution.succeeded", "failed": "execution.failed", "timed_out": "execution.failed",
+    "expired": "execution.failed", "waiting": "execution.waiting",
+}  # fmt: skip
+
+
+def _described(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
+    """What a webhook is told of an execution: where to look, never what it worked on."""
+    row = scope.get(Execution, id=execution_id)
+    reason = {"wait_reason": row.wait_reason} if data["status"] == "waiting" else {}
+    return {"execution_id": row.id, "process_id": row.process_id, "version": row.version, **data, **reason}
+
+
+@dataclass(frozen=True)
+class Child:
+    """An execution that is over, as a parent sees it."""
+
+    execution_id: str
+    process_id: str
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+EndListener = Callable[[TenantScope, Child], None]
+_listeners: list[EndListener] = []
+
+
+def on_end(listener: EndListener) -> Callable[[], None]:
+    """Register who is told of every end inside its transaction; the answer takes it away again."""
+    _listeners.append(listener)
+    return lambda: _listeners.remove(listener)
+
+
+Withdraw = Callable[[TenantScope, str], None]
+_withdrawals: dict[str, Withdraw] = {}
+
+
+def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
+    """Register who ends what a step no longer waits for, by the kind of the call and inside its transaction; the answer takes
+    it away again."""
+    _withdrawals[kind] = withdraw
+
+    def forget() -> None:
+        del _withdrawals[kind]
+
+    return forget
+
+
+def close_execution(scope: TenantScope, child: Child) -> None:
+    """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer, and with it what has steered it."""
+    sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
+    for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
+        if parent:
+            tainting.note_sources(scope, parent, tainting.sources_of(scope, child.execution_id))
+        if retry_of and child.status == "succeeded":
+            recovery.note_success(scope, retry_of)
+    withdraw_calls(scope, child.execution_id)
+    slots.pass_on(scope, child.execution_id)
+    for listener in _listeners:
+        listener(scope, child)
+    if child.status == "succeeded":
+        suspension.answer_call(scope, child.execution_id, True, child.output)
+        return
+    error = child.error or {}
+    message = f"the child execution {child.execution_id} of {child.process_id} {_ENDED[child.status]}"
+    fault = {
+        "code": "child_failed", "message": f"{message}: {error['message']}" if error else message,
+        "retryable": bool(error.get("retryable", False)), "failure_class": error.get("failure_class", "user_code"), "details": [],
+    }  # fmt: skip
+    suspension.answer_call(scope, child.execution_id, False, fault)
+
+
+def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
+    """Inside a commit: nothing of an execution waits any more."""
+    for each in suspension.open_calls(scope, execution_id):
+        _withdraw(scope, each)
+    suspension.drop_execution(scope, execution_id)
+
+
+_ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "took too long", "expired": "came too late"}
+
+
+def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """Inside a commit: an attempt of a step is over, and nobody waits for what it still asks."""
+    waiting = suspension.calls_of_step(scope, execution_id, path, iteration)
+    if not waiting:
+        return
+    for each in waiting:
+        if each.ok is None:
+            _withdraw(scope, each)
+    suspension.drop_step(scope, execution_id, path, iteration)
+
+
+def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
+    if pending.kind in ("approval", "input", "model"):
+        approvals.withdraw_approval(scope, pending.token, "the step that asked no longer waits")
+    elif pending.kind == "child":
+        child = scope.find(Execution, id=pending.token)
+        if child is not None and child.status not in store.FINISHED:
+            cancel(scope, child)
+    elif pending.kind in _withdrawals:
+        _withdrawals[pending.kind](scope, pending.token)
+
+
+def cancel(scope: TenantScope, row: Execution) -> None:
+    """Inside a write: cancel at once what nobody runs, ask the runner of another; nothing when its end is decided already.
+
+    What has steps to undo is taken up for that.
+    """
+    mine = Execution.id == row.id
+    changes: dict[str, Any]
+    if row.aftermath is not None:
+        return
+    if row.status in ("queued", "waiting") and store.has_undoable(scope, row.id):
+        changes = {"status": "cancelling", "cancel_requested": True, "owner": None, "wait_reason": None, "waiting_for": None}
+        scope.update(Execution, **changes, next_run_at=None).where(mine).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.woken.announce(scope.tenant_id, row.id))
+    elif row.status in ("queued", "scheduled", "waiting"):
+        now = clock.now_ms()
+        changes = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
+        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
+        store.close_runs(scope, row.id, "cancelled")
+        note_status(scope, row.id, "cancelled")
+        close_execution(scope, Child(row.id, row.process_id, "cancelled"))
+    else:
+        scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
+        store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
+        db.after_commit(lambda: suspension.stopped.announce(scope.tenant_id, row.id))
+
+
+class Finished:
+    """Callers of this process that wait for an execution's end."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._tenants: dict[str, str] = {}
+        self._lock = Lock()
+
+    def when(self, tenant_id: str, execution_id: str, callback: Callable[[], None]) -> None:
+        """Call back once the execution is finished, at once where this process does it; ask the row too, it may be already."""
+        with self._lock:
+            self._waiting.setdefault(execution_id, []).append(callback)
+            self._tenants[execution_id] = tenant_id
+
+    def awaited(self) -> frozenset[tuple[str, str]]:
+        """Tenant and id of every execution that somebody waits for."""
+        with self._lock:
+            return frozenset((tenant_id, execution_id) for execution_id, tenant_id in self._tenants.items())
+
+    def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
+        """The caller no longer waits."""
+        with self._lock:
+            left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
+            if left:
+                self._waiting[execution_id] = left
+            else:
+                self._waiting.pop(execution_id, None)
+                self._tenants.pop(execution_id, None)
+
+    def announce(self, execution_id: str) -> None:
+        """Tell everybody who waits."""
+        with self._lock:
+            callbacks = self._waiting.pop(execution_id, [])
+            self._tenants.pop(execution_id, None)
+        for callback in callbacks:
+            callback()
+
+
+finished = Finished()

@@ -1,0 +1,92 @@
+"""How a step fails: one exception that carries the error object of CONTRACT § 17."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from appliance.core.database.db import dump_json
+from appliance.core.errors import ApplianceError, Overloaded
+from appliance.core.texts import mark_error
+from appliance.processes.host.faults import failure_class_of
+from appliance.sandbox import Failure, LogLine
+
+from .store import JournalEntry
+
+# English for programs, and told in the reader's language where a page shows it.
+NEXT = {
+    "user_code": mark_error("correct the step's code, publish, and retry from the failed step with the published version"),
+    "connector": mark_error("see whether the foreign system answers (test the integration), then retry from the failed step"),
+    "policy": mark_error("grant what the step needs in the definition, publish, and retry with the published version"),
+    "memory": mark_error(
+        "raise limits.memory_mb of the step or let it handle less at once, publish, and retry with the published version"
+    ),
+    "timeout": mark_error("raise limits.time of the step or let it do less at once, publish, and retry with the published version"),
+    "validation": mark_error(
+        "correct what the message names; a changed definition takes a publish and a retry with the published version"
+    ),
+    "system": mark_error("retry from the failed step; if it happens again, tell the operator the execution id"),
+}
+TOO_LONG = mark_error("the process was active longer than its timeout of %(seconds)s s")
+
+
+# The place to run was lost or not to be had, which is not the attempt's fault: it runs again.
+LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy")
+
+
+def refuse_unchecked(codes: Iterable[str]) -> None:
+    """Overloaded when one of the problems is that nobody could look: what has not been looked at is not wrong."""
+    if any(code in LOST_CODES for code in codes):
+        raise Overloaded("the sandbox has no room to check the code just now; try again", headers={"Retry-After": "5"})
+
+
+class StepFailed(Exception):
+    """A step run's failure: the error object without step and attempt, and what the attempt logged and asked."""
+
+    def __init__(self, error: dict[str, Any], logs: Sequence[LogLine] = (), journal: Sequence[JournalEntry] = ()) -> None:
+        super().__init__(error["message"])
+        self.error = error
+        self.logs = list(logs)
+        self.journal = list(journal)
+
+
+def make_error(code: str, failure_class: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
+    """The error object; `next` says what to do, `retry_after` (seconds) how long a foreign system wants to be left alone."""
+    error = {"code": code, "failure_class": failure_class, "message": message, "retryable": retryable}
+    error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
+    error["next"] = NEXT[failure_class]
+    return error
+
+
+def check_output(output: Any, most: int) -> None:
+    """StepFailed when an output is larger than `most` bytes of JSON."""
+    size = 0 if output is None else len(dump_json(output))
+    if size > most:
+        raise StepFailed(make_error("output_too_large", "validation", f"the output has {size} bytes; at most {most} are kept"))
+
+
+def failed_validation(message: str, pointer: str = "", code: str = "expression_failed") -> StepFailed:
+    """A wrong value or expression at `pointer` of the definition."""
+    return StepFailed(make_error(code, "validation", f"{pointer}: {message}" if pointer else message))
+
+
+def from_coded(error: ApplianceError) -> StepFailed:
+    """A coded error of a domain as a step's failure."""
+    details = [{"pointer": d.pointer, "code": d.code, "message": d.message} for d in error.details]
+    retryable = bool(error.extra.get("retryable", error.status in (429, 502, 503, 504)))
+    more = {"details": details, "retry_after": error.extra.get("retry_after")}
+    return StepFailed(make_error(error.code, failure_class_of(error), error.message, retryable=retryable, **more))
+
+
+def from_sandbox(failure: Failure) -> StepFailed:
+    """A failure of code in the sandbox, with the position in the source as it was written."""
+    position = failure.position
+    where = {"file": position.file, "line": position.line, "column": position.column} if position else None
+    plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
+    message = failure.message if plain else f"{failure.name}: {failure.message}"
+    if not failure.message:
+        message = f"{failure.name or 'Error'} without a message"
+    return StepFailed(
+        make_error(
+            failure.code or "step_failed", failure.failure_class, message,
+            retryable=failure.retryable, position=where, stack=failure.stack[:8000],
+        )
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""One claimed execution in this process: what is under way, how long it has been active, and the names its expressions see."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from appliance.core import clock
+from appliance.processes.definitions.compiled import Compiled
+
+from .decide import History, Key, StepRun, is_undoable
+from .store import Claim
+from .task import Result
+
+
+@dataclass(eq=False)
+class Begun:
+    """An attempt under way, since `at` of the monotonic clock; `shown` once its row says so."""
+
+    run: StepRun
+    at: float
+    shown: bool = False
+
+
+@dataclass
+class Job:
+    """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows.
+
+    `after` says how it ends once that is decided; what follows has the same time again.  `refusal` is why it may not run at all.
+    `apart` is what the clocks were when its history was read.
+    """
+
+    claim: Claim
+    compiled: Compiled
+    history: History
+    limit_ms: int
+    began: float = field(default_factory=clock.monotonic)
+    cancel: threading.Event = field(default_factory=threading.Event)
+    attempts: dict[Key, Begun] = field(default_factory=dict)
+    prolonged: float = field(default_factory=clock.monotonic)
+    answered: Future[None] = field(default_factory=Future)
+    after: Mapping[str, Any] | None = None
+    undoable: int | None = None
+    refusal: dict[str, Any] | None = None
+    apart: int | None = None
+
+    def note_answer(self) -> None:
+        """From any thread: something has been answered that a step of it waits for."""
+        with suppress(InvalidStateError):  # noted already, and not looked at yet
+            self.answered.set_result(None)
+
+    def is_cut_short(self) -> bool:
+        """Whether nobody waits any more for what is under way: it is being cancelled, or a step has ended it."""
+        return self.after is None and (self.cancel.is_set() or self.history.stopped is not None)
+
+    def begin_aftermath(self, after: Mapping[str, Any], history: History) -> None:
+        """How it ends is decided; `history` knows that too."""
+        self.limit_ms += after["from_ms"]
+        self.after, self.history = after, history
+
+    def numbered(self, performed: "Performed") -> "Performed":
+        """The same with its place in the order of what can be undone."""
+        run = performed.run
+        if run.undo_order is not None or not is_undoable(self.compiled.steps[run.path], run):
+            return performed
+        if self.undoable is None:
+            self.undoable = max((each.undo_order or 0 for each in self.history.runs.values()), default=0)
+        self.undoable += 1
+        return replace(performed, run=replace(run, undo_order=self.undoable))
+
+    def active_ms(self) -> int:
+        return self.claim.active_ms + int((clock.monotonic() - self.began) * 1000)
+
+    def left_ms(self) -> int:
+        return self.limit_ms - self.active_ms()
+
+    def names(self, iteration: str, path: str | None = None) -> dict[str, Any]:
+        """What expressions and code of the step at `path` see in this iteration."""
+        claim = self.claim
+        names: dict[str, Any] = {
+            "input": claim.input,
+            "steps": self.history.outputs_for(iteration),
+            "errors": self.history.errors_for(iteration),
+            "execution": {
+                "id": claim.execution_id, "process_id": claim.process_id, "version": claim.version, "label": claim.label,
+                "created_at": clock.rfc3339(claim.created_at), "started_at": clock.rfc3339(claim.started_at),
+            },
+            "tenant": {"id": claim.scope.tenant_id},
+        }  # fmt: skip
+        if path is None:
+            return names
+        if iteration:
+            names |= self._item_names(path, iteration)
+        return names | self._names_after(path, iteration) if self.after is not None else names
+
+    def _names_after(self, path: str, iteration: str) -> dict[str, Any]:
+        """The error that ended the execution, and for what undoes a step the output of that."""
+        names: dict[str, Any] = {"error": (self.after or {})["error"]}
+        steps, parts = self.compiled.steps, path.split("/")
+        loops = 0
+        for depth in range(1, len(parts)):
+            around = steps.get("/".join(parts[:depth]))
+            if around is not None and around.undo and parts[depth] == "undo":
+                place = ".".join(iteration.split(".")[:loops])
+                return names | {"output": self.history.runs[around.path, place].output}
+            loops += around is not None and around.kind == "for_each"
+        return names
+
+    def _item_names(self, path: str, iteration: str) -> dict[str, Any]:
+        """The item and index of every for_each around `path` in this iteration; an inner one hides an outer of its name."""
+        names: dict[str, Any] = {}
+        indexes = iteration.split(".")
+        depth = 0
+        for part in _ancestors(path):
+            step = self.compiled.steps.get(part)  # "undo" is none
+            if step is None or step.kind != "for_each" or depth >= len(indexes):
+                continue
+            run = self.history.runs[part, ".".join(indexes[:depth])]
+            index = int(indexes[depth])
+            names |= {step.settings["as"]: run.state["items"][index], "index": index}
+            depth += 1
+        return names
+
+
+def _ancestors(path: str) -> Iterable[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))
+
+
+@dataclass(frozen=True)
+class Performed:
+    """A finished attempt, ready to be committed: `attempt` was made, `run` is the step run after it."""
+
+    run: StepRun
+    result: Result
+    attempt: int

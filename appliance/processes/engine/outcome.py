@@ -1,0 +1,182 @@
+"""How a visit of the runner ends, and what of it is written: status, logs, failures, tallies and events."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.monitor import failures, metrics, tally
+from appliance.monitor import logs as log_lines
+from appliance.processes.definitions.nodes import ASKING_KINDS
+
+from . import ending, store, suspension, tracing, waits
+from .decide import Decision, History, Key, StepRun
+from .failing import TOO_LONG, make_error
+from .job import Performed
+from .store import Claim
+
+EXECUTIONS = metrics.registry.counter("gos_executions_total", "Executions that ended.", ("status",))
+EXECUTION_SECONDS = metrics.registry.histogram("gos_execution_seconds", "From acceptance to the end.", ("status",))
+STEPS = metrics.registry.counter("gos_steps_total", "Step runs that ended.", ("kind",))
+STEP_SECONDS = metrics.registry.histogram("gos_step_seconds", "From the first attempt to the end.", ("kind",))
+
+
+def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, took_ms: int) -> None:
+    counter.inc(1, label)
+    seconds.observe(took_ms / 1000, label)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The execution's next status with what belongs to it; `at` is when its output was evaluated.
+
+    `stopped` is the (path, iteration) of the step that ended it before its last one, `aftermath` what followed its failure.
+    """
+
+    status: str
+    output: Any = None
+    error: dict[str, Any] | None = None
+    at: int | None = None
+    wait_reason: str | None = None
+    waiting_for: dict[str, Any] | None = None
+    next_run_at: int | None = None
+    stopped: Key | None = None
+    aftermath: dict[str, Any] | None = None
+
+
+def succeeded(output: Any, at: int, stopped: StepRun | None = None) -> Ending:
+    return Ending("succeeded", output, at=at, stopped=(stopped.path, stopped.iteration) if stopped else None)
+
+
+def failed(error: dict[str, Any], at: int | None = None) -> Ending:
+    return Ending("failed", error=error, at=at)
+
+
+def cancelled() -> Ending:
+    return Ending("cancelled")
+
+
+def timed_out(limit_ms: int) -> Ending:
+    message = TOO_LONG % {"seconds": f"{limit_ms / 1000:g}"}
+    return Ending("timed_out", error=make_error("execution_timeout", "timeout", message))
+
+
+def waiting(decision: Decision, history: History) -> Ending:
+    """Waiting for the earliest timer, and whatever else its steps wait for."""
+    due = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
+    until = clock.optional_rfc3339(decision.wake_at)
+    what = {"step": due[0].step, "until": until} if due else {"until": until}
+    return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
+
+
+def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
+    """Inside a commit: the same waiting with the calls that steps wait in; due at once when one has been answered since."""
+    suspended = [run for run in history.runs.values() if run.status == "waiting" and run.is_suspended]
+    if not suspended:
+        return end
+    steps = {(run.path, run.iteration): run.step for run in suspended}
+    found = suspension.open_calls(claim.scope, claim.execution_id)
+    told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
+    reasons = {waits.reason_of(each) for each in found}
+    if end.wait_reason == "retry":
+        reasons.add("retry")
+    elif any(run.status == "waiting" and not run.is_suspended for run in history.runs.values()):
+        reasons.add("timer")
+    reason = next((name for name in waits.REASONS if name in reasons), end.wait_reason)
+    earliest = store.earliest_due(claim)
+    return replace(end, wait_reason=reason, waiting_for={**(end.waiting_for or {}), "waits": told}, next_run_at=earliest)
+
+
+def write_begun(claim: Claim, run: StepRun) -> None:
+    """In a write of its own: a step run that has begun, with what it keeps until it is over."""
+    store.check_fence(claim)
+    store.save_run(claim.scope, claim.execution_id, run)
+
+
+def write_step(claim: Claim, performed: Performed) -> None:
+    """Inside a commit: the step run, its journal, its log lines and an event."""
+    run, result, attempt = performed.run, performed.result, performed.attempt
+    store.save_run(claim.scope, claim.execution_id, run)
+    if run.started_at is not None and run.finished_at is not None:
+        took = run.finished_at - run.started_at
+        db.after_commit(lambda: _count(STEPS, STEP_SECONDS, run.kind, took))
+        tracing.tell_step(claim, run, took)
+    if result.journal:
+        store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
+    if result.logs:
+        lines = [
+            log_lines.Line(
+                at=line.at_ms, level=line.level, source="step", message=line.message, fields=line.fields,
+                execution_id=claim.execution_id, process_id=claim.process_id, step=run.step, request_id=claim.request_id,
+            )
+            for line in result.logs
+        ]  # fmt: skip
+        log_lines.write_lines(claim.scope, lines)
+    if run.kind in ASKING_KINDS and (run.finished_at is not None or run.attempt != attempt):
+        ending.close_step(claim.scope, claim.execution_id, run.path, run.iteration)
+    if run.status == "failed":
+        _log_failure(claim, run)
+    store.add_step_event(claim, run, attempt)
+
+
+def _log_failure(claim: Claim, run: StepRun) -> None:
+    error = run.error or {}
+    fields = {name: error[name] for name in ("code", "failure_class", "position", "next") if name in error}
+    line = log_lines.Line(
+        at=clock.now_ms(), level="error", source="process", message=f"step {run.step} failed: {error.get('message', '')}",
+        fields=fields, execution_id=claim.execution_id, process_id=claim.process_id, step=run.step,
+        request_id=claim.request_id,
+    )  # fmt: skip
+    log_lines.write_lines(claim.scope, [line])
+
+
+def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
+    """Inside a commit: the time in which it worked, and that in which it waited: for people, times, events, others, or to be
+    tried again.  What ended under its first claim never waited."""
+    active_ms = min(ran_ms, active_ms) if claim.fence > 1 else ran_ms
+    name = f"{claim.process_id}:{status}"
+    tally.add(claim.scope, "execution", name, active_ms)
+    if ran_ms > active_ms:
+        tally.add(claim.scope, "waiting", name, ran_ms - active_ms)
+
+
+def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
+    """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
+    now = end.at or clock.now_ms()
+    finished, error = end.status in store.FINISHED, end.error or {}
+    changes: dict[str, Any] = {
+        "wait_reason": end.wait_reason,
+        "waiting_for": None if end.waiting_for is None else db.dump_json(end.waiting_for),
+        "next_run_at": end.next_run_at,
+    }
+    if finished:
+        changes |= {
+            "finished_at": now,
+            "output": None if end.output is None else db.dump_json(end.output),
+            "error": None if end.error is None else db.dump_json(end.error),
+            "failure_class": error.get("failure_class"),
+            "failure_code": error.get("code"),
+            "failed_step": error.get("step"),
+        }
+    if end.aftermath is not None:
+        changes["aftermath"] = db.dump_json(end.aftermath)
+    store.settle(claim, end.status, active_ms, changes)
+    if finished and end.status != "succeeded":
+        store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
+    if end.stopped is not None:
+        store.close_around(claim.scope, claim.execution_id, *end.stopped)
+        store.close_runs(claim.scope, claim.execution_id, "cancelled")
+    ending.note_status(claim.scope, claim.execution_id, end.status, end.error)
+    if finished:
+        ending.close_execution(claim.scope, ending.Child(claim.execution_id, claim.process_id, end.status, end.output, end.error))
+        took = max(0, now - claim.created_at)
+        _count_time(claim, end.status, max(0, now - claim.started_at), active_ms)
+        db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
+        tracing.tell_execution(claim, end.status, took, str(error.get("failure_class", "")))
+    if end.error is not None:
+        failures.record_failure(
+            claim.scope,
+            failures.Failure(
+                claim.process_id, claim.execution_id, error.get("step"), error["failure_class"], error["code"], error["message"]
+            ),
+        )

@@ -1,0 +1,395 @@
+"""The only loop: claims an execution, performs what the engine decides, commits under the fence."""
+
+import logging
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
+from typing import Any
+
+from appliance.core import clock, logs
+from appliance.core.config import Config
+from appliance.core.database import db
+from appliance.core.database.presence import Presence
+from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled, CompiledVersions, compile_version
+from appliance.processes.host import version_grants
+from appliance.processes.models import Execution, ProcessVersion
+from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
+from appliance.processes.scheduling.shared_threads import SharedThreads
+from appliance.processes.scheduling.timers import Timers
+from appliance.tenants.grants.grant_assessment import grace_of
+
+from . import aftermath, caching, outcome, store, tracing
+from .attempts import Attempts
+from .decide import FINISHED, Decision, History, Ready, holds_any
+from .evaluation import fill
+from .failing import StepFailed, from_coded, make_error
+from .heartbeat import Heartbeat
+from .job import Job, Performed
+from .store import Claim, Fenced
+from .task import Tools
+
+log = logging.getLogger(__name__)
+UnderWay = dict[Future[Performed], Ready]
+
+
+class Runner:
+    """Drives executions; thread-safe, one call of `drive` per execution at a time is enforced by the fence."""
+
+    def __init__(self, config: Config, presence: Presence, tools: Tools, timers: Timers) -> None:
+        self.config = config
+        self.presence = presence
+        self.tools = tools
+        self.timers = timers
+        self.attempts = Attempts(tools)
+        self.compiled = CompiledVersions()
+        self._grace = grace_of(config)
+        self.active: dict[str, Job] = {}
+        self._idle = threading.Condition()
+        self._stopping = threading.Event()
+        self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._look_again)
+        self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
+        self._steps = SharedThreads(config.queue.workers * 4, "step")
+
+    def start(self) -> None:
+        self._heartbeat.start()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until nothing is in progress; False when something still is after `seconds`."""
+        with self._idle:
+            return self._idle.wait_for(lambda: not self.active, seconds)
+
+    def stop(self, seconds: float) -> None:
+        """Have every execution in progress stop at its next commit; the next start goes on from there."""
+        self._stopping.set()
+        self._look_again()
+        self.wait_idle(seconds)
+        self._heartbeat.stop()
+        self._steps.shutdown()
+
+    def _look_again(self) -> None:
+        """Whoever waits for steps need not wait for the next of them."""
+        for job in list(self.active.values()):
+            job.note_answer()
+
+    def lease(self) -> int:
+        return clock.now_ms() + self.config.queue.lease_seconds * 1000
+
+    # -- claim
+
+    def drive(self, tenant_id: str, execution_id: str) -> None:
+        """Run an execution as far as it goes; a message that comes twice or too late does nothing."""
+        claim = self.claim(tenant_id, execution_id)
+        if claim is not None:
+            self.run(claim)
+
+    def claim(self, tenant_id: str, execution_id: str) -> Claim | None:
+        """The right to run it, unless it is finished, not due, or in other hands."""
+        scope = TenantScope(tenant_id, f"execution:{execution_id}")
+
+        def take() -> Claim | None:
+            now = self.jumps.now_ms()  # before it is read: that may move it
+            row = scope.find(Execution, id=execution_id)
+            return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
+
+        return db.write(take)
+
+    def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
+        """Inside a write: the claim on an execution that may run."""
+        row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
+        if not store.claim(scope, row.id, self.presence.instance, row.fence, self.lease(), row.started_at):
+            return None
+        store.add_event(scope, row.id, "running", {"status": "running"})
+        return claim_of(scope, row)
+
+    def _claimable(self, row: Execution, now: int) -> bool:
+        if row.status == "queued":
+            return row.wait_reason is None
+        if row.status in ("waiting", "scheduled"):
+            return row.next_run_at is not None and row.next_run_at <= now
+        if row.status not in ("running", "cancelling"):
+            return False
+        if row.owner == self.presence.instance:
+            # Claimed a moment ago and not yet registered is not lost: the lease tells.
+            return row.id not in self.active and row.lease_until < now
+        return row.owner is None or not self.presence.is_alive(row.owner)  # one that lives and is silent is the sweeper's
+
+    def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+        """The version, compiled; kept for the next execution.  The digest tells it from one that was deleted."""
+        return self._find(scope, process_id, version)[0]
+
+    def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
+        """As `load`, of a version that is about to begin; PolicyDenied when nobody allows what it reaches."""
+        compiled, digest, until = self._find(scope, process_id, version)
+        if digest is None:
+            until = version_grants.assess(scope, process_id, version, self._grace)
+        version_grants.refuse_suspended(process_id, version, until)
+        return compiled
+
+    def _find(self, scope: TenantScope, process_id: str, version: int) -> tuple[Compiled, str | None, int | None]:
+        """The version, the digest of its grant, and until when it may begin."""
+        found = db.rows(
+            "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
+            "WHERE tenant_id = ? AND process_id = ? AND version = ?",
+            (scope.tenant_id, process_id, version),
+        )
+        if not found:
+            raise NotFound(f"the process {process_id!r} has no version {version}")
+        digest, grant_digest, until = found[0]
+        key = (scope.tenant_id, process_id, version, digest)
+        compiled = self.compiled.get(key)
+        if compiled is None:
+            row = scope.get(ProcessVersion, process_id=process_id, version=version)
+            compiled = compile_version(scope.tenant_id, row.definition, row.files)
+            self.compiled.put(key, compiled)
+        return compiled, grant_digest, until
+
+    # -- the loop
+
+    def run(self, claim: Claim, *, is_new: bool = False) -> None:
+        """Run a claimed execution; whatever goes wrong in the appliance itself ends it as `system`, never silently.
+
+        `is_new`: it was inserted a moment ago, so that there are no step runs to look for.
+        """
+        job: Job | None = None
+        with logs.log_context(execution_id=claim.execution_id, request_id=claim.request_id):
+            try:
+                job = self._open(claim, is_new=is_new)
+                self.active[claim.execution_id] = job
+                self._loop(job)
+            except Fenced:
+                log.warning("lost the claim; another worker has it")
+            except (StorageFull, Overloaded) as error:  # of the database: what a step met is its failure, and not here
+                db.log_failure(log, error, "the execution stops here and is taken up again when its lease is over")
+            except Exception:
+                if self._stopping.is_set():
+                    log.info("stopped in the middle of a step; the next start goes on from there")
+                else:
+                    log.exception("the runner failed")
+                    self._fail_system(claim, job)
+            finally:
+                if self.active.get(claim.execution_id) is job:
+                    self.active.pop(claim.execution_id, None)
+                with self._idle:
+                    self._idle.notify_all()
+
+    def _open(self, claim: Claim, *, is_new: bool) -> Job:
+        compiled, refusal = self._load_for(claim)
+        limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
+        apart = self.jumps.apart
+        job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
+        job.refusal, job.apart = refusal, apart
+        if claim.aftermath is not None:
+            job.begin_aftermath(claim.aftermath, job.history)
+        if claim.cancel_requested:
+            job.cancel.set()
+        return job
+
+    def _load_for(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
+        """The version of an execution, and why it may run no more."""
+        try:
+            return self.load_to_run(claim.scope, claim.process_id, claim.version), None
+        except PolicyDenied as error:
+            return self.load(claim.scope, claim.process_id, claim.version), from_coded(error).error
+
+    @staticmethod
+    def _load_history(claim: Claim, compiled: Compiled, after: str | None = None) -> History:
+        history = History(compiled.definition, after or (claim.aftermath or {}).get("status"))
+        for run in store.load_runs(claim.scope, claim.execution_id):
+            history.put(run)
+        return history
+
+    def _loop(self, job: Job) -> None:
+        """Decide, perform, commit, until the execution is finished or waits."""
+        if job.claim.claims >= self.config.queue.max_claims:
+            error = make_error("poisoned", "system", f"claimed {job.claim.claims} times without progress")
+            if not self._begin_aftermath(job, [], outcome.failed(error)):
+                self._commit(job, [], aftermath.conclude(job, error) if job.after is not None else outcome.failed(error))
+                return
+        if job.refusal is not None:
+            self._commit(job, [], aftermath.conclude(job, job.refusal) if job.after is not None else outcome.failed(job.refusal))
+            return
+        under_way: UnderWay = {}
+        finished: list[Performed] = []
+        while True:
+            if self._stopping.is_set():
+                self._commit(job, [each for each in finished if each.run.status in FINISHED or each.result.suspending], None)
+                return
+            if any(each.result.is_open or each.result.suspending for each in finished):
+                self._commit(job, finished, None)  # what these come to is known only after their commit
+                finished = []
+            now = self._follow_clock(job)
+            for each in finished:
+                job.history.put(each.run)
+            decision = job.history.decide(now)
+            end = self._end(job, decision)
+            if end is not None and not under_way:
+                if self._begin_aftermath(job, finished, end):
+                    finished = []
+                    continue
+                self._commit(job, finished, end)
+                return
+            if finished:
+                self._commit(job, finished, None)
+            finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
+
+    def _follow_clock(self, job: Job) -> int:
+        """The wall clock; what waits is read again where it was set since that was read, for durations have been moved."""
+        now = self.jumps.now_ms()
+        if job.apart != self.jumps.apart:
+            job.apart = self.jumps.apart
+            self._read_waiting(job)
+        return now
+
+    @staticmethod
+    def _read_waiting(job: Job) -> None:
+        for run in store.load_runs(job.claim.scope, job.claim.execution_id):
+            if run.status in ("waiting", "retrying"):
+                job.history.put(run)
+
+    def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
+        """Whether something is left to do before the end; then that is durable, and nothing else is done any more."""
+        after = aftermath.begun(job, end)
+        if after is None:
+            return False
+        if finished:
+            self._commit(job, finished, None)
+        db.write(lambda: aftermath.write_begin(job.claim, after, self.lease()))
+        job.begin_aftermath(after, self._load_history(job.claim, job.compiled, after["status"]))
+        return True
+
+    def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
+        """Do the next thing, and answer the attempts that are over; none when a timer came first."""
+        busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
+        given_up = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
+        closed = [self.attempts.close(job, each) for each in decision.close if not holds_any(each, busy)]
+        if given_up or closed:
+            return given_up + closed
+        to_begin = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
+        if len(to_begin) == 1 and not under_way and decision.wake_at is None:
+            return [self.attempts.attempt(job, to_begin[0])]
+        for ready in to_begin:
+            under_way[self._steps.submit(job.claim.scope.tenant_id, partial(self.attempts.attempt, job, ready))] = ready
+        return self._next(job, under_way, decision.wake_at)
+
+    def _next(self, job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
+        """The attempts that end first, at the latest when the next timer is due or a waiting step has an answer."""
+        patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
+        futures: list[Future[Any]] = [*under_way, job.answered]
+        wait(futures, patience, FIRST_COMPLETED)
+        if job.answered.done():
+            job.answered = Future()  # before the rows are read: what comes later is noted again
+            self._read_waiting(job)
+        over = [each for each in under_way if each.done()]
+        for each in over:
+            del under_way[each]
+        return [each.result() for each in over]
+
+    def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
+        """How this visit ends, or None while there is something to perform."""
+        if job.after is not None:
+            return self._end_after(job, decision)
+        if job.cancel.is_set():
+            return outcome.cancelled()
+        failed = decision.failed
+        if job.left_ms() <= 0 and not decision.done and (failed is None or (failed.error or {}).get("failure_class") == "timeout"):
+            return outcome.timed_out(job.limit_ms)
+        if failed is not None:
+            return outcome.failed(dict(failed.error or {}))
+        most = self.config.limits.execution_steps
+        if len(job.history.runs) > most:
+            return outcome.failed(make_error("too_many_steps", "validation", f"an execution has at most {most} step runs"))
+        if decision.has_work:
+            return None
+        if decision.done:
+            return self._finish(job, decision)
+        return outcome.waiting(decision, job.history)
+
+    @staticmethod
+    def _end_after(job: Job, decision: Decision) -> outcome.Ending | None:
+        """The same once the execution's end is decided."""
+        if job.left_ms() <= 0 and not decision.done:
+            return aftermath.conclude(job, outcome.timed_out(job.limit_ms).error)
+        if decision.has_work:
+            return None
+        return aftermath.conclude(job) if decision.done else outcome.waiting(decision, job.history)
+
+    def _finish(self, job: Job, decision: Decision) -> outcome.Ending:
+        """The output of the step that stopped it, else the process's own, else its last step's."""
+        template = job.compiled.definition.output
+        now = clock.now_ms()
+        if decision.stopped or template is None:
+            return outcome.succeeded(decision.output, now, decision.stopped)
+        try:
+            return outcome.succeeded(fill(self.tools.pool, {"output": template}, job.names(""), now)["output"], now)
+        except StepFailed as failed:
+            return outcome.failed(failed.error, now)
+
+    # -- commit
+
+    def _commit(self, job: Job, performed: list[Performed], end: outcome.Ending | None) -> None:
+        """Everything this round came to, in one transaction under the fence."""
+        claim = job.claim
+        handler = None if end is None else aftermath.prepare_handler(self.tools.children, job, end)
+
+        def write() -> tuple[list[Performed], outcome.Ending | None, bool]:
+            asked = False
+            if end is None or end.status == "waiting":
+                asked = store.progress(claim, self.lease(), job.active_ms())
+            else:
+                store.check_fence(claim)
+            recorded = [job.numbered(self.attempts.perform_in_commit(job, each)) for each in performed]
+            for each in recorded:
+                outcome.write_step(claim, each)
+                cache = job.compiled.steps[each.run.path].cache
+                if cache is not None and each.result.keep_as is not None and each.run.status == "succeeded":
+                    caching.keep_output(claim, each.result.keep_as, each.run.output, cache.ttl_ms)
+            is_cut = asked and end is not None and end.status == "waiting" and job.after is None
+            final = outcome.cancelled() if is_cut else end
+            if final is not None and final.status == "waiting":
+                final = outcome.with_open_calls(claim, final, job.history)
+            if final is not None:
+                outcome.write_end(claim, job.active_ms(), aftermath.start_handler(claim, final, handler))
+            return recorded, final, asked
+
+        recorded, final, asked = db.write(write)
+        job.prolonged = clock.monotonic()
+        for each in recorded:
+            job.history.put(each.run)
+        if asked:
+            job.cancel.set()
+        if final is not None and final.next_run_at is not None:
+            self.timers.at(final.next_run_at, claim.scope.tenant_id, claim.execution_id)
+
+    def _fail_system(self, claim: Claim, job: Job | None) -> None:
+        """Ends it; what follows from that is taken up anew."""
+        error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
+        end = outcome.failed(error)
+        after = None if job is None else aftermath.begun(job, end)
+        if job is not None and job.after is not None:
+            end = aftermath.conclude(job, error)
+        handler = None if job is None else aftermath.prepare_handler(self.tools.children, job, end)
+
+        def write() -> None:
+            if after is not None:
+                aftermath.write_begin(claim, after, self.lease())
+                store.release(claim)
+            else:
+                outcome.write_end(claim, claim.active_ms, aftermath.start_handler(claim, end, handler))
+
+        try:
+            db.write(write)
+        except Fenced:
+            log.warning("the failed execution has been claimed by another worker")
+
+
+def claim_of(scope: TenantScope, row: Execution) -> Claim:
+    """The claim on a row that has begun, as it was just before `store.claim` raised its fence."""
+    label = row.label_text if row.first_label is None else row.first_label or None
+    trace = row.trace or ""
+    return Claim(
+        tracing.scope_of(scope, row.id, trace), row.id, row.process_id, row.version, row.fence + 1, row.input, label,
+        row.created_at, row.started_at, row.active_ms, bool(row.cancel_requested), row.request_id, row.claims,
+        row.aftermath, row.handles, trace,
+    )  # fmt: skip

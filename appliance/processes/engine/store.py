@@ -1,0 +1,265 @@
+"""The SQL of the runner's hot path: claims, fenced commits, step runs, journal and events.  All inside `db.write`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+
+from .decide import StepRun
+
+OPEN = ("scheduled", "queued", "running", "waiting", "cancelling")
+FINISHED = ("succeeded", "failed", "cancelled", "timed_out", "expired")
+CLOSING = 0  # the number of a journal's closing line; calls count from 1
+
+
+class Fenced(Exception):
+    """Somebody else has claimed this execution since; whatever this runner holds is to be thrown away."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to run one execution: valid while `fence` is the row's."""
+
+    scope: TenantScope
+    execution_id: str
+    process_id: str
+    version: int
+    fence: int
+    input: Any
+    label: str | None
+    created_at: int
+    started_at: int
+    active_ms: int
+    cancel_requested: bool
+    request_id: str
+    claims: int
+    aftermath: Mapping[str, Any] | None = None
+    handles: str | None = None
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code,
+    -1 for a call that was sent and has no answer yet.  The line with the number CLOSING is no call, see `closing`."""
+
+    call: int
+    position: int
+    method: str
+    args: Any
+    ok: bool
+    answer: Any
+    clock: Sequence[int]
+
+
+def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int, now: int) -> bool:
+    """Take the execution whose fence is still `fence`; `now` is when it began, unless it was begun before."""
+    changed = db.execute(
+        "UPDATE execution SET status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, owner = ?, "
+        "lease_until = ?, fence = fence + 1, claims = claims + 1, started_at = COALESCE(started_at, ?), "
+        "wait_reason = NULL, waiting_for = NULL, next_run_at = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (owner, lease_until, now, scope.tenant_id, execution_id, fence),
+    )
+    return changed == 1
+
+
+def check_fence(claim: Claim) -> None:
+    """Fenced unless the claim still holds; every write under a claim begins with it."""
+    found = db.rows(
+        "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if not found:
+        raise Fenced(claim.execution_id)
+
+
+def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
+    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise.
+
+    Unlike `progress` it does not forgive former claims: being alive is no progress.
+    """
+    return _is_cancel_asked(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
+
+
+def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
+    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise."""
+    return _is_cancel_asked(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
+
+
+def _is_cancel_asked(claim: Claim, changes: str, *values: int) -> bool:
+    """Write the changes under the fence."""
+    asked = db.rows(
+        f"UPDATE execution SET {changes} WHERE tenant_id = ? AND id = ? AND fence = ? "  # noqa: S608 our own names
+        "AND status IN ('running', 'cancelling') RETURNING cancel_requested",
+        (*values, claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if not asked:
+        raise Fenced(claim.execution_id)
+    return bool(asked[0][0])
+
+
+def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -> None:
+    """Give the claim back with a new status (finished or waiting).  Fenced when it is no longer held."""
+    columns = "".join(f", {name} = ?" for name in changes)
+    changed = db.execute(
+        f"UPDATE execution SET status = ?, active_ms = ?, owner = NULL, claims = 0{columns} "  # noqa: S608 our own names
+        "WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
+        (status, active_ms, *changes.values(), claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+    if changed != 1:
+        raise Fenced(claim.execution_id)
+
+
+def earliest_due(claim: Claim) -> int | None:
+    """When the first of the execution's waiting steps is due."""
+    found = db.rows(
+        "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? AND status IN ('waiting', 'retrying')",
+        (claim.scope.tenant_id, claim.execution_id),
+    )
+    due: int | None = found[0][0]
+    return due
+
+
+def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
+    """Insert or replace one step run; (execution, path, iteration) is unique."""
+    db.execute(
+        "INSERT INTO step_run (tenant_id, execution_id, path, iteration, step, kind, status, attempt, result_source, state, "
+        "input, output, error, started_at, finished_at, next_run_at, undo_order, measured_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (tenant_id, execution_id, path, iteration) DO UPDATE SET status = excluded.status, "
+        "attempt = excluded.attempt, result_source = excluded.result_source, state = excluded.state, input = excluded.input, "
+        "output = excluded.output, error = excluded.error, started_at = excluded.started_at, "
+        "finished_at = excluded.finished_at, next_run_at = excluded.next_run_at, undo_order = excluded.undo_order, "
+        "measured_by = excluded.measured_by",
+        (
+            claim_scope.tenant_id, execution_id, run.path, run.iteration, run.step, run.kind, run.status, run.attempt,
+            run.result_source, _json(run.state), _json(run.input), _json(run.output), _json(run.error), run.started_at,
+            run.finished_at, run.next_run_at, run.undo_order, run.measured_by,
+        ),
+    )  # fmt: skip
+
+
+def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
+    """Of an execution that will not go on: steps that hold steps end as `blocks`, other open ones as cancelled."""
+    db.execute(
+        "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each', 'parallel') THEN ? ELSE 'cancelled' END, "
+        "finished_at = ?, next_run_at = NULL "
+        "WHERE tenant_id = ? AND execution_id = ? AND status NOT IN ('succeeded', 'skipped', 'failed')",
+        (blocks, clock.now_ms(), scope.tenant_id, execution_id),
+    )
+
+
+def close_around(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
+    """The steps that hold the one at `path`, which has ended the execution, are over with it."""
+    parts, indexes = path.split("/"), iteration.split(".")
+    for depth in range(1, len(parts)):
+        for known in range(len(indexes) + 1):
+            db.execute(
+                "UPDATE step_run SET status = 'succeeded', finished_at = ? WHERE tenant_id = ? AND execution_id = ? AND path = ? "
+                "AND iteration = ? AND status = 'running'",
+                (clock.now_ms(), scope.tenant_id, execution_id, "/".join(parts[:depth]), ".".join(indexes[:known])),
+            )
+
+
+def has_undoable(scope: TenantScope, execution_id: str) -> bool:
+    """Whether a step of the execution ended that can be undone."""
+    sql = "SELECT 1 FROM step_run WHERE tenant_id = ? AND execution_id = ? AND undo_order IS NOT NULL LIMIT 1"
+    return bool(db.rows(sql, (scope.tenant_id, execution_id)))
+
+
+def begin_aftermath(claim: Claim, aftermath: Mapping[str, Any]) -> None:
+    """Under the fence: from now on the execution only undoes; how it ends is decided."""
+    db.execute(
+        "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (db.dump_json(aftermath), claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+
+
+def release(claim: Claim) -> None:
+    """Under the fence: let any worker take the execution up at once."""
+    db.execute(
+        "UPDATE execution SET owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
+        (claim.scope.tenant_id, claim.execution_id, claim.fence),
+    )
+
+
+def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
+    """Every step run of an execution."""
+    found = db.rows(
+        "SELECT path, iteration, step, kind, status, attempt, state, output, error, next_run_at, result_source, input, "
+        "started_at, finished_at, undo_order, measured_by FROM step_run WHERE tenant_id = ? AND execution_id = ?",
+        (scope.tenant_id, execution_id),
+    )
+    return [_run(row) for row in found]
+
+
+def _run(r: tuple[Any, ...]) -> StepRun:
+    state, output, error, given = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
+    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], given, r[12], r[13], r[14], r[15])
+
+
+def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
+    """Record host calls of (path, iteration, attempt); an answer joins the entry of its call that was noted as begun."""
+    now = clock.now_ms()
+    for entry in entries:
+        db.execute(
+            "INSERT INTO journal (tenant_id, execution_id, path, iteration, attempt, call, position, method, args, ok, answer, "
+            "clock, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (tenant_id, execution_id, path, iteration, attempt, call) DO UPDATE SET position = excluded.position, "
+            "ok = excluded.ok, answer = excluded.answer, at = excluded.at",
+            (
+                claim.scope.tenant_id, claim.execution_id, *run_key, entry.call, entry.position, entry.method,
+                db.dump_json(entry.args), int(entry.ok), _json(entry.answer), db.dump_json(list(entry.clock)), now,
+            ),
+        )  # fmt: skip
+
+
+def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]) -> None:
+    """Record clock values read after the last call with that call, so that all of them together stay in order."""
+    mine = (claim.scope.tenant_id, claim.execution_id, *run_key)
+    where = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
+    found = db.rows(f"SELECT call, clock FROM journal WHERE {where} ORDER BY call DESC LIMIT 1", mine)  # noqa: S608
+    number, known = found[0]
+    text = db.dump_json([*json.loads(known), *values])
+    db.execute(f"UPDATE journal SET clock = ? WHERE {where} AND call = ?", (text, *mine, number))  # noqa: S608
+
+
+def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
+    """The recorded host calls of (path, iteration, attempt) in the order of their answers."""
+    return [entry for entry in load_lines(scope, execution_id, run_key) if entry.call != CLOSING]
+
+
+def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
+    """The same with the closing line, once the attempt is over."""
+    found = db.rows(
+        "SELECT call, position, method, args, ok, answer, clock FROM journal WHERE tenant_id = ? AND execution_id = ? "
+        "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",
+        (scope.tenant_id, execution_id, *run_key),
+    )
+    return [JournalEntry(r[0], r[1], r[2], json.loads(r[3]), bool(r[4]), _load(r[5]), json.loads(r[6])) for r in found]
+
+
+def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:
+    """One event for followers of this execution."""
+    db.execute(
+        "INSERT INTO execution_event (tenant_id, execution_id, at, type, data) VALUES (?, ?, ?, ?, ?)",
+        (scope.tenant_id, execution_id, clock.now_ms(), kind, db.dump_json(data)),
+    )
+
+
+def add_step_event(claim: Claim, run: StepRun, attempt: int) -> None:
+    """An event that says how a step run stands after this attempt."""
+    data = {"step": run.step, "path": run.path, "iteration": run.iteration, "status": run.status, "attempt": attempt}
+    add_event(claim.scope, claim.execution_id, "step", data)
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else db.dump_json(value)
+
+
+def _load(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

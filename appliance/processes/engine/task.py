@@ -1,0 +1,127 @@
+"""What a step is given and what it answers."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.core.crypto import Sealer
+from appliance.documents.service import Documents
+from appliance.formats import Formats
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.nodes import Grants, Step
+from appliance.processes.host.agent_runs import Agents
+from appliance.processes.host.model_calls import ModelReach
+from appliance.processes.host.reached import Actions, PreparedData
+from appliance.sandbox import LogLine, Pool
+
+from .failing import StepFailed
+from .store import Claim, JournalEntry
+from .suspension import StoredVM
+from .tracing import span_key
+from .waits import Children
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What steps are performed with.  `submit_io` performs work of a tenant in a thread, `submit_call` the same for calls of
+    step code, which have a deadline."""
+
+    pool: Pool
+    data: PreparedData
+    actions: Actions
+    submit_io: Callable[[str, Callable[[], Any]], "Future[Any]"]
+    submit_call: Callable[[str, Callable[[], Any]], "Future[Any]"]
+    default_time_ms: int
+    default_memory_mb: int
+    output_bytes: int
+    answer_bytes: int
+    host_calls: int
+    longest_wait_ms: int
+    most_items: int
+    sealer: Sealer
+    children: Children
+    documents: Documents
+    models: ModelReach
+    formats: Formats
+    agents: Agents
+
+
+@dataclass(frozen=True)
+class Task:
+    """One attempt of one step run: what it sees (`names`), its filled-in settings and the time it may take.
+
+    `is_rerun`: this attempt may have been begun before; then its journal is looked for.
+    """
+
+    step: Step
+    iteration: str
+    attempt: int
+    claim: Claim
+    compiled: Compiled
+    names: Mapping[str, Any]
+    filled: Mapping[str, Any]
+    input: Any
+    now: int
+    time_ms: int
+    is_cancelled: Callable[[], bool]
+    is_rerun: bool = False
+
+    @property
+    def run_key(self) -> tuple[str, str, int]:
+        return self.step.path, self.iteration, self.attempt
+
+    @property
+    def grants(self) -> Grants:
+        """What the step may reach: its own grants, or the process's."""
+        return self.step.grants or self.compiled.definition.grants
+
+    def wall_ms(self, default_ms: int, used_ms: int = 0) -> int:
+        """What the step may take in all: its own limit or the default, and never more than what the execution has left beside
+        the `used_ms` it has taken."""
+        return min(self.time_ms + used_ms, self.step.limits.time_ms or default_ms)
+
+    @property
+    def where(self) -> str:
+        """Names this step run in idempotency keys; the same for every attempt."""
+        return ".".join(part for part in (self.step.path, self.iteration) if part)
+
+    @property
+    def span_key(self) -> str:
+        """Names this step run in traces."""
+        return span_key(self.step.path, self.iteration)
+
+
+@dataclass(frozen=True)
+class Suspending:
+    """A step that waits: its VM, when it is due at the latest (asked inside the commit), and clock values to be recorded
+    with its last call."""
+
+    stored: StoredVM
+    next_due: Callable[[], int]
+    clock: list[int]
+
+
+@dataclass
+class Result:
+    """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output; so does `settle`,
+    which answers all that it comes to.  `is_cached`: an earlier execution came to it; `keep_as` is the digest under which it is
+    kept for later ones.  `measured_by`: what ends at `next_run_at` is a duration, which this machine measures."""
+
+    output: Any = None
+    status: str = "succeeded"
+    state: Any = None
+    next_run_at: int | None = None
+    measured_by: str | None = None
+    in_commit: Callable[[], Any] | None = None
+    journal: list[JournalEntry] = field(default_factory=list)
+    logs: list[LogLine] = field(default_factory=list)
+    suspending: Suspending | None = None
+    is_cached: bool = False
+    keep_as: str | None = None
+    settle: "Callable[[], Result | StepFailed] | None" = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is known only after its commit what the attempt came to."""
+        return self.in_commit is not None or self.settle is not None

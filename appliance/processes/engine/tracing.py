@@ -1,0 +1,67 @@
+"""Where executions and their steps stand in a trace, and their spans once they are over."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.monitor.spans import Place, Span, spans
+
+from .decide import StepRun
+from .store import Claim
+
+
+def scope_of(scope: TenantScope, execution_id: str, trace: str) -> TenantScope:
+    """The scope in which the execution works: what it begins is under its own span.  `trace` is what it was begun under."""
+    return replace(scope, trace=str(spans.under(spans.read(trace), execution_id))) if spans.is_on else scope
+
+
+def scope_of_step(claim: Claim, step: str) -> TenantScope:
+    """The same for what a step run begins; `step` is its `span_key`."""
+    around = spans.read(claim.scope.trace)
+    return claim.scope if around is None else replace(claim.scope, trace=str(_under(around, claim, step)))
+
+
+def span_key(path: str, iteration: str) -> str:
+    """Names a step run within its execution."""
+    return f"{path}/{iteration}"
+
+
+def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
+    """Inside a commit: a step run is over."""
+    around = spans.read(claim.scope.trace)
+    if around is None or run.started_at is None:
+        return
+    about = _about(claim) | {"gos.step": run.step, "gos.step.kind": run.kind, "gos.step.status": run.status}
+    about["gos.attempts"] = run.attempt
+    if run.iteration:
+        about["gos.iteration"] = run.iteration
+    place = _under(around, claim, span_key(run.path, run.iteration))
+    failed = str((run.error or {}).get("failure_class", "")) if run.status == "failed" else ""
+    span = Span(f"step {run.step}", place, around.span, "internal", run.started_at, took_ms, failed, about)
+    db.after_commit(_adding(span))
+
+
+def tell_execution(claim: Claim, status: str, took_ms: int, failure_class: str) -> None:
+    """Inside a commit: an execution is over; its span begins when it was accepted."""
+    place, around = spans.read(claim.scope.trace), spans.read(claim.trace)
+    if place is None:
+        return
+    about = _about(claim) | {"gos.status": status, "gos.version": claim.version}
+    about["gos.queued_ms"] = claim.started_at - claim.created_at
+    parent = around.span if around else ""
+    name = f"execute {claim.process_id}"
+    span = Span(name, place, parent, "internal", claim.created_at, took_ms, failure_class, about)
+    db.after_commit(_adding(span))
+
+
+def _adding(span: Span) -> Callable[[], None]:
+    return lambda: spans.add(span)
+
+
+def _under(around: Place, claim: Claim, step: str) -> Place:
+    return spans.under(around, f"{claim.execution_id}/{step}")
+
+
+def _about(claim: Claim) -> dict[str, str | int]:
+    return {"gos.tenant": claim.scope.tenant_id, "gos.process": claim.process_id, "gos.execution": claim.execution_id}

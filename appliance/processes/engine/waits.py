@@ -1,0 +1,267 @@
+"""Calls that wait: for a person, a time, an event or a child execution; how each begins, and what ends it.
+
+Durations (`wait.for`, the timeout of an event and of an agent's run) keep their length when the wall clock is set,
+see `clock_jumps`.  `wait.until` is a point in time and follows it, and so does until when people may decide: they were told so.
+After a restart of the machine all of them go by the wall clock.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from appliance.core import clock, ids
+from appliance.core.database import db
+from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.governance.approvals import approvals
+from appliance.governance.approvals.action_approvals import Wish
+from appliance.governance.governor import Permit
+from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
+from appliance.sandbox import HostCall
+
+from . import suspension
+from .store import Claim
+from .suspension import PendingCall, RunKey
+
+CHILD = "processes.execute"
+MODEL = "llm.answer"  # an `llm` step whose profile is not there: it waits for that, or for a person's answer
+METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
+# How an execution that waits for several things is called: for the first of these it has.
+# What is waited for in another word than its kind.
+_REASON_OF = {"model": "input", "agent": "child"}
+_TOLD_TO_PEOPLE = ("approval", "input", "model")  # until when a request can be decided is a point in time
+REASONS = ("approval", "input", "event", "child", "timer", "retry")
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child execution to be: `insert`, inside a write, records it, sets it going and answers {execution_id, …}."""
+
+    insert: Callable[[], dict[str, Any]]
+
+
+class Children(Protocol):
+    """Starts child executions."""
+
+    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+        """`awaited`: the parent waits for its end.  Everything that can be refused is refused here, outside of a write."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A call ready to be recorded: `record`, inside a write, answers what it waits for, or None and the call's value."""
+
+    record: Callable[[], tuple[PendingCall | None, Any]]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The waiting calls of one step run; `longest_ms` bounds every one."""
+
+    claim: Claim
+    run_key: RunKey
+    step: str
+    grants: Grants
+    children: Children
+    longest_ms: int
+
+    def begin(self, call: HostCall) -> Begun:
+        """Check a call; an ApplianceError is its answer."""
+        if call.method == "human.request":
+            return self._ask_person(call)
+        if call.method == CHILD:
+            return self._start_child(call)
+        if call.method == MODEL:
+            return self._await_profile(call)
+        due, name = self._until(call) if call.method.startswith("wait.") else self._event(call)
+        kind = "event" if call.method == "events.wait" else "timer"
+        pending = self._pending(call, kind, ids.new("wai"), name, due)
+        return Begun(lambda: (self._noted(pending), None))
+
+    def _ask_person(self, call: HostCall) -> Begun:
+        if not self.grants.human:
+            raise PolicyDenied("this step has no grant to ask a person; add grants: human: true")
+        path, iteration, attempt = self.run_key
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
+        (given,) = _arguments(call, 1, "api.human.request({kind, title, …})")
+        now = clock.now_ms()
+        asked = approvals.parse_request(given, origin, now)
+        request = replace(asked, expires_at=asked.expires_at or now + self.longest_ms)
+
+        def record() -> tuple[PendingCall, None]:
+            made = approvals.request_approval(self.claim.scope, request)
+            kind = "approval" if request.kind == "approval" else "input"
+            return self._noted(self._pending(call, kind, made.id, request.title, request.expires_at)), None
+
+        return Begun(record)
+
+    def _await_profile(self, call: HostCall) -> Begun:
+        """Wait for a profile; a person may answer instead, unless the question is more than can be put to one."""
+        (given,) = call.args
+        slug, due = given["profile"], clock.now_ms() + self.longest_ms
+        path, iteration, attempt = self.run_key
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
+        try:
+            asked = replace(approvals.parse_request(_in_place_of_model(given), origin, clock.now_ms()), expires_at=due)
+        except ValidationFailed:
+            asked = None
+
+        def record() -> tuple[PendingCall, None]:
+            token = ids.new("wai") if asked is None else approvals.request_approval(self.claim.scope, asked).id
+            return self._noted(self._pending(call, "model", token, slug, due)), None
+
+        return Begun(record)
+
+    def _until(self, call: HostCall) -> tuple[int, str]:
+        (given,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
+        if not isinstance(given, str):
+            raise ValidationFailed(f'api.{call.method} takes a text such as "10m" or "2030-01-31T08:00:00Z"')
+        now = clock.now_ms()
+        due = now + clock.parse_duration(given) if call.method == "wait.for" else clock.parse_rfc3339(given)
+        if due - now > self.longest_ms:
+            raise ValidationFailed(f"an execution waits at most {self.longest_ms // 86_400_000} days")
+        return due, given
+
+    def _event(self, call: HostCall) -> tuple[int | None, str]:
+        name, options = [*call.args, None][:2] if call.args else (None, None)
+        if len(call.args) > 2 or not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
+            raise ValidationFailed(f"call api.events.wait(name, {{timeout?}}) with a name of 1 to {MAX_EVENT_NAME} characters")
+        if options is not None and (not isinstance(options, Mapping) or set(options) - {"timeout"}):
+            raise ValidationFailed("the options of api.events.wait are {timeout}, a duration")
+        timeout = (options or {}).get("timeout")
+        if timeout is None:
+            return None, name
+        if not isinstance(timeout, str):
+            raise ValidationFailed('timeout must be a duration such as "48h"', pointer="/timeout")
+        return clock.now_ms() + clock.parse_duration(timeout, pointer="/timeout"), name
+
+    def _start_child(self, call: HostCall) -> Begun:
+        process_id, given, options = [*call.args, None, None, None][:3]
+        shown = "call api.processes.execute(process, input, {wait: true | false})"
+        if len(call.args) > 3 or not isinstance(process_id, str):
+            raise ValidationFailed(shown)
+        if options is not None and (not isinstance(options, Mapping) or set(options) - {"wait"}):
+            raise ValidationFailed(shown)
+        waits = (options or {}).get("wait", False)
+        if not isinstance(waits, bool):
+            raise ValidationFailed(shown, pointer="/wait")
+        if process_id not in self.grants.processes:
+            name = process_id[:63]
+            raise PolicyDenied(f"this step has no grant for the process {name}; add grants: processes: [{name}]")
+        child = self.children.prepare(self.claim, process_id, {} if given is None else given, awaited=waits)
+
+        def record() -> tuple[PendingCall | None, Any]:
+            started = child.insert()
+            if not waits:
+                return None, started
+            return self._noted(self._pending(call, "child", started["execution_id"], process_id, None)), None
+
+        return Begun(record)
+
+    def _pending(self, call: HostCall, kind: str, token: str, name: str, due: int | None) -> PendingCall:
+        latest = clock.now_ms() + self.longest_ms
+        is_point = kind in _TOLD_TO_PEOPLE or call.method == "wait.until"
+        return PendingCall(
+            *self.run_key, call.id, kind, token, name, latest if due is None else min(due, latest),
+            measured_by=None if is_point else clock.boot_id(),
+        )  # fmt: skip
+
+    def _noted(self, pending: PendingCall) -> PendingCall:
+        suspension.add_call(self.claim, pending)
+        return pending
+
+    def await_approval(self, number: int, permit: Permit) -> Begun:
+        """Wait until people have decided about an action; PolicyDenied when nobody may be asked."""
+        path, iteration, attempt = self.run_key
+        origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
+
+        def record() -> tuple[PendingCall, None]:
+            suspension.forget_answered(self.claim, self.run_key, number)  # an approval that holds no more
+            made = permit.ask(Wish(origin=origin))
+            call = HostCall(number, "", [])
+            return self._noted(self._pending(call, "approval", made.id, made.request.title, made.request.expires_at)), None
+
+        return Begun(record)
+
+    def await_run(self, number: int, run_id: str, agent_id: str, due: int | None) -> PendingCall:
+        """Inside a write: wait for the end of an agent's run."""
+        return self._noted(self._pending(HostCall(number, "", []), "agent", run_id, agent_id, due))
+
+    # -- what ends them
+
+    def settle_due(self, pending: PendingCall) -> tuple[bool, Any]:
+        """Inside a write: what a call whose time has come is answered when nobody did."""
+        scope, token = self.claim.scope, pending.token
+        if pending.kind == "timer":
+            return True, None
+        if pending.kind in ("approval", "input"):
+            return True, approvals.answer_of(approvals.expire_approval(scope, token))
+        if pending.kind == "model":
+            approvals.withdraw_approval(scope, token, "the step no longer waits for an LLM profile")
+        what = _NOT_COME.get(pending.kind, "{} did not finish").format(pending.name)
+        return False, {
+            "code": "wait_timed_out", "message": f"{what} in time", "retryable": False, "failure_class": "timeout", "details": [],
+        }  # fmt: skip
+
+
+def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of an action that people did not approve, by their answer."""
+    who, request = answer.get("decided_by"), answer["request_id"]
+    if answer["status"] == "expired":
+        message = f"nobody approved the action in time ({request}); have it asked for again if it is still wanted"
+    else:
+        said = f": {answer['comment']}" if answer.get("comment") else ""
+        message = f"{who or 'somebody'} did not approve the action ({request}){said}"
+    code = "approval_expired" if answer["status"] == "expired" else "approval_rejected"
+    return {"code": code, "message": message, "retryable": False, "failure_class": "policy", "details": []}
+
+
+_NOT_COME = {
+    "event": "the event {!r} did not come", "agent": "the run of the agent {} did not end",
+    "model": "the LLM profile {} was not created",
+}  # fmt: skip
+_SHOWN_QUESTION = 16_000
+
+
+def _in_place_of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person is asked where there is no model."""
+    slug, schema = given["profile"], given.get("output")
+    texts = [given.get("system"), given.get("prompt"), *(str(each.get("content")) for each in given.get("messages") or ())]
+    if given.get("input") is not None:
+        texts.append(f"Input: {db.dump_json(given['input'])}")
+    question = "\n\n".join(text for text in texts if text)
+    return {
+        "kind": "input", "title": f"Answer in place of the LLM profile {slug}",
+        "reason": f"There is no LLM profile {slug}. Create it (POST /api/v1/llm-profiles) and the model answers; or answer here.",
+        "details": {"question": question[:_SHOWN_QUESTION], "documents": len(given.get("documents") or ()),
+                    "images": len(given.get("images") or ())},
+    } | ({"schema": schema} if schema is not None else {})  # fmt: skip
+
+
+def reason_of(pending: PendingCall) -> str:
+    """The wait reason of an execution with this call."""
+    return _REASON_OF.get(pending.kind, pending.kind)
+
+
+def _arguments(call: HostCall, count: int, shown: str) -> list[Any]:
+    if len(call.args) != count:
+        raise ValidationFailed(f"call {shown}")
+    return call.args
+
+
+def told(pending: PendingCall, step: str) -> dict[str, Any]:
+    """What callers are told of a call that waits."""
+    shown: dict[str, Any] = {"kind": "human" if pending.kind in ("approval", "input") else pending.kind, "step": step}
+    shown |= {"path": pending.path, "call": pending.call, "until": clock.rfc3339(pending.due_at)}
+    if pending.iteration:
+        shown["iteration"] = pending.iteration
+    if pending.kind in ("approval", "input"):
+        return shown | {"approval_id": pending.token, "title": pending.name}
+    if pending.kind == "model":
+        needed = f"create the LLM profile {pending.name} with POST /api/v1/llm-profiles, or answer in its place"
+        asked = {"approval_id": pending.token} if pending.token.startswith("apr_") else {}
+        return shown | asked | {"kind": "llm_profile", "profile": pending.name, "next": needed}
+    if pending.kind == "agent":
+        return shown | {"run_id": pending.token, "agent_id": pending.name, **(pending.detail or {})}
+    if pending.kind == "event":
+        return shown | {"token": pending.token, "name": pending.name}
+    return shown | {"execution_id": pending.token, "process_id": pending.name} if pending.kind == "child" else shown

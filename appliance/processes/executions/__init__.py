@@ -1,0 +1,1 @@
+"""Executions as callers see them: started, found, read, cancelled and retried."""

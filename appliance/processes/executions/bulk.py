@@ -1,0 +1,83 @@
+"""Cancel or retry many executions at once: as many as one request may take, each by itself, and safely asked for again."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, Draining, ExecutionFinished, StorageFull
+from appliance.core.scope import TenantScope
+from appliance.processes.models import Execution
+
+from . import service as executions
+from .service import ExecutionFilter
+
+if TYPE_CHECKING:
+    from appliance.processes.service import ProcessFlow
+
+Action = Literal["cancel", "retry"]
+MOST = 500
+MOST_TOLD = 50
+_OPEN = ("scheduled", "queued", "running", "waiting")
+_RETRYABLE = ("failed", "cancelled", "timed_out", "expired")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An execution that could not be retried, and why."""
+
+    execution_id: str
+    code: str
+    message: str
+
+
+@dataclass
+class BulkResult:
+    """`matched` were looked at and `done` of them; behind `next` there are further ones."""
+
+    matched: int = 0
+    done: int = 0
+    next: str | None = None
+    refused: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def targets(scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> list[str]:
+    """The oldest executions that the filter names and that the action fits; one more than are done at once.
+
+    What has been retried already is passed over, so that a request may be repeated.
+    """
+    query = executions.matching(scope, wanted).where(Execution.status.in_(_OPEN if action == "cancel" else _RETRYABLE))
+    if action == "retry":
+        retried = scope.select(Execution, Execution.retry_of).where(Execution.retry_of.is_null(False))
+        query = query.where(Execution.id.not_in(retried))
+    if after:
+        query = query.where(Execution.id > after)
+    return [row.id for row in query.order_by(Execution.id).limit(MOST + 1)]
+
+
+def act(flow: "ProcessFlow", scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
+    """Do it to at most `MOST` executions behind `after`; what is refused is counted, and told for the first `MOST_TOLD`."""
+    found = targets(scope, wanted, action, after)
+    result = BulkResult(matched=min(len(found), MOST), next=found[MOST - 1] if len(found) > MOST else None)
+    for execution_id in found[:MOST]:
+        try:
+            _act_on(flow, scope, execution_id, action)
+            result.done += 1
+        except (Draining, StorageFull):
+            raise
+        except ApplianceError as error:
+            result.refused += 1
+            if len(result.refusals) < MOST_TOLD:
+                result.refusals.append(Refusal(execution_id, error.code, error.message))
+    return result
+
+
+def _act_on(flow: "ProcessFlow", scope: TenantScope, execution_id: str, action: Action) -> Any:
+    if action == "retry":
+        # One is made of two retries that are asked for at the same time.
+        return flow.retry_once(scope, execution_id, f"bulk-retry:{execution_id}")
+    try:
+        return db.write(partial(executions.cancel_rows, scope, execution_id, None))
+    except ExecutionFinished:  # it came to its end since it was looked for
+        return None

@@ -1,0 +1,53 @@
+"""What Monitor lists as failed, done again: executions, and events of triggers that started none."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from appliance.core.database.db import dump_json
+from appliance.core.scope import TenantScope
+from appliance.processes.models import Execution, StepRunRow
+from appliance.processes.triggers.models import Firing
+
+if TYPE_CHECKING:
+    from appliance.processes.service import ProcessFlow
+
+RETRIED = ("failed", "timed_out")  # what stands in a group of its own
+_EXECUTION = re.compile(r"\bexe_[0-9A-Za-z]+")
+
+
+def waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
+    """Those of these children by whose end a step of their parent failed, and the parent with it: the step's error names them."""
+    failed = scope.select(Execution, Execution.id).where(Execution.id.in_(set(parents.values())), Execution.status.in_(RETRIED))
+    steps = scope.select(StepRunRow, StepRunRow.error).where(StepRunRow.execution_id.in_(failed), StepRunRow.status == "failed")
+    named = {each for row in steps for each in _EXECUTION.findall(dump_json(row.error))}
+    return {child for child in parents if child in named}
+
+
+@dataclass(frozen=True)
+class FailedWork:
+    """For `failures.retry_all`; with the version that failed, or the `published` one."""
+
+    flow: "ProcessFlow"
+    published: bool = False
+
+    def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
+        """Those of them that are still there and that nobody has retried yet; an event also until it started an execution.
+
+        A child that its parent waited for is left to the parent, whose step runs it again: by itself it would be done twice.
+        """
+        there = list(scope.select(Execution, Execution.id, Execution.parent).where(Execution.id.in_(failed_ids)))
+        retries = scope.select(Execution, Execution.retry_of).where(
+            Execution.retry_of.is_null(False) & Execution.retry_of.in_(failed_ids)
+        )
+        events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
+        left = {row.id for row in there} - {row.retry_of for row in retries}
+        left -= waited_for(scope, {row.id: row.parent for row in there if row.parent and row.id in left})
+        return left | {row.id for row in events}
+
+    def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
+        """The id of the execution that does it again; Conflict when somebody else was quicker to ask."""
+        if failed_id.startswith("fir_"):
+            return self.flow.triggers.firings.retry(scope, failed_id)
+        return str(self.flow.retry_once(scope, failed_id, token, published=self.published).id)

@@ -1,0 +1,193 @@
+"""Finding executions: by what they are, when, how they failed, and by words; whole, or as much as a line of a list shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from peewee import SQL, fn
+
+from appliance.core.database import db
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.processes.models import Execution
+
+from . import input_values
+
+By = Literal["user", "key", "trigger", "webapp", "run", "execution"]
+"""Who started an execution: a person, a program, a trigger, a WebApp's visitor, an agent's run, another execution."""
+
+LONGEST_TEXT = 200
+MANY = 2_000
+# Their names stand in the SQL itself: an index over some states is used for none that come as parameters.
+_STATES = frozenset({
+    "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
+})  # fmt: skip
+_BRIEF = (
+    Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
+    Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
+)  # fmt: skip
+_ORDER = {"created_at": Execution.created_at, "id": Execution.id}
+
+
+@dataclass(frozen=True)
+class ExecutionFilter:
+    """What a list of executions is narrowed to; None means any.
+
+    `search` is as `input_values.executions_with` reads it.  `text` is an id, a part of a label, the code of an error, or a value
+    of the input.  `step` is the one that failed; `took_ms` how long what has ended took at least; `ids` these and no others.
+    """
+
+    process_id: str | None = None
+    status: str | None = None
+    label: str | None = None
+    failure_class: str | None = None
+    since: int | None = None
+    until: int | None = None
+    id: str | None = None
+    search: str | None = None
+    version: int | None = None
+    text: str | None = None
+    step: str | None = None
+    took_ms: int | None = None
+    by: By | None = None
+    ids: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Brief:
+    """An execution as a line of a list shows it; `problem` is the message of its error."""
+
+    id: str
+    process_id: str
+    version: int
+    status: str
+    wait_reason: str | None
+    failure_class: str | None
+    problem: str | None
+    label: str | None
+    actor: str
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+
+
+def matching(scope: TenantScope, wanted: ExecutionFilter, *columns: Any) -> Any:
+    """The query for what the filter names; ValidationFailed for a text that cannot be looked for."""
+    query = scope.select(Execution, *columns)
+    equal = {
+        Execution.process_id: wanted.process_id, Execution.label_text: wanted.label, Execution.failure_class: wanted.failure_class,
+        Execution.id: wanted.id, Execution.version: wanted.version,
+    }  # fmt: skip
+    for column, value in equal.items():
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.status is not None:
+        query = query.where(Execution.status == (SQL(f"'{wanted.status}'") if wanted.status in _STATES else wanted.status))
+    if wanted.since is not None:
+        query = query.where(Execution.created_at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(Execution.created_at < wanted.until)
+    if wanted.search is not None:
+        query = query.where(Execution.id.in_(input_values.executions_with(scope, wanted.search)))
+    if wanted.ids is not None:
+        query = query.where(Execution.id.in_(list(wanted.ids)))
+    return _narrowed(scope, query, wanted)
+
+
+def _narrowed(scope: TenantScope, query: Any, wanted: ExecutionFilter) -> Any:
+    """The same, narrowed to how it failed, how long it took, who started it, and words."""
+    if wanted.step is not None:
+        query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == wanted.step))
+    if wanted.took_ms is not None:
+        query = query.where(_took(scope, wanted.took_ms))
+    if wanted.by is not None:
+        start = f"{wanted.by}:"
+        query = query.where(fn.SUBSTR(Execution.actor, 1, len(start)) == start)
+    if wanted.text:
+        query = query.where(_with_text(scope, wanted.text))
+    return query
+
+
+def _took(scope: TenantScope, least_ms: int) -> Any:
+    """What has ended and took so long.  Few such are read from their index; where there are many, the newest are soon met on the
+    way through the list, and to sort them all takes longer: then the condition is written so that no index has it."""
+    took = Execution.finished_at - Execution.started_at
+    condition = Execution.finished_at.is_null(False) & (took >= least_ms)
+    many = scope.select(Execution, SQL("1")).where(condition).limit(MANY).count() == MANY
+    return fn.COALESCE(took, -1) >= least_ms if many else condition
+
+
+def _with_text(scope: TenantScope, text: str) -> Any:
+    """Whether an execution has this id, this in its label, this code of an error or this value in its input.
+
+    Where many labels have it, the newest are soon met on the way through the list, as in `_took`.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise ValidationFailed(f"look for at most {LONGEST_TEXT} characters", pointer="/text")
+    ids = scope.select(Execution, Execution.id)
+    failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
+    others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
+    labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
+    found = len(labelled.limit(MANY).tuples())
+    if found == MANY:
+        return fn.COALESCE(Execution.label_text, "").contains(text) | Execution.id.in_(others)
+    return Execution.id.in_(others | labelled if found else others)
+
+
+def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
+    """Executions, newest first."""
+    return paginate(matching(scope, wanted), page, _ORDER)
+
+
+def list_briefs(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Brief]:
+    """The same, without what they were given and gave, which may be large."""
+    return paginate(matching(scope, wanted, *_BRIEF), page, _ORDER).map(_brief)
+
+
+def _brief(row: Any) -> Brief:
+    problem = str(row.error.get("message", "")) if row.error else None
+    return Brief(
+        row.id, row.process_id, row.version, row.status, row.wait_reason, row.failure_class, problem, row.label_text, row.actor,
+        row.created_at, row.started_at, row.finished_at,
+    )  # fmt: skip
+
+
+def newest_of(scope: TenantScope, process_ids: Sequence[str]) -> dict[str, Brief]:
+    """The newest execution of each of these processes that has one."""
+    if not process_ids:
+        return {}
+    places = ", ".join("?" * len(process_ids))
+    found = db.rows(
+        "SELECT (SELECT e.id FROM execution e WHERE e.tenant_id = p.tenant_id AND e.process_id = p.id "  # noqa: S608 places only
+        f"ORDER BY e.created_at DESC, e.id DESC LIMIT 1) FROM process p WHERE p.tenant_id = ? AND p.id IN ({places})",
+        (scope.tenant_id, *process_ids),
+    )
+    return {row.process_id: row for row in _these(scope, [str(each) for (each,) in found if each is not None])}
+
+
+def retries_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Brief]:
+    """The newest retries of an execution."""
+    ids = scope.select(Execution, Execution.id).where(Execution.retry_of.is_null(False) & (Execution.retry_of == execution_id))
+    return _some(scope, ids, most)
+
+
+def children_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Brief]:
+    """The newest executions that an execution started."""
+    ids = scope.select(Execution, Execution.id).where(Execution.parent.is_null(False) & (Execution.parent == execution_id))
+    return _some(scope, ids, most)
+
+
+def _some(scope: TenantScope, ids: Any, most: int) -> Sequence[Brief]:
+    return _these(scope, [row.id for row in ids.order_by(Execution.id.desc()).limit(most)])
+
+
+def _these(scope: TenantScope, ids: Sequence[str]) -> list[Brief]:
+    """By their ids, newest first; sorted here, for a database that is to sort them reads all executions in order instead."""
+    rows = map(_brief, matching(scope, ExecutionFilter(ids=ids), *_BRIEF)) if ids else ()
+    return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
+
+
+def bys() -> tuple[By, ...]:
+    """Who may have started an execution."""
+    return get_args(By)

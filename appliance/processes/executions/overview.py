@@ -1,0 +1,143 @@
+"""The step runs of an execution as a reader needs them: counted by step, those that run once whole, of loops a page at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from peewee import fn
+
+from appliance.core.database import db
+from appliance.core.errors import NotFound
+from appliance.core.pages import Page
+from appliance.core.scope import TenantScope
+from appliance.processes.models import EventRow, Execution, StepRunRow
+
+# The states of what needs somebody, or goes on.
+TROUBLE = ("failed", "timed_out", "retrying", "waiting", "running", "cancelled")
+MOST_EVENTS = 500
+
+
+@dataclass
+class StepCount:
+    """The runs of one step: how many in each state, and from when to when; `ended` is None while one of them goes on."""
+
+    path: str
+    step: str
+    kind: str
+    began: int | None = None
+    ended: int | None = None
+    by_status: dict[str, int] = field(default_factory=dict)
+    is_loop: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs of a step: in these states alone if any are given, behind the item `after`."""
+
+    statuses: Sequence[str] = ()
+    after: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class Try:
+    """One attempt of a step run: how it ended, and when."""
+
+    attempt: int
+    status: str
+    at: int
+
+
+def count_steps(scope: TenantScope, execution: Execution) -> list[StepCount]:
+    """Every step that has run, in the order in which they began; nothing of what they were given or gave is read."""
+    found: dict[str, StepCount] = {}
+    for path, step, kind, status, count, began, ended, finished, items in db.rows(
+        "SELECT path, step, kind, status, COUNT(*), MIN(started_at), MAX(finished_at), COUNT(finished_at), MAX(iteration) "
+        "FROM step_run WHERE tenant_id = ? AND execution_id = ? GROUP BY path, step, kind, status",
+        (scope.tenant_id, execution.id),
+    ):
+        known = found.get(path)
+        if known is None:
+            known = found[path] = StepCount(path, step, kind, began, ended if finished == count else None)
+        else:
+            known.began = began if known.began is None else min(known.began, began or known.began)
+            known.ended = None if known.ended is None or finished < count else max(known.ended, ended)
+        known.by_status[status] = count
+        known.is_loop = known.is_loop or bool(items) or known.total > 1
+    return sorted(found.values(), key=lambda each: (each.began is None, each.began or 0, each.path))
+
+
+def runs_outside_loops(scope: TenantScope, execution: Execution) -> dict[str, StepRunRow]:
+    """The step runs that stand in no loop, whole, by path: as many as the definition has steps."""
+    query = scope.select(StepRunRow).where((StepRunRow.execution_id == execution.id) & (StepRunRow.iteration == ""))
+    return {row.path: row for row in query}
+
+
+def runs_of(scope: TenantScope, execution: Execution, path: str, wanted: RunFilter) -> Page[StepRunRow]:
+    """The runs of one step by the number of their item; without input and output."""
+    query = _brief(scope, execution).where(StepRunRow.path == path)
+    if wanted.statuses:
+        query = query.where(StepRunRow.status.in_(list(wanted.statuses)))
+    # Ten comes after nine: numbers of items are texts, the shorter of two is the smaller.
+    size = fn.LENGTH(StepRunRow.iteration)
+    if wanted.after is not None:
+        after = len(wanted.after)
+        query = query.where((size > after) | ((size == after) & (StepRunRow.iteration > wanted.after)))
+    rows = list(query.order_by(size, StepRunRow.iteration).limit(wanted.limit + 1))
+    return Page(rows[: wanted.limit], rows[wanted.limit - 1].iteration if len(rows) > wanted.limit else None)
+
+
+def runs_in_loops(
+    scope: TenantScope, execution: Execution, counts: Sequence[StepCount], few: int, most: int
+) -> dict[str, list[StepRunRow]]:
+    """Of the steps in loops by path: every run of those with at most `few`, of the others what needs somebody; without values."""
+    loops = [each for each in counts if each.is_loop]
+    small = [each.path for each in loops if each.total <= few]
+    troubled = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
+    query = _brief(scope, execution).where(StepRunRow.iteration != "")
+    rows = list(query.where(StepRunRow.path.in_(small))) if small else []
+    if troubled:
+        rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.in_(troubled)).limit(most))
+    found: dict[str, list[StepRunRow]] = {}
+    for row in sorted(rows, key=lambda row: (len(row.iteration), row.iteration)):
+        found.setdefault(row.path, []).append(row)
+    return found
+
+
+def _brief(scope: TenantScope, execution: Execution) -> Any:
+    columns = (
+        StepRunRow.execution_id, StepRunRow.path, StepRunRow.iteration, StepRunRow.step, StepRunRow.kind, StepRunRow.status,
+        StepRunRow.attempt, StepRunRow.result_source, StepRunRow.error, StepRunRow.started_at, StepRunRow.finished_at,
+        StepRunRow.next_run_at,
+    )  # fmt: skip
+    return scope.select(StepRunRow, *columns).where(StepRunRow.execution_id == execution.id)
+
+
+def get_run(scope: TenantScope, execution: Execution, path: str, iteration: str) -> StepRunRow:
+    """One step run; NotFound."""
+    row: StepRunRow | None = scope.find(StepRunRow, execution_id=execution.id, path=path, iteration=iteration)
+    if row is None:
+        raise NotFound("there is no such step in this execution")
+    return row
+
+
+def paths_of(scope: TenantScope, execution: Execution) -> list[str]:
+    """The paths of the steps that have run."""
+    sql = "SELECT DISTINCT path FROM step_run WHERE tenant_id = ? AND execution_id = ? ORDER BY path"
+    return [str(path) for (path,) in db.rows(sql, (scope.tenant_id, execution.id))]
+
+
+def tries_of(scope: TenantScope, execution: Execution) -> Mapping[tuple[str, str], list[Try]]:
+    """The attempts that ended, by path and iteration, where a step run had more than one; of the first 500 events."""
+    query = scope.select(EventRow).where((EventRow.execution_id == execution.id) & (EventRow.type == "step"))
+    found: dict[tuple[str, str], list[Try]] = {}
+    for event in query.order_by(EventRow.id).limit(MOST_EVENTS):
+        data = event.data
+        if data.get("status") != "running":
+            key = (str(data.get("path")), str(data.get("iteration") or ""))
+            found.setdefault(key, []).append(Try(int(data.get("attempt", 1)), str(data.get("status")), event.at))
+    return {key: tries for key, tries in found.items() if tries[-1].attempt > 1}

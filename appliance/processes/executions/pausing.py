@@ -1,0 +1,45 @@
+"""Pausing a process: what has begun goes on, what has not is held back, and triggers do not fire."""
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.monitor import audit
+from appliance.processes.models import Process
+
+PAUSED = "paused"  # the wait_reason of a queued execution whose process is paused
+
+
+def is_paused(scope: TenantScope, process_id: str) -> bool:
+    """Whether the process is paused now; ask inside the write that acts on it."""
+    mine = (scope.tenant_id, process_id)
+    found = db.rows("SELECT 1 FROM process WHERE tenant_id = ? AND id = ? AND paused_at IS NOT NULL", mine)
+    return bool(found)
+
+
+def pause_rows(scope: TenantScope, process_id: str) -> Process:
+    """Inside a write: pause it and hold back its queued executions; one that is paused already stays as it is."""
+    row = scope.get(Process, id=process_id)
+    if row.paused_at is not None:
+        return row
+    scope.update(Process, paused_at=clock.now_ms()).where(Process.id == process_id).execute()
+    db.execute(
+        "UPDATE execution SET wait_reason = ? WHERE tenant_id = ? AND process_id = ? AND status = 'queued' "
+        "AND wait_reason IS NULL AND started_at IS NULL",
+        (PAUSED, scope.tenant_id, process_id),
+    )
+    audit.record(scope, "process.pause", process_id)
+    return scope.get(Process, id=process_id)
+
+
+def resume_rows(scope: TenantScope, process_id: str) -> tuple[Process, list[str]]:
+    """Inside a write: the process goes on; answers the executions that were held back, in their order."""
+    row = scope.get(Process, id=process_id)
+    if row.paused_at is None:
+        return row, []
+    scope.update(Process, paused_at=None).where(Process.id == process_id).execute()
+    mine = (scope.tenant_id, process_id, PAUSED)
+    where = "tenant_id = ? AND process_id = ? AND status = 'queued' AND wait_reason = ?"
+    held = [row[0] for row in db.rows(f"SELECT id FROM execution WHERE {where} ORDER BY rank, id", mine)]  # noqa: S608
+    db.execute(f"UPDATE execution SET wait_reason = NULL WHERE {where}", mine)  # noqa: S608 our own names
+    audit.record(scope, "process.resume", process_id, {"held_back": len(held)})
+    return scope.get(Process, id=process_id), held

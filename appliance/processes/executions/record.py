@@ -1,0 +1,73 @@
+"""The record of an execution as a replay reads it: its step runs, their journals, and where reused ones were made."""
+
+from dataclasses import dataclass, replace
+
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.engine import store
+from appliance.processes.engine.decide import Key, StepRun
+from appliance.processes.engine.runner import claim_of
+from appliance.processes.engine.store import CLOSING, Claim, JournalEntry
+from appliance.processes.host.closing import Closing, read_closing
+from appliance.processes.models import Execution
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One step run of the record; `claim` is that of the execution which performed it (a retry reuses step runs)."""
+
+    run: StepRun
+    claim: Claim
+    is_reused: bool = False
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it failed or was cancelled itself; a step that holds steps only ends with them."""
+        return self.run.status == "cancelled" or (self.run.status == "failed" and self.run.error is not None)
+
+
+class Record:
+    """What is known of a finished execution, which ran `compiled`."""
+
+    def __init__(self, scope: TenantScope, row: Execution, compiled: Compiled) -> None:
+        self.scope, self.row, self.compiled = scope, row, compiled
+        self.claim = _claim(scope, row)
+        own = {(run.path, run.iteration): Recorded(run, self.claim) for run in store.load_runs(scope, row.id)}
+        self.runs = own | self._reused({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
+
+    def _reused(self, wanted: dict[Key, StepRun]) -> dict[Key, Recorded]:
+        """Those runs with the executions that made them; where that is deleted by now, they count as made here."""
+        found: dict[Key, Recorded] = {}
+        before = self.row.retry_of
+        while wanted and before is not None:
+            row = self.scope.find(Execution, id=before)
+            if row is None:
+                break
+            claim = _claim(self.scope, row)
+            made = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
+            # What a retry passed over stands in it as skipped; it was not made so.
+            mine = {key: run for key, run in made.items() if key in wanted and _is_made(run, wanted[key])}
+            found |= {key: Recorded(run, claim, is_reused=True) for key, run in mine.items()}
+            wanted = {key: run for key, run in wanted.items() if key not in mine}
+            before = row.retry_of
+        return found | {key: Recorded(run, self.claim, is_reused=True) for key, run in wanted.items()}
+
+    def find(self, path: str, iteration: str) -> Recorded | None:
+        return self.runs.get((path, iteration))
+
+    def journal(self, recorded: Recorded) -> tuple[list[JournalEntry], Closing]:
+        """The calls of the last attempt, and what closed it."""
+        run = recorded.run
+        lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
+        closing = next((line for line in lines if line.call == CLOSING), None)
+        return [line for line in lines if line.call != CLOSING], read_closing(closing)
+
+
+def _is_made(made: StepRun, reused: StepRun) -> bool:
+    return made.result_source != "reused" and made.status == reused.status
+
+
+def _claim(scope: TenantScope, row: Execution) -> Claim:
+    """Who the execution was, for its expressions; it holds nothing."""
+    began = row.started_at or row.created_at
+    return replace(claim_of(scope, row), fence=-1, started_at=began)

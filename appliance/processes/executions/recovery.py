@@ -1,0 +1,62 @@
+"""What a retry that went well makes good: the executions that it retries, and with them groups of failures in Monitor."""
+
+from collections.abc import Sequence
+
+from appliance.core.scope import TenantScope
+from appliance.monitor import failures
+from appliance.processes.models import Execution
+from appliance.processes.triggers.models import Firing
+
+from .failed_work import RETRIED, waited_for
+
+MOST_RETRIES = 100
+
+
+def note_success(scope: TenantScope, retry_of: str) -> None:
+    """Inside a commit: a retry of this execution succeeded, which makes good all that it goes back to: what that one retried, and
+    children by whose end a step of these failed."""
+    chain = _chain(scope, retry_of)
+    failures.note_recovered(scope, [*chain, *_children(scope, chain)], left_failed)
+
+
+def success_of(scope: TenantScope, execution_id: str) -> str | None:
+    """The newest execution that succeeded as a retry of this one, or as a retry of such a retry."""
+    new, found = [execution_id], list[str]()
+    for _ in range(MOST_RETRIES):
+        rows = scope.select(Execution, Execution.id, Execution.status).where(Execution.retry_of.in_(new))
+        states = {row.id: row.status for row in rows}
+        found += [each for each, status in states.items() if status == "succeeded"]
+        new = [each for each, status in states.items() if status != "succeeded"]
+        if not new:
+            break
+    return max(found, default=None)
+
+
+def left_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
+    """Those of them that are there and have failed: executions, and events of triggers that started none."""
+    rows = scope.select(Execution, Execution.id).where(Execution.id.in_(failed_ids), Execution.status.in_(RETRIED))
+    events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
+    return {row.id for row in rows} | {row.id for row in events}
+
+
+def _chain(scope: TenantScope, execution_id: str | None) -> list[str]:
+    """The execution and what it was a retry of, the newest first."""
+    found: list[str] = []
+    while execution_id is not None and len(found) < MOST_RETRIES:
+        found.append(execution_id)
+        row = scope.find(Execution, id=execution_id)
+        execution_id = row.retry_of if row is not None else None
+    return found
+
+
+def _children(scope: TenantScope, parents: Sequence[str]) -> set[str]:
+    """The failed executions that these waited for and failed by, and those that they waited for in turn."""
+    found: set[str] = set()
+    new = set(parents)
+    while new:
+        rows = scope.select(Execution, Execution.id, Execution.parent).where(
+            Execution.parent.in_(new), Execution.status.in_(RETRIED)
+        )  # fmt: skip
+        new = waited_for(scope, {row.id: row.parent for row in rows}) - found
+        found |= new
+    return found

@@ -1,0 +1,274 @@
+"""Retry plan: what a retry would keep and run again, and which effects of the execution would happen once more."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.core.database import db
+from appliance.core.scope import TenantScope
+from appliance.core.texts import mark_error
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.nodes import BLOCK_KINDS, Step
+from appliance.processes.definitions.surroundings import Actions
+from appliance.processes.engine.decide import FINISHED, StepRun
+from appliance.processes.engine.waits import CHILD
+from appliance.processes.files.naming import LOAD, READ_FILES, file_method
+from appliance.processes.host.agent_runs import RUN, Agents, MadeCall
+from appliance.processes.host.journal import ACTION, READS, WRITES
+from appliance.processes.host.model_calls import GENERATE
+from appliance.processes.host.vault import SECRET
+
+from . import retrying
+from .record import Record, Recorded
+
+Fate = Literal["reused", "continued", "passed_over", "again", "first", "dropped"]
+FindActions = Callable[[str], Actions | None]
+HUMAN = "human.request"
+_QUIET = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
+_FATES: Mapping[Fate, str] = {
+    "reused": "kept", "continued": "gone on with", "passed_over": "passed over", "again": "run again",
+    "first": "may run for the first time", "dropped": "not in this version",
+}  # fmt: skip
+
+# What a step would do, by the method of its call; English here, and told in the reader's language by whoever shows it.
+_TIMES = mark_error("%(sentence)s (%(count)s times)")
+_UNSURE = mark_error("%(sentence)s; it may have been done before")
+_CALL = mark_error("%(step)s would call %(action)s of %(slug)s again, under a new idempotency key")
+_WRITE = mark_error("%(step)s would write again to %(target)s")
+_BATCH = mark_error("%(step)s would write the same batch of records again")
+_DOCUMENTS = mark_error("%(step)s would make its documents once more")
+_OTHER = mark_error("%(step)s would do %(method)s again")
+_WOULD: Mapping[str, str] = {
+    CHILD: mark_error("%(step)s would execute %(target)s again"),
+    GENERATE: mark_error("%(step)s would ask the model of %(target)s again, which costs again"),
+    LOAD: mark_error("%(step)s would write the rows of its file again to %(target)s"),
+    HUMAN: mark_error("%(step)s would ask the person again"),
+    "documents.create": mark_error("%(step)s would store another document"),
+    "datapool.create": mark_error("%(step)s would write another record to %(target)s"),
+    "datapool.delete": mark_error("%(step)s would delete again from %(target)s"),
+}
+_AGENT = mark_error("%(step)s would start another run of the agent %(agent)s, which costs again")
+_MAY_CALL = {
+    True: mark_error("%(step)s may call %(action)s of %(target)s again, as the run before did"),
+    False: mark_error("%(step)s may call %(action)s of %(target)s again, which the run before may have done"),
+}
+_MAY_USE = {
+    True: mark_error("%(step)s may use %(target)s again, as the run before did"),
+    False: mark_error("%(step)s may use %(target)s again, which the run before may have done"),
+}
+
+
+@dataclass(frozen=True)
+class StepFate:
+    """What becomes of one step run; `first`: of a step that the execution did not come to."""
+
+    step: str
+    path: str
+    iteration: str
+    kind: str
+    fate: Fate
+
+
+@dataclass(frozen=True)
+class RepeatedEffect:
+    """Something that a step which runs again did: by which call, to what, and whether that is `certain`."""
+
+    step: str
+    path: str
+    iteration: str
+    attempt: int
+    method: str
+    target: str
+    certain: bool
+    sentence: str
+
+
+@dataclass
+class RetryPlan:
+    """What a retry `from` there with this version would do."""
+
+    execution_id: str
+    start_from: str
+    version: int
+    steps: list[StepFate] = field(default_factory=list)
+    effects: list[RepeatedEffect] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(step.fate for step in self.steps))
+
+    @property
+    def sentences(self) -> list[str]:
+        """The plan in words: first the step runs, then every effect with how often."""
+        counts = self.counts
+        told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
+        repeated = Counter(effect.sentence for effect in self.effects)
+        said = [text if count == 1 else _TIMES % {"sentence": text, "count": count} for text, count in repeated.items()]
+        return [f"Step runs: {told}.", *(said or ["Nothing that it did outside would be done again."])]
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is asked about what lies outside of the processes: the actions of an integration, and the runs of agents."""
+
+    find_actions: FindActions
+    agents: Agents
+
+
+def plan_retry(record: Record, compiled: Compiled, around: Around, start_from: str, version: int) -> RetryPlan:
+    """The plan of a retry with `compiled`; the same errors as the retry."""
+    kept = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
+    plan = RetryPlan(record.row.id, start_from, version)
+    runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
+    again: list[Recorded] = []
+    after = record.compiled.definition.aftermath | compiled.definition.aftermath
+    for recorded in runs:
+        run = recorded.run
+        if run.path in after:
+            continue  # runs only if this one fails too
+        fate = _fate(run, kept.get((run.path, run.iteration)), compiled.steps.get(run.path))
+        plan.steps.append(StepFate(run.step, run.path, run.iteration, run.kind, fate))
+        if fate == "again":
+            again.append(recorded)
+    known = {each.run.path for each in runs}
+    new = [step for path, step in compiled.steps.items() if path not in known | after]
+    plan.steps += [StepFate(step.id, step.path, "", step.kind, "first") for step in new]
+    plan.effects = list(_effects(record, again, around))
+    return plan
+
+
+def _fate(run: StepRun, kept: StepRun | None, step: Step | None) -> Fate:
+    if kept is None:
+        return "dropped" if step is None else "again"
+    if kept.status == "running":
+        return "continued"
+    return "passed_over" if kept.status == "skipped" != run.status else "reused"
+
+
+# -- effects
+
+
+def _effects(record: Record, again: list[Recorded], around: Around) -> Iterator[RepeatedEffect]:
+    teller = _Teller(record.compiled, around.find_actions)
+    calls = _Calls(record.scope)
+    for recorded in again:
+        run = recorded.run
+        if run.kind in BLOCK_KINDS or run.status == "skipped":
+            continue
+        if run.kind == "code":
+            for attempt, method, args, answered in calls.of(recorded):
+                yield from teller.tell(run, attempt, method, args, certain=answered)
+        elif run.kind == "agent":
+            made = around.agents.effects_of(record.scope, recorded.claim.execution_id, run.path, run.iteration)
+            yield from _of_agent(record.compiled.steps[run.path], run, made)
+        else:
+            yield from _declared(teller, record.compiled.steps[run.path], run)
+
+
+def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[RepeatedEffect]:
+    """Another run decides anew: what one did, the next may do."""
+    name = step.settings["use"]
+    about = (run.step, run.path, run.iteration, run.attempt)
+    yield RepeatedEffect(*about, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
+    for call in made:
+        slug, _, operation = call.target.partition("/")
+        told = (_MAY_CALL if operation else _MAY_USE)[call.certain] % {"step": run.step, "target": slug, "action": operation}
+        yield RepeatedEffect(*about, RUN, f"{name}/{call.target}", False, f"{told}.")
+
+
+def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
+    """What a step that is no code did: it asks one thing, and what failed may have been done all the same."""
+    settings, done = step.settings, run.status in FINISHED
+    if step.kind == "datapool":
+        if done:  # a write that fails is undone
+            yield from teller.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
+    elif step.kind == "integration":
+        if done or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
+            yield from teller.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=done)
+    elif step.kind == "llm":
+        yield from teller.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=done)
+    elif step.kind in ("file", "ocr"):
+        if done and (method := file_method(step)) not in READ_FILES:
+            target = [settings["to"]["collection"]] if method == LOAD else []
+            yield from teller.tell(run, run.attempt, method, target, certain=True)
+    elif step.kind == "process":
+        yield from teller.tell(run, run.attempt, CHILD, [settings["use"]], certain=done)
+    elif step.kind == "human":
+        yield from teller.tell(run, run.attempt, HUMAN, [], certain=done)
+    elif step.kind not in ("rule", "wait", "stop"):
+        yield from teller.tell(run, run.attempt, step.kind, [], certain=done)
+
+
+class _Calls:
+    """The calls that the code of step runs made, with the executions in which they were made."""
+
+    def __init__(self, scope: TenantScope) -> None:
+        self._scope = scope
+        self._found: dict[str, dict[tuple[str, str], list[tuple[int, str, Any, bool]]]] = {}
+
+    def of(self, recorded: Recorded) -> list[tuple[int, str, Any, bool]]:
+        """(attempt, method, args, whether it was answered well); what was refused did nothing and is left out."""
+        execution_id = recorded.claim.execution_id
+        if execution_id not in self._found:
+            self._found[execution_id] = self._load(execution_id)
+        return self._found[execution_id].get((recorded.run.path, recorded.run.iteration), [])
+
+    def _load(self, execution_id: str) -> dict[tuple[str, str], list[tuple[int, str, Any, bool]]]:
+        found: dict[tuple[str, str], list[tuple[int, str, Any, bool]]] = {}
+        rows = db.rows(
+            "SELECT path, iteration, attempt, method, args, ok, position, CASE WHEN ok = 0 THEN answer END FROM journal "
+            "WHERE tenant_id = ? AND execution_id = ? AND call > 0 ORDER BY path, iteration, attempt, call",
+            (self._scope.tenant_id, execution_id),
+        )
+        for path, iteration, attempt, method, args, ok, position, fault in rows:
+            if method in _QUIET or (position >= 0 and not ok and (method in WRITES or _is_refusal(fault))):
+                continue
+            # A call to a foreign system that failed may have been done; one without an answer, too.
+            found.setdefault((path, iteration), []).append((attempt, method, json.loads(args), bool(ok) and position >= 0))
+        return found
+
+
+def _is_refusal(fault: str | None) -> bool:
+    """Whether a call was refused before anything of it was done."""
+    return fault is not None and json.loads(fault).get("failure_class") in ("policy", "validation")
+
+
+class _Teller:
+    """Says of a call what would happen again."""
+
+    def __init__(self, compiled: Compiled, find_actions: FindActions) -> None:
+        self._steps = compiled.steps
+        self._find_actions = find_actions
+        self._actions: dict[str, Actions] = {}
+
+    def tell(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
+        """Nothing when the call only reads."""
+        if method == GENERATE:
+            args = [args[0].get("profile")]
+        target = "/".join(str(arg) for arg in args[: 2 if method == ACTION else 1] if isinstance(arg, str))
+        pattern = self._pattern(method, args, target)
+        if pattern is not None:
+            slug, _, action = target.partition("/")
+            told = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
+            sentence = told if certain else _UNSURE % {"sentence": told}
+            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, f"{sentence}.")
+
+    def _pattern(self, method: str, args: list[Any], target: str) -> str | None:
+        if method == ACTION:
+            return self._action(args)
+        if method in _WOULD and (target or method in (HUMAN, "documents.create")):
+            return _WOULD[method]
+        if method.startswith("file."):
+            return _DOCUMENTS
+        if method in WRITES:
+            return _WRITE if target else _BATCH
+        return None if method in _QUIET else _OTHER
+
+    def _action(self, args: list[Any]) -> str | None:
+        slug, name = (str(part) for part in [*args[:2], "", ""][:2])
+        if slug not in self._actions:
+            self._actions[slug] = self._find_actions(slug) or {}
+        action = self._actions[slug].get(name)
+        return None if action is not None and action.effect == "read" else _CALL

@@ -1,0 +1,181 @@
+"""Retry: which step runs of a finished execution a new one keeps, from what failed, from the start, or from any step on.
+
+From a step on means: what stands before it stays, it and what follows run again.  Around it, the same holds at every level:
+the steps that hold it go on where they were, with the items and the option they had, and what stands beside it in other
+branches stays.  Inside a for_each that is so for every item.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.nodes import Block, Step
+from appliance.processes.engine import store
+from appliance.processes.engine.decide import Key, StepRun, is_over, is_undoable
+from appliance.processes.models import Execution
+from appliance.processes.rehearsal.replay import find_step
+
+Place = tuple[tuple[int, int], ...]
+Relation = Literal["before", "around", "behind"]
+
+
+def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: Compiled) -> list[StepRun]:
+    """The step runs a retry keeps: all that succeeded (`failed`), none (`start`), or those before a step (id or path).
+
+    What was undone stands no longer: `failed` begins with the first top-level step in which something was.  Conflict while
+    it is not finished, and for a step behind something that was undone; ValidationFailed for a step that is not there or that
+    the execution did not come to.
+    """
+    if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
+        raise Conflict(f"the execution is {execution.status}; only a finished one that did not succeed can be retried from failed")
+    if start_from == "start":
+        return []
+    runs = [run for run in store.load_runs(scope, execution.id) if run.path not in compiled.definition.aftermath]
+    undone = [str(place["path"]) for place in (execution.aftermath or {}).get("undone", ())]
+    if start_from == "failed":
+        first = next((step.id for step in compiled.definition.steps if any(_is_at(path, step.path) for path in undone)), None)
+        if first is None:
+            return _kept(runs, compiled)
+        start_from = first
+    target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
+    if target.path in compiled.definition.aftermath:
+        raise ValidationFailed(f"{target.path} runs only once an execution has failed; retry from another step", pointer="/from")
+    gone = next((path for path in undone if target.relation(path) == "before"), None)
+    if gone is not None:
+        raise Conflict(f"{gone} has been undone; retry from there, or from a step before it")
+    around = [target.reopened(run) for run in runs if target.relation(run.path) == "around"]
+    reopened = [run for run in around if run is not None]
+    target.check_reached(reopened)
+    before = [run for run in runs if target.relation(run.path) == "before"]
+    return [*reopened, *_kept(target.past_stops(before), compiled)]
+
+
+def _is_at(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}/")
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The step from which on everything runs again."""
+
+    compiled: Compiled
+    path: str
+
+    @cached_property
+    def _places(self) -> Mapping[str, Place]:
+        """Where every step stands: at each level in which block, and as which step of it."""
+        return dict(_places((Block(self.compiled.definition.steps),), ()))
+
+    def relation(self, path: str) -> Relation:
+        """Whether what ran at `path` stays, is gone on with, or runs again."""
+        place, mine = self._places.get(path), self._places[self.path]
+        if place is None:
+            return "behind"
+        for (block, index), (my_block, my_index) in zip(place, mine, strict=False):
+            if block != my_block:
+                return "before"
+            if index != my_index:
+                return "before" if index < my_index else "behind"
+        return "around" if len(place) < len(mine) else "behind"
+
+    def reopened(self, run: StepRun) -> StepRun | None:
+        """A step around the target, in the middle of what it holds; as it was where it holds nothing, None where it failed so."""
+        step = self.compiled.steps[run.path]
+        if step.kind != run.kind:
+            raise _not_here(f"{step.id} is a {step.kind} in this version and was a {run.kind}", step)
+        if run.state is None:
+            return replace(run, result_source="reused") if is_over(step, run) else None
+        state = {name: value for name, value in run.state.items() if name != "errors"}
+        if step.kind == "parallel":
+            state = {"branches": [block.name for block in step.blocks]}
+        elif step.kind == "branch" and state["taken"] >= len(step.blocks):
+            raise _not_here(f"the option that {step.id} took is not there in this version", step)
+        return replace(run, status="running", output=None, error=None, finished_at=None, state=state)
+
+    def check_reached(self, around: Iterable[StepRun]) -> None:
+        """ValidationFailed unless the target would be come to."""
+        parent = self.path.rpartition("/")[0]
+        if not parent:
+            return
+        step = self.compiled.steps[parent]
+        found = [run for run in around if run.path == parent and run.state is not None]
+        if not found:
+            raise _not_here(f"the execution did not come to what is in {step.id}", step)
+        block = self._places[self.path][-1][0]
+        if step.kind == "branch" and all(run.state["taken"] != block for run in found):
+            raise _not_here(f"{step.id} took another option", step)
+
+    def past_stops(self, runs: list[StepRun]) -> list[StepRun]:
+        """What ended that execution must not end the one that goes on behind it: a stop is passed over, and so is the step
+        beside the target or what is around it in which it stands, with whatever was cut off there."""
+        passed = {self._beside(run) for run in runs if run.kind == "stop" and run.status == "succeeded"}
+        left = [run for run in runs if (run.path, run.iteration) in passed or not _is_inside(run, passed)]
+        return [
+            replace(run, status="skipped", output=None, error=None, state=None) if (run.path, run.iteration) in passed else run
+            for run in left
+        ]
+
+    def _beside(self, stop: StepRun) -> Key:
+        parts, mine = stop.path.split("/"), self.path.split("/")
+        depth = next(index for index, part in enumerate(parts) if part != mine[index])
+        path = "/".join(parts[: depth + 1])
+        loops = sum(self.compiled.steps["/".join(parts[:count])].kind == "for_each" for count in range(1, depth + 1))
+        return path, ".".join(stop.iteration.split(".")[:loops])
+
+
+def _places(blocks: tuple[Block, ...], outer: Place) -> Iterable[tuple[str, Place]]:
+    for number, block in enumerate(blocks):
+        for index, step in enumerate(block.steps):
+            place = (*outer, (number, index))
+            yield step.path, place
+            yield from _places(step.blocks, place)
+
+
+def _not_here(reason: str, step: Step) -> ValidationFailed:
+    return ValidationFailed(f"{reason}; retry from {step.id} instead", pointer="/from")
+
+
+# -- what is kept
+
+
+def _kept(runs: list[StepRun], compiled: Compiled) -> list[StepRun]:
+    over = {(run.path, run.iteration) for run in runs if run.state is not None and _is_kept(run, compiled)}
+    return [_reused(run, compiled) for run in runs if _is_reusable(run, compiled) or _is_inside(run, over)]
+
+
+def _is_kept(run: StepRun, compiled: Compiled) -> bool:
+    """Whether it stays as it is: it went well, or the process went on behind it all the same, and still does in this version."""
+    step = compiled.steps.get(run.path)
+    return step is not None and step.kind == run.kind and is_over(step, run)
+
+
+def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
+    """Kept, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
+    step = compiled.steps.get(run.path)
+    if step is None or step.kind != run.kind:
+        return False
+    if is_over(step, run) or run.state is None:
+        return is_over(step, run)
+    if run.kind == "parallel":
+        return bool(run.state["branches"] == [block.name for block in step.blocks])
+    return run.kind == "for_each" or (run.kind == "branch" and run.state["taken"] < len(step.blocks))
+
+
+def _is_inside(run: StepRun, holders: set[Key]) -> bool:
+    """Whether it belongs to one of these steps: what failed in one that is kept is kept with it."""
+    parts, indexes = run.path.split("/"), run.iteration.split(".")
+    paths = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+    return any((path, ".".join(indexes[:known])) in holders for path in paths for known in range(len(indexes) + 1))
+
+
+def _reused(run: StepRun, compiled: Compiled) -> StepRun:
+    if _is_kept(run, compiled) or not _is_reusable(run, compiled):
+        step = compiled.steps.get(run.path)
+        # In another version a step can be undone that could not before: such are undone last.
+        order = run.undo_order or 0 if step is not None and is_undoable(step, run) else None
+        return replace(run, result_source="reused", undo_order=order)
+    return replace(run, status="running", error=None, finished_at=None)

@@ -1,0 +1,339 @@
+"""Executions as callers see them: start, read, list, cancel, retry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.core import clock, ids
+from appliance.core.database import db
+from appliance.core.errors import (
+    Conflict,
+    DefinitionInvalid,
+    ExecutionFinished,
+    IdempotencyMismatch,
+    NotFound,
+    NotPublished,
+    PolicyDenied,
+    ValidationFailed,
+)
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.engine import ending, store, suspension
+from appliance.processes.engine.decide import Key
+from appliance.processes.host import tainting
+from appliance.processes.models import EventRow, Execution, JournalRow, StepRunRow
+from appliance.processes.scheduling import admission, backlog
+from appliance.processes.scheduling.admission import Wanted
+from appliance.processes.scheduling.slots import SLOT
+from appliance.tenants.idempotency import KEEP_MS
+
+from . import input_values
+from .finding import Brief, ExecutionFilter, children_of, list_briefs, list_executions, matching, newest_of, retries_of
+
+__all__ = [
+    "Brief", "EventRow", "Execution", "ExecutionFilter", "JournalRow", "StepRunRow", "children_of", "list_briefs",
+    "list_executions", "matching", "newest_of", "retries_of",
+]  # fmt: skip
+PRIORITIES = range(-10, 11)
+MAX_LABEL = 200
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """How an execution shall start; `token` makes a repeated request answer the same execution.
+
+    It is not begun later than `expires_ms` after its time; None: what the definition says.  Whoever starts it on behalf of
+    another execution says how many generations down it is, and by what it is tainted from the beginning.
+    """
+
+    input: Mapping[str, Any]
+    version: int | None = None
+    run_at: int | None = None
+    priority: int = 0
+    label: str | None = None
+    token: str = ""
+    expires_ms: int | None = None
+    depth: int = 0
+    tainted_by: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class QueuePlace:
+    """Where a queued execution stands: `ahead` executions start before it."""
+
+    position: int
+    ahead: int
+    enqueued_at: int
+
+
+def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
+    """ValidationFailed with the ways in which the input breaks the process's schema.  It may wait, so it comes before a write."""
+    if compiled.refusal:
+        raise DefinitionInvalid(
+            f"the input's JSON Schema cannot be used: {compiled.refusal}; correct `input` and publish the process again",
+            pointer="/input",
+        )
+    if compiled.input_schema is None:
+        return
+    problems = compiled.input_schema.problems(value, namespace=scope.tenant_id)
+    if problems:
+        first = f"{problems[0].pointer or '/'}: {problems[0].message}"
+        raise ValidationFailed(f"the input does not fit the process, {first}", details=problems[:100])
+
+
+def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> int:
+    """The wanted version, or the published one; NotPublished when there is none."""
+    # Plain SQL: this is asked before every execution, and building the query took longer than answering it.
+    mine = (scope.tenant_id, process_id)
+    found = db.rows("SELECT published_version FROM process WHERE tenant_id = ? AND id = ?", mine)
+    if not found:
+        raise NotFound(f"there is no process {process_id[:80]!r} here")
+    if wanted is not None:
+        sql = "SELECT 1 FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?"
+        if not db.rows(sql, (*mine, wanted)):
+            raise NotFound(f"the process {process_id!r} has no version {wanted}")
+        return wanted
+    if found[0][0] is None:
+        raise NotPublished(f"{process_id!r} has no published version; publish its draft first")
+    return int(found[0][0])
+
+
+@dataclass(frozen=True)
+class Birth:
+    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, which is to be
+    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down from `root`, that has `rank` in line
+    rather than one of its own."""
+
+    owner: str | None = None
+    lease_until: int = 0
+    retry_of: str | None = None
+    only_retry: bool = False
+    parent: str | None = None
+    depth: int = 0
+    root: str | None = None
+    rank: int | None = None
+
+
+def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
+    """The execution of the same request, while its Idempotency-Key is kept; IdempotencyMismatch for another input."""
+    found = scope.find(Execution, idempotency=request.token)
+    if found is None:
+        return None
+    if now - found.created_at >= KEEP_MS:
+        scope.update(Execution, idempotency=None).where(Execution.id == found.id).execute()
+        return None
+    if found.input != request.input:
+        raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+    return found
+
+
+def insert_execution(
+    scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
+) -> tuple[Execution, bool]:
+    """Inside a write: the row of a new execution, and whether it is new."""
+    now = clock.now_ms()
+    if request.token and (found := _find_repeated(scope, request, now)) is not None:
+        return found, False
+    if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
+        raise Conflict(f"it has been retried already, as {other.id}")
+    entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
+    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if birth.rank is None else birth.rank
+    status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
+    if status == "queued" and birth.parent is None:  # a child is judged before the commit that records its call
+        backlog.admit_queued(scope)
+    elif status == "scheduled":
+        backlog.admit_planned(scope)
+    row = Execution(
+        tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
+        input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
+        idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
+        next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=birth.owner if status == "running" else None,
+        lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
+        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, root=birth.root,
+        depth=birth.depth, wait_reason=entry.held, rank=rank,
+        expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
+    )  # fmt: skip
+    db.execute(
+        "INSERT INTO execution (tenant_id, id, process_id, version, status, input, label, retry_of, priority, idempotency, "
+        "created_at, enqueued_at, started_at, next_run_at, active_ms, owner, lease_until, fence, claims, cancel_requested, "
+        "actor, request_id, parent, root, depth, wait_reason, waiting_for, rank, expires_at, slot, slot_limit, slot_behaviour, "
+        "trace) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
+            row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
+            row.claims, 0, row.actor, row.request_id, birth.parent, birth.root, birth.depth, entry.held,
+            None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
+            slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
+        ),
+    )  # fmt: skip
+    input_values.keep_values(scope, row.id, request.input)
+    if request.tainted_by:
+        tainting.note_sources(scope, row.id, request.tainted_by)
+    store.add_event(scope, row.id, status, {"status": status})
+    return row, True
+
+
+def newest_of_all() -> int | None:
+    """When the newest execution of any tenant was created; None where there is none."""
+    ((at,),) = db.rows("SELECT MAX(created_at) FROM execution")
+    return None if at is None else int(at)
+
+
+def last_created(scope: TenantScope, process_id: str) -> int | None:
+    """When the newest kept execution of a process was created; None when there is none."""
+    ((at,),) = db.rows(
+        "SELECT MAX(created_at) FROM execution WHERE tenant_id = ? AND process_id = ?", (scope.tenant_id, process_id)
+    )
+    return None if at is None else int(at)
+
+
+def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
+    """One execution (of this process); NotFound otherwise."""
+    wanted = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
+    return scope.get(Execution, **wanted)
+
+
+def find_started(scope: TenantScope, token: str) -> Execution:
+    """The execution that a request with this token started; NotFound once it is deleted."""
+    row: Execution | None = scope.find(Execution, idempotency=token)
+    if row is None:
+        raise NotFound("what this request had started is deleted by now; its retention is over")
+    return row
+
+
+def queue_place(execution: Execution) -> QueuePlace | None:
+    """The place of a queued execution in its line; None for one that is not queued.
+
+    The line is the tenant's, for other tenants have turns of their own; what waits for a slot or for its paused process
+    stands in the line of that slot or process.
+    """
+    if execution.status != "queued":
+        return None
+    where, mine = "tenant_id = ?", [execution.tenant_id]
+    if execution.wait_reason is None:
+        where += " AND wait_reason IS NULL"
+    else:
+        where += " AND process_id = ? AND wait_reason = ?"
+        mine += [execution.process_id, execution.wait_reason]
+        if execution.wait_reason == SLOT:
+            where += " AND slot = ?"
+            mine.append(execution.slot)
+    ((ahead,),) = db.rows(
+        f"SELECT count(*) FROM execution WHERE {where} AND status = 'queued' AND (rank < ? OR (rank = ? AND id < ?))",  # noqa: S608
+        (*mine, execution.rank, execution.rank, execution.id),
+    )
+    return QueuePlace(ahead + 1, ahead, execution.enqueued_at)
+
+
+def count_by_version(scope: TenantScope, process_id: str, most: int) -> list[tuple[int, int, int]]:
+    """Which versions the newest `most` executions of a process ran, as (version, count, failed ones of it)."""
+    return [
+        (int(version), int(total), int(failed))
+        for version, total, failed in db.rows(
+            "SELECT version, count(*), sum(CASE WHEN status IN ('failed', 'timed_out') THEN 1 ELSE 0 END) "
+            "FROM (SELECT version, status FROM execution WHERE tenant_id = ? AND process_id = ? ORDER BY created_at DESC LIMIT ?) "
+            "AS newest GROUP BY version",
+            (scope.tenant_id, process_id, most),
+        )
+    ]
+
+
+def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:
+    """The step runs of an execution in the order in which they began."""
+    query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
+    return list(query.order_by(StepRunRow.started_at, StepRunRow.path, StepRunRow.iteration))
+
+
+def page_steps(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[StepRunRow]:
+    """The same, a page at a time: a for_each has thousands."""
+    query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
+    fields = {"started_at": StepRunRow.started_at, "path": StepRunRow.path, "iteration": StepRunRow.iteration}
+    return paginate(query, page, fields, default="started_at,path,iteration", tie="iteration")
+
+
+def list_journal(scope: TenantScope, execution: Execution, page: PageRequest, key: Key | None = None) -> Page[JournalRow]:
+    """The host calls of an execution (of one step run) with their closing lines, oldest first."""
+    query = scope.select(JournalRow).where(JournalRow.execution_id == execution.id)
+    if key is not None:
+        query = query.where((JournalRow.path == key[0]) & (JournalRow.iteration == key[1]))
+    fields = {
+        "at": JournalRow.at,
+        "path": JournalRow.path,
+        "iteration": JournalRow.iteration,
+        "attempt": JournalRow.attempt,
+        "position": JournalRow.position,
+        "call": JournalRow.call,
+    }
+    return paginate(query, page, fields, default="at,path,iteration,attempt,position,call", tie="call")
+
+
+def events_after(scope: TenantScope, execution_id: str, after: int) -> list[EventRow]:
+    """The events of an execution after the event `after`, in order."""
+    query = scope.select(EventRow).where((EventRow.execution_id == execution_id) & (EventRow.id > after))
+    return list(query.order_by(EventRow.id).limit(500))
+
+
+def change_label(scope: TenantScope, execution_id: str, process_id: str, label: str | None) -> Execution:
+    """Give an execution another label, or none; its own expressions and code go on seeing the one it was accepted with."""
+    if label is not None and not 1 <= len(label) <= MAX_LABEL:
+        raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+
+    def change() -> Execution:
+        row = get_execution(scope, execution_id, process_id)
+        first = (row.label_text or "") if row.first_label is None else row.first_label
+        scope.update(Execution, label_text=label, first_label=first).where(Execution.id == row.id).execute()
+        return get_execution(scope, execution_id)
+
+    return db.write(change)
+
+
+def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -> Execution:
+    """Inside a write: cancel at once what nobody runs, ask the runner of another; ExecutionFinished when it is over."""
+    row = get_execution(scope, execution_id, process_id)
+    if row.status in store.FINISHED:
+        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+    ending.cancel(scope, row)
+    return get_execution(scope, execution_id)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What an execution is told that waits for an event: under which `token`, and the event's data."""
+
+    token: str
+    input: Any = None
+
+
+def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
+    """Inside a write: the event has come.
+
+    NotFound when the execution does not wait under this token, Conflict when it has been answered, ExecutionFinished when
+    it is over, PolicyDenied for what only a person decides.
+    """
+    row = get_execution(scope, execution_id, process_id)
+    if row.status in store.FINISHED:
+        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+    pending = suspension.find_call(scope, execution_id, answer.token)
+    if pending is not None and pending.kind in ("approval", "input", "model"):
+        raise PolicyDenied("this is for a person to decide: open the request in the console")
+    if pending is None or pending.kind != "event":
+        raise NotFound("the execution does not wait under this token; `waiting_for` lists what it waits for")
+    if not suspension.answer_call(scope, answer.token, True, answer.input):
+        raise Conflict("this event has been answered already")
+    return get_execution(scope, execution_id)
+
+
+def purge(before_ms: int) -> int:
+    """Delete executions of every tenant that were finished before `before_ms`, with all that belongs to them; answers how many."""
+    deleted = 0
+    while count := db.write(lambda: _purge_some(before_ms)):
+        deleted += count
+    return deleted
+
+
+def _purge_some(before_ms: int, most: int = 500) -> int:
+    rows = db.rows("SELECT tenant_id, id FROM execution WHERE finished_at < ? LIMIT ?", (before_ms, most))
+    for tenant_id, execution_id in rows:
+        db.execute("DELETE FROM execution WHERE tenant_id = ? AND id = ?", (tenant_id, execution_id))
+    return len(rows)

@@ -1,0 +1,1 @@
+"""What a step reaches: its journal, its grants, secrets, models, documents and the governed executor."""

@@ -1,0 +1,134 @@
+"""`api.documents.*`, and one door to everything that steps store: collections and documents."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.errors import PayloadTooLarge, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.documents.service import Content, Document, Documents, NewDocument
+from appliance.processes.engine.store import Claim
+
+from .reached import Data
+
+SPACE = "documents."
+_NEW = ("name", "content", "encoding", "media_type", "folder", "tags")
+_READ = ("encoding", "revision")
+
+
+class StoredData:
+    """DataPool and documents as code reaches them."""
+
+    def __init__(self, collections: Data, documents: Documents, answer_bytes: int) -> None:
+        self._collections = collections
+        self._documents = documents
+        self._answer_bytes = answer_bytes
+
+    def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
+        """The call's answer as JSON."""
+        return self.prepare(claim, method, args)()
+
+    def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
+        """What is left to do inside the commit: the bytes of a new document are durable before it."""
+        if not method.startswith(SPACE):
+            return partial(self._collections.perform, claim, method, args)
+        return {"get": self._get, "read": self._read, "create": self._create}[method.removeprefix(SPACE)](claim.scope, args)
+
+    def _get(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
+        document_id, _ = _id_and_options("get", args, ())
+        return lambda: shown(self._documents.get_document(scope, document_id))
+
+    def _read(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
+        document_id, options = _id_and_options("read", args, _READ)
+        revision, encoding = options.get("revision"), options.get("encoding")
+        if revision is not None and (not isinstance(revision, int) or isinstance(revision, bool) or not 0 < revision < 2**31):
+            raise ValidationFailed("revision must be a number of 1 or more", pointer="/revision")
+        _check_encoding(encoding)
+        return lambda: self._answer(self._documents.open_content(scope, document_id, revision), encoding)
+
+    def _answer(self, content: Content, encoding: str | None) -> dict[str, Any]:
+        most = self._answer_bytes
+        if content.size <= most:
+            text, used = _encoded(content.read(most), encoding)
+            answer = {
+                "id": content.document_id, "name": content.name, "media_type": content.media_type, "size": content.size,
+                "sha256": content.sha256, "revision": content.revision, "encoding": used, "content": text,
+            }  # fmt: skip
+            if len(db.dump_json(answer)) <= most:
+                return answer
+        raise PayloadTooLarge(
+            f"the document {content.document_id} has {content.size} bytes, and code is given at most {most} at once, as text or "
+            "base64; let a step that takes documents read it, or raise limits.step_answer_kb"
+        )
+
+    def _create(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
+        match args:
+            case [Mapping() as given] if {"name", "content"} <= given.keys() and given.keys() <= set(_NEW):
+                pass
+            case _:
+                raise ValidationFailed("call api.documents.create({name, content, encoding?, media_type?, folder?, tags?})")
+        new = _new_document(given)
+        content = self._documents.keep_content(scope, _decoded(given["content"], given.get("encoding")))
+        return lambda: shown(self._documents.create_document(scope, new, content))
+
+
+def shown(document: Document) -> dict[str, Any]:
+    """A document as code sees it."""
+    return {
+        "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),
+        "media_type": document.media_type, "size": document.size, "sha256": document.sha256, "revision": document.revision,
+        "created_at": clock.rfc3339(document.created_at), "updated_at": clock.rfc3339(document.updated_at),
+    }  # fmt: skip
+
+
+def _id_and_options(verb: str, args: list[Any], known: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+    form = f"call api.documents.{verb}(id{', {' + ', '.join(f'{name}?' for name in known) + '}' if known else ''})"
+    match args:
+        case [str() as document_id]:
+            return document_id, {}
+        case [str() as document_id, None | []] if known:  # PHP cannot tell an empty object from an empty list
+            return document_id, {}
+        case [str() as document_id, Mapping() as options] if known and options.keys() <= set(known):
+            return document_id, options
+    raise ValidationFailed(form)
+
+
+def _check_encoding(encoding: Any) -> None:
+    if encoding not in (None, "text", "base64"):
+        raise ValidationFailed("encoding must be text or base64", pointer="/encoding")
+
+
+def _encoded(data: bytes, encoding: str | None) -> tuple[str, str]:
+    """The bytes as text where they are text and nothing else is asked for, else as base64."""
+    if encoding != "base64":
+        try:
+            return data.decode("utf-8-sig"), "text"
+        except UnicodeDecodeError as error:
+            if encoding == "text":
+                raise ValidationFailed("the content is not UTF-8 text; read it as base64", pointer="/encoding") from error
+    return base64.b64encode(data).decode(), "base64"
+
+
+def _decoded(content: Any, encoding: Any) -> bytes:
+    _check_encoding(encoding)
+    if not isinstance(content, str):
+        raise ValidationFailed("content must be a text; give bytes as base64, with encoding: base64", pointer="/content")
+    try:
+        return base64.b64decode(content, validate=True) if encoding == "base64" else content.encode()
+    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+        kind = "base64" if encoding == "base64" else "text that can be written as UTF-8"
+        raise ValidationFailed(f"content is not {kind}", pointer="/content") from error
+
+
+def _new_document(given: Mapping[str, Any]) -> NewDocument:
+    for name in ("name", "media_type", "folder"):
+        if not isinstance(given.get(name, ""), str | None) or (name == "name" and not given[name]):
+            raise ValidationFailed(f"{name} must be a text", pointer=f"/{name}")
+    tags = given.get("tags") or []
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ValidationFailed("tags must be a list of texts", pointer="/tags")
+    return NewDocument(given["name"], given.get("media_type"), given.get("folder") or "", tuple(tags))

@@ -1,0 +1,67 @@
+"""What a call needs of the step's grants; the refusal names the grant that is missing."""
+
+from typing import Any
+
+from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.processes.definitions.nodes import Grants
+from appliance.sandbox import HostCall
+
+
+def need_data(grants: Grants, method: str, args: list[Any], access: str) -> None:
+    """PolicyDenied unless the collection that is named first may be accessed so."""
+    collection = args[0] if args and isinstance(args[0], str) else None
+    if collection is None:
+        raise ValidationFailed(f"call api.{method}(collection, …) with the collection's name first")
+    if not grants.allows_data(collection, access):
+        raise PolicyDenied(f"this step has no grant to {access} {collection}; add grants: datapool: {{{collection}: [{access}]}}")
+
+
+def need_reads(grants: Grants, call: HostCall) -> None:
+    """PolicyDenied unless what the call reads may be read."""
+    if call.method.startswith("documents."):
+        need_documents(grants, "read")
+    else:
+        need_data(grants, call.method, call.args, "read")
+
+
+def need_documents(grants: Grants, access: str) -> None:
+    """PolicyDenied unless documents may be accessed so."""
+    if access not in grants.documents:
+        raise PolicyDenied(f"this step has no grant to {access} documents; add grants: documents: [{access}]")
+
+
+def need_writes(grants: Grants, call: HostCall) -> None:
+    """PolicyDenied unless everything that the call writes to may be written."""
+    if call.method.startswith("documents."):
+        need_documents(grants, "write")
+        return
+    if call.method != "datapool.batch":
+        need_data(grants, call.method, call.args, "write")
+        return
+    for collection in batch_collections(call.args):
+        need_data(grants, call.method, [collection], "write")
+
+
+def batch_collections(args: list[Any]) -> set[str]:
+    """The collections a batch writes to; ValidationFailed when it has no list of operations."""
+    operations = args[0].get("operations") if args and isinstance(args[0], dict) else args[0] if args else None
+    if not isinstance(operations, list):
+        raise ValidationFailed("call api.datapool.batch({operations: […]})")
+    found = {op.get("collection") for op in operations if isinstance(op, dict)}
+    if not all(isinstance(name, str) for name in found):
+        raise ValidationFailed("every operation of a batch names its collection")
+    return {str(name) for name in found}
+
+
+def need_action(grants: Grants, args: list[Any]) -> tuple[str, str, Any]:
+    """(integration, action, input) of a call; PolicyDenied unless the action may be called."""
+    match args:
+        case [str() as slug, str() as action]:
+            given: Any = {}
+        case [str() as slug, str() as action, given]:
+            pass
+        case _:
+            raise ValidationFailed("call api.integrations.execute(integration, action, input)")
+    if not grants.allows_action(slug, action):
+        raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
+    return slug, action, given

@@ -1,0 +1,400 @@
+"""The host of one step run: answers its calls, checks grants, journals every answer, and replays a journal after a crash."""
+
+import queue
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
+from appliance.governance.governor import ActionNeedsApproval
+from appliance.processes.definitions.nodes import Grants
+from appliance.processes.engine import suspension, waits
+from appliance.processes.engine.store import Claim, JournalEntry, append_journal, check_fence
+from appliance.processes.engine.suspension import PendingCall, StoredVM
+from appliance.processes.engine.tracing import span_key
+from appliance.processes.engine.waits import Begun, Waits
+from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
+
+from .closing import close_code
+from .faults import attempt, fault_of
+from .granting import need_action, need_reads, need_writes
+from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
+from .reached import ActionCall, Actions, PreparedData
+from .vault import SECRET, Vault
+
+ACTION = "integrations.execute"
+BEGUN = -1  # the position of a call that was sent and has no answer yet
+READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
+WRITES = frozenset(
+    {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
+)
+
+
+class Cancelled(Exception):
+    """A cancel was asked for while the step was waiting for an answer."""
+
+
+class Nondeterministic(Exception):
+    """The code asked something else than in the recorded run."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a step run can reach and under which name it is recorded."""
+
+    claim: Claim
+    run_key: tuple[str, str, int]
+    grants: Grants
+    data: PreparedData
+    actions: Actions
+    submit_io: Callable[[Callable[[], Any]], "Future[Any]"]
+    is_cancelled: Callable[[], bool]
+    waits: Waits
+    vault: Vault
+    models: ModelReach
+    answer_bytes: int = 8 << 20
+    can_wait: bool = True
+    """Whether the code can be suspended."""
+
+
+class StepHost:
+    """Answers calls in the order of the journal first, then live.
+
+    Everything but talking to foreign systems happens in `wait`, on the step's own thread, so that the position an
+    answer is recorded with is the order in which the code received it.  `recorded` is what came after `stored`, the
+    VM that goes on, or all of it.
+    """
+
+    def __init__(self, reach: Reach, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
+        self._reach = reach
+        self._recorded = {entry.call: entry for entry in recorded}
+        answered = [entry for entry in recorded if entry.position >= 0]
+        self._due = deque(entry.call for entry in sorted(answered, key=lambda e: e.position))
+        pending = stored.snapshot.pending if stored else ()
+        self._asked: set[int] = set(pending)
+        self._waiting = {call for call in pending if call not in {entry.call for entry in answered}}
+        waited_for = [entry for entry in recorded if entry.call in self._waiting and entry.method == ACTION]
+        self._actions = {entry.call: HostCall(entry.call, entry.method, entry.args) for entry in waited_for}
+        self._under_way = 0
+        self._told = 0
+        self._new: deque[HostCall] = deque()
+        self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
+        self._clock: dict[int, list[int]] = {}
+        self.position = (stored.position if stored else 0) + len(answered)
+        self.unwritten: list[JournalEntry] = []
+        self.retry_after: float | None = None
+
+    # -- what the sandbox calls
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        """Take a call: a recorded one is checked against the journal, another is to be answered live."""
+        entry = self._recorded.get(call.id)
+        self._told += len(clock)
+        if entry is None:
+            self._clock[call.id] = clock
+        elif (entry.method, entry.args) != (call.method, recorded_args(call.method, call.args)):
+            raise Nondeterministic(
+                f"call {call.id} was {entry.method} in the recorded run and is {call.method} with other arguments now"
+            )
+        self._asked.add(call.id)
+        if entry is None or entry.position < 0:
+            self._new.append(call)
+
+    def poll(self) -> None:
+        """Asked several times a second while the step computes: Cancelled ends it."""
+        if self._reach.is_cancelled():
+            raise Cancelled
+
+    def wait(self, timeout: float) -> Settled | Suspend | None:
+        """The next answer; None when there is none within `timeout` seconds, SUSPEND when only calls that wait are left.
+
+        Cancelled and Fenced pass through.
+        """
+        if self._due:
+            return self._replay(self._due.popleft())
+        self.poll()
+        answered = self._begin_new(timeout)
+        if answered is not None:
+            return answered
+        if self._waiting and not self._under_way:
+            answered = self._answered(timeout)
+            if answered is not None or not self._under_way:
+                return answered or SUSPEND
+        try:
+            call, future = self._live.get(timeout=min(timeout, 0.25))
+        except queue.Empty:
+            return None
+        self._under_way -= 1
+        ok, value = future.result()
+        if isinstance(value, ActionNeedsApproval):
+            return self._await_approval(call, value)
+        return self._settle(call, ok, value, durable=True)
+
+    def untold(self, clock: Sequence[int]) -> list[int]:
+        """Of the clock values of this visit, those that no call told: they were read after the last of them."""
+        return list(clock[self._told :])
+
+    def check_all_asked(self) -> None:
+        """Nondeterministic when the code ended without asking what it asked in the recorded run."""
+        missing = sorted(self._recorded.keys() - self._asked)
+        if missing:
+            entry = self._recorded[missing[0]]
+            raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
+
+    def close(self, outcome: Outcome, seed: int, wall_ms: int) -> None:
+        """The attempt is over: what the journal does not have yet of its clock, and its dice."""
+        earlier = [value for number in sorted(self._clock) for value in self._clock[number]]
+        lines = close_code(outcome, seed, wall_ms, self.position, [*earlier, *self.untold(outcome.clock)])
+        self.unwritten += lines
+
+    def _replay(self, number: int) -> Settled:
+        entry = self._recorded[number]
+        if number not in self._asked:
+            raise Nondeterministic(f"call {number} was {entry.method} in the recorded run and is not made now")
+        return Settled(number, entry.ok, given_again(self._reach.vault, entry))
+
+    def _begin_new(self, seconds: float) -> Settled | None:
+        """Begin the calls to foreign systems and those that wait, which take their time; answer the first of the others."""
+        actions = [call for call in self._new if call.method == ACTION]
+        questions = [call for call in self._new if call.method == GENERATE]
+        if actions or questions:
+            self._new = deque(call for call in self._new if call.method not in (ACTION, GENERATE))
+        if actions:
+            self._note_begun(actions)
+        for call in actions:
+            if call.id in self._recorded and self._is_pending(call):  # a former run of this attempt asked for its approval
+                self._waiting.add(call.id)
+            else:
+                self._begin_action(call, seconds)
+        for call in questions:
+            self._begin_question(call, seconds)
+        while self._new:
+            first = self._new.popleft()
+            if first.method in WRITES:
+                return self._write(first)
+            if first.method not in waits.METHODS:
+                return self._settle(first, *attempt(partial(self._read, first)))
+            answered = self._begin_wait(first)
+            if answered is not None:
+                return answered
+        return None
+
+    def _note_begun(self, calls: list[HostCall]) -> None:
+        """Before anything is sent, whatever its arguments may rest on and the journal does not have yet: answers of reads
+        and clock values.  Without them a re-run would ask something else, and the foreign system would do both."""
+        last = max(call.id for call in calls)
+        if not self.unwritten and not any(values for number, values in self._clock.items() if number <= last):
+            return
+        begun = []
+        for call in calls:
+            entry = replace(self._entry(call, False, None), position=BEGUN)
+            self._forget_clock(call.id)
+            begun.append(entry)
+        db.write(lambda: self._flush(begun))
+        self.unwritten.clear()
+
+    # -- calls that wait
+
+    def _begin_wait(self, call: HostCall) -> Settled | None:
+        """Record what a call waits for, with everything it rests on; answers it when it does not wait after all."""
+        if call.id in self._recorded:  # begun by a former run of this attempt
+            self._waiting.add(call.id)
+            return None
+        try:
+            return self._wait_for(call, self._reach.waits.begin(call))
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error))
+
+    def _await_approval(self, call: HostCall, refusal: ActionNeedsApproval) -> Settled | None:
+        """The action waits for people; it is sent once they have approved it."""
+        if not self._reach.can_wait:
+            return self._settle(call, False, fault_of(refusal), durable=True)
+        self._actions[call.id] = call
+        try:
+            return self._wait_for(call, self._reach.waits.await_approval(call.id, refusal.permit))
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error), durable=True)
+
+    def _is_pending(self, call: HostCall) -> bool:
+        claim = self._reach.claim
+        self._actions[call.id] = call
+        return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+
+    def _wait_for(self, call: HostCall, begun: Begun) -> Settled | None:
+        pending, entry = db.write(lambda: self._record_wait(call, begun))
+        self.unwritten.clear()
+        if pending is None:
+            self._note(entry)
+            return Settled(call.id, entry.ok, entry.answer)
+        self._forget_clock(call.id)
+        self._waiting.add(call.id)
+        return None
+
+    def _record_wait(self, call: HostCall, begun: Begun) -> tuple[PendingCall | None, JournalEntry]:
+        check_fence(self._reach.claim)
+        pending, value = begun.record()
+        entry = self._entry(call, pending is None, value)
+        if pending is not None:
+            entry = replace(entry, position=BEGUN)
+        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+        return pending, entry
+
+    def _answered(self, seconds: float) -> Settled | None:
+        """The first answer to a call that waits; one whose time has come is answered here, an approved action is sent."""
+        claim, now = self._reach.claim, clock.now_ms()
+        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [found[number] for number in sorted(self._waiting)]
+        over = [each for each in mine if each.ok is not None or each.due_at <= now]
+        if not over:
+            return None
+        first = min(over, key=lambda each: (each.answered_at or each.due_at, each.call))
+        answer = db.write(lambda: self._record_answer(first))
+        self._waiting.discard(first.call)
+        if answer is None:
+            self._begin_action(self._actions[first.call], seconds, first.token)
+            return None
+        self.position += 1
+        self.unwritten.clear()
+        return Settled(first.call, *answer)
+
+    def _record_answer(self, pending: PendingCall) -> tuple[bool, Any] | None:
+        """The answer; None when it is that an action may be sent."""
+        claim = self._reach.claim
+        check_fence(claim)
+        again = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
+        ok, value = (again.ok, again.answer) if again.ok is not None else self._reach.waits.settle_due(pending)
+        suspension.note_answer(claim.scope, pending.token, ok, value)
+        if ok and pending.call in self._actions:
+            if value["status"] == "approved":
+                return None
+            ok, value = False, waits.fault_of_refusal(value)
+        entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # joins the line of its beginning
+        append_journal(claim, self._reach.run_key, [*self.unwritten, entry])
+        return ok, value
+
+    def next_due(self) -> int:
+        """When the first of the calls that wait is over at the latest; now when one has been answered.  Inside the commit
+        that suspends, so that no answer is overlooked."""
+        claim = self._reach.claim
+        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [found[number] for number in self._waiting]
+        return clock.now_ms() if any(each.ok is not None for each in mine) else min(each.due_at for each in mine)
+
+    # -- how calls are answered
+
+    def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
+        """Record an answer: with the next commit, or at once when asking again may not be possible."""
+        asked = value if isinstance(value, Generated) else None
+        ok, value, kept = (ok, value, value) if asked is None else told_code(self._reach.vault, call.id, asked)
+        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else kept)
+        self._note(entry)
+        self.unwritten.append(entry)
+        if durable:
+            db.write(lambda: self._flush([], asked))
+            self.unwritten.clear()
+        return Settled(call.id, ok, value)
+
+    def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
+        """The journal's line, with every clock value read before this call that no other line has: earlier calls may
+        still be without an answer, and a re-run must read their values again."""
+        earlier = sorted(number for number in self._clock if number <= call.id)
+        clock = [value for number in earlier for value in self._clock[number]]
+        return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)
+
+    def _note(self, entry: JournalEntry) -> None:
+        """The entry is made: its position and its clock values are taken."""
+        self.position += 1
+        self._forget_clock(entry.call)
+
+    def _forget_clock(self, call: int) -> None:
+        for number in [number for number in self._clock if number <= call]:
+            del self._clock[number]
+
+    def _flush(self, more: list[JournalEntry], asked: Generated | None = None) -> None:
+        check_fence(self._reach.claim)
+        if asked is not None:
+            asked.settle(self._reach.claim.scope)
+        append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
+
+    def _read(self, call: HostCall) -> Any:
+        if call.method == SECRET:
+            return self._reach.vault.open(call.args)
+        if call.method not in READS:
+            raise ValidationFailed(f"there is no api.{call.method[:60]}")
+        need_reads(self._reach.grants, call)
+        return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
+
+    def _write(self, call: HostCall) -> Settled:
+        """The write and its journal entry in one commit, under the fence."""
+
+        def commit() -> JournalEntry:
+            check_fence(self._reach.claim)
+            try:
+                with db.savepoint():
+                    ok, value = True, self._kept(call, perform())
+            except ApplianceError as error:
+                ok, value = False, fault_of(error)
+            entry = self._entry(call, ok, value)
+            append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, entry])
+            return entry
+
+        try:
+            need_writes(self._reach.grants, call)
+            perform = self._reach.data.prepare(self._reach.claim, call.method, call.args)
+        except ApplianceError as error:
+            return self._settle(call, False, fault_of(error))
+        entry = db.write(commit)
+        self._note(entry)
+        self.unwritten.clear()
+        return Settled(call.id, entry.ok, entry.answer)
+
+    def _kept(self, call: HostCall, value: Any) -> Any:
+        """The answer, if the journal can keep it whole: what is shortened could not be given again after a crash."""
+        size, most = len(db.dump_json(value)), self._reach.answer_bytes
+        if size <= most:
+            return value
+        done = "it was done all the same" if call.method == ACTION else "ask for fewer records or fields"
+        raise PayloadTooLarge(f"api.{call.method} answered {size} bytes, a step is given at most {most}; {done}")
+
+    def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
+        """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
+        path, iteration, _ = self._reach.run_key
+        where = ".".join(part for part in (path, iteration, str(call.id)) if part)
+
+        def ask() -> tuple[bool, Any]:
+            try:
+                wanted = replace(self._action_call(call, where), approval_id=approval_id)
+                return True, self._kept(call, self._reach.actions.execute(self._reach.claim, wanted, seconds))
+            except ActionNeedsApproval as refusal:
+                return False, refusal
+            except ApplianceError as error:
+                self.retry_after = error.extra.get("retry_after")
+                return False, fault_of(error)
+
+        self._under_way += 1
+        self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+
+    def _begin_question(self, call: HostCall, seconds: float) -> None:
+        """A model takes its time too; other than an action it may be asked again after a crash."""
+        reach = self._reach
+
+        def ask() -> tuple[bool, Any]:
+            limits = clock.monotonic() + seconds, reach.answer_bytes
+            ok, value = answer_code(reach.models, reach.claim, reach.grants, (reach.run_key, call.id, call.args), limits)
+            self.retry_after = (value.retry_after if ok else None) or self.retry_after
+            return ok, value
+
+        self._under_way += 1
+        reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+
+    def _action_call(self, call: HostCall, where: str) -> ActionCall:
+        slug, action, given = need_action(self._reach.grants, call.args)
+        path, iteration, _ = self._reach.run_key
+        return ActionCall(slug, action, given, where, self._reach.grants.documents, step=span_key(path, iteration))
+
+

@@ -1,0 +1,1 @@
+"""Processes without effects: dry runs, replays, samples and test tables."""

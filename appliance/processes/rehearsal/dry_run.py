@@ -1,0 +1,220 @@
+"""Dry run: a draft or a version is run in memory, as a whole or one step of it, and nothing of it has an effect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from appliance.core import clock, ids
+from appliance.core.errors import TimedOut, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions.compiled import Compiled
+from appliance.processes.definitions.nodes import Step
+from appliance.processes.engine.decide import Close, Decision, History, Key, Ready, StepRun
+from appliance.processes.engine.evaluation import fill
+from appliance.processes.engine.failing import TOO_LONG, StepFailed, make_error
+from appliance.processes.engine.job import Job
+from appliance.processes.engine.store import Claim
+from appliance.processes.engine.task import Tools
+from appliance.processes.executions.service import check_input
+from appliance.processes.host.authority import reach_of
+from appliance.processes.host.version_grants import held_by
+from appliance.processes.steps import for_each
+
+from .dry_run_calls import DryCall, DryCalls, Outside
+from .dry_run_host import out_of_time
+from .dry_run_steps import DrySteps, StepDryRun
+from .mocks import parse_mocks
+from .replay import find_step
+from .samples import get_sample
+
+__all__ = ["DryCall", "DryRun", "DryRunRequest", "StepDryRun"]
+MOST_STEP_RUNS = 10_000
+
+
+@dataclass(frozen=True)
+class DryRunRequest:
+    """What is tested, and with what.
+
+    `version` None is the draft.  `step` (id or path) tests that step alone: `context_steps` are the outputs that it sees as
+    `steps`, `context_items` the items of the for_each steps around it, by their names.  `mocks` is as `mocks.parse_mocks`
+    reads it.  A `sample` of the process gives the `input`, where none is given, and outputs by step id: the context of one
+    step, and the answers of steps that reach outside and have no mock.  `pinned` are further ones.
+    """
+
+    input: Mapping[str, Any] | None = None
+    version: int | None = None
+    step: str | None = None
+    mocks: Mapping[str, Any] = field(default_factory=dict)
+    context_steps: Mapping[str, Any] = field(default_factory=dict)
+    context_items: Mapping[str, Any] = field(default_factory=dict)
+    pinned: Mapping[str, Any] = field(default_factory=dict)
+    sample: str | None = None
+
+
+@dataclass
+class DryRun:
+    """What a test came to: as an execution would have ended, its step runs in the order in which they ended, and what they
+    asked for.  `unused_mocks` are names of mocks that nothing asked for."""
+
+    process_id: str
+    version: int | Literal["draft"]
+    status: Literal["succeeded", "failed", "timed_out"] = "succeeded"
+    output: Any = None
+    error: Mapping[str, Any] | None = None
+    steps: list[StepDryRun] = field(default_factory=list)
+    calls: list[DryCall] = field(default_factory=list)
+    unused_mocks: list[str] = field(default_factory=list)
+    duration_ms: int = 0
+
+    @property
+    def effects(self) -> list[DryCall]:
+        """What would have been done: every call but those that only read."""
+        return [call for call in self.calls if call.effect != "read"]
+
+
+class _Walk:
+    """An execution in memory, walked by the engine; with `only`, the path of a step, nothing else is performed."""
+
+    def __init__(self, tools: Tools, job: Job, steps: DrySteps, request: DryRunRequest, ends: float) -> None:
+        self._tools, self._job, self._steps, self._ends = tools, job, steps, ends
+        self._outputs = {**request.pinned, **request.context_steps}
+        self._items = request.context_items
+        self.told: dict[Key, StepDryRun] = {}
+
+    def walk(self, only: str | None) -> Decision:
+        """Until nothing is left to do, or the step at path `only` is over; the engine's last word."""
+        history = self._job.history
+        while True:
+            decision = history.decide(clock.now_ms())
+            if decision.failed is not None or self._is_over(only):
+                return decision
+            for run in decision.give_up:
+                history.put(self._noted(run))
+            for close in decision.close:
+                history.put(self._close(close))
+            if not decision.close and not decision.give_up:
+                if not decision.ready:
+                    return decision
+                for ready in self._next(decision, only):
+                    history.put(self._perform(ready, only))
+
+    @staticmethod
+    def _next(decision: Decision, only: str | None) -> list[Ready]:
+        """Everything that can be performed, but a stop after all else."""
+        ready = [each for each in decision.ready if each.step.kind != "stop"] or decision.ready
+        return ready if only is None else ready[:1]
+
+    def _is_over(self, only: str | None) -> bool:
+        return only is not None and any(path == only and told.run.status != "running" for (path, _), told in self.told.items())
+
+    def _perform(self, ready: Ready, only: str | None) -> StepRun:
+        if clock.monotonic() >= self._ends:
+            raise TimedOut(out_of_time())
+        if len(self.told) >= MOST_STEP_RUNS:
+            raise ValidationFailed(f"a test has at most {MOST_STEP_RUNS} step runs; give it fewer items")
+        if only is not None and ready.step.path != only and not ready.step.path.startswith(f"{only}/"):
+            return self._passed(ready.step, ready.iteration, only)
+        told = self._steps.perform(ready)
+        self.told[told.run.path, told.run.iteration] = told
+        return told.run
+
+    def _passed(self, step: Step, iteration: str, only: str) -> StepRun:
+        """A step that is not tested: as the context has it, and open where the tested step stands in it."""
+        run = StepRun(step.path, iteration, step.id, step.kind, "skipped", output=self._outputs.get(step.id))
+        if not only.startswith(f"{step.path}/"):
+            return run
+        return replace(run, status="running", output=None, state=self._state(step, only))
+
+    def _state(self, step: Step, only: str) -> dict[str, Any]:
+        if step.kind == "parallel":
+            return {"branches": [block.name for block in step.blocks]}
+        if step.kind == "branch":
+            taken = (index for index, block in enumerate(step.blocks) if any(_is_within(only, inner.path) for inner in block.steps))
+            return {"taken": next(taken)}
+        name = step.settings["as"]
+        if name not in self._items:
+            message = f"the step stands in the for_each {step.id}; give the item as context: {{items: {{{name}: …}}}}"
+            raise ValidationFailed(message, pointer=f"/context/items/{name}")
+        return {"items": [self._items[name]]}
+
+    def _close(self, close: Close) -> StepRun:
+        """Finish a branch, a parallel or a for_each."""
+        run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
+        if close.error is not None:
+            run = replace(run, status="failed", output=None, error=close.error)
+        elif close.step.kind == "for_each":
+            names = self._job.names(close.iteration, close.step.path)
+            try:
+                run.output = for_each.collect(self._tools, close, self._job.history, names, clock.now_ms())
+            except StepFailed as failed:
+                run = replace(run, status="failed", output=None, error={**failed.error, "step": run.step, "attempt": 1})
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
+        return self._noted(run)
+
+    def _noted(self, run: StepRun) -> StepRun:
+        told = self.told.get((run.path, run.iteration))
+        if told is not None:
+            told.run = run
+        return run
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}/")
+
+
+def run_dry(
+    tools: Tools, outside: Outside, scope: TenantScope, compiled: Compiled, request: DryRunRequest, seconds: float
+) -> DryRun:
+    """Run `compiled` (of the wanted version) for `seconds` at most; ValidationFailed for a wrong input, step or mock."""
+    began = clock.monotonic()
+    if request.sample is not None:
+        sample = get_sample(scope, compiled.definition.id, request.sample)
+        given = sample.input if request.input is None else request.input
+        request = replace(request, input=given, pinned={**sample.steps, **request.pinned})
+    given = dict(request.input or {})
+    only = find_step(request.step, compiled) if request.step is not None else None
+    if only is not None and only in compiled.definition.aftermath:
+        raise ValidationFailed("that step runs only once an execution has failed; a test does not come to it", pointer="/step")
+    if only is None:
+        check_input(scope, compiled, given)
+    now = clock.now_ms()
+    definition = compiled.definition
+    claim = Claim(
+        scope, ids.new("tst"), definition.id, request.version or 0, -1, given, None, now, now, 0, False,
+        scope.request_id, 0,
+    )  # fmt: skip
+    job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)
+    mocks = parse_mocks(request.mocks, compiled.steps)
+    calls = DryCalls(claim, outside, mocks, held_by(scope, definition.id, reach_of(definition)))
+    walk = _Walk(tools, job, DrySteps(tools, job, calls, request.pinned, began + seconds), request, began + seconds)
+    told = DryRun(definition.id, request.version or "draft")
+    decision = walk.walk(only)
+    _conclude(tools, job, told, decision, walk.told.get(_last_of(walk.told, only)) if only else None)
+    told.steps, told.calls, told.unused_mocks = list(walk.told.values()), calls.made, mocks.unused()
+    told.duration_ms = int((clock.monotonic() - began) * 1000)
+    return told
+
+
+def _last_of(told: Mapping[Key, StepDryRun], only: str) -> Key:
+    return next((key for key in told if key[0] == only), (only, ""))
+
+
+def _conclude(tools: Tools, job: Job, told: DryRun, decision: Decision, only: StepDryRun | None) -> None:
+    """How it ended: as the tested step did, or as the execution would have."""
+    if decision.failed is not None:
+        told.status, told.error = "failed", dict(decision.failed.error or {})
+    elif only is not None:
+        told.output = only.run.output
+    elif job.left_ms() <= 0:
+        message = TOO_LONG % {"seconds": f"{job.limit_ms / 1000:g}"}
+        told.status, told.error = "timed_out", make_error("execution_timeout", "timeout", message)
+    else:
+        told.output = decision.output
+        template = job.compiled.definition.output
+        if decision.stopped or template is None:
+            return
+        try:
+            told.output = fill(tools.pool, {"output": template}, job.names(""), clock.now_ms())["output"]
+        except StepFailed as failed:
+            told.status, told.output, told.error = "failed", None, failed.error

@@ -1,0 +1,91 @@
+"""The host of a code step in a dry run: its calls need their grants, and are answered without an effect."""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any
+
+from appliance.core import clock
+from appliance.core.errors import ApplianceError, PolicyDenied, TimedOut, ValidationFailed
+from appliance.processes.definitions.nodes import Step
+from appliance.processes.engine import waits
+from appliance.processes.engine.task import Task
+from appliance.processes.host.faults import fault_of
+from appliance.processes.host.granting import need_action, need_reads, need_writes
+from appliance.processes.host.journal import ACTION, READS, WRITES
+from appliance.processes.host.model_calls import GENERATE, check_prompt, need_model
+from appliance.processes.host.vault import SECRET
+from appliance.sandbox import HostCall, Settled
+
+from .dry_run_calls import DryCalls
+
+LOOK_SECONDS = 0.2
+Answered = tuple[bool, Any]
+
+
+def out_of_time() -> str:
+    return "the test took longer than limits.replay_seconds; test one step, with `step`, or mock what takes its time"
+
+
+class DryHost:
+    """Answers one call after another, each in a thread of `submit_io`, in the order in which they were made."""
+
+    def __init__(
+        self, calls: DryCalls, task: Task, checks: waits.Waits, submit_io: Callable[[Callable[[], Any]], "Future[Any]"], ends: float
+    ) -> None:
+        self._calls, self._task, self._checks = calls, task, checks
+        self._submit_io, self._ends = submit_io, ends
+        self._new: deque[HostCall] = deque()
+        self._under_way: tuple[HostCall, Future[Answered]] | None = None
+
+    def submit(self, call: HostCall, clock: list[int]) -> None:
+        """Take a call."""
+        self._new.append(call)
+
+    def poll(self) -> None:
+        """Asked several times a second while the step computes."""
+        if clock.monotonic() > self._ends:
+            raise TimedOut(out_of_time())
+
+    def wait(self, timeout: float) -> Settled | None:
+        """The answer to the oldest call."""
+        self.poll()
+        if self._under_way is None:
+            if not self._new:
+                return None
+            call = self._new.popleft()
+            self._under_way = call, self._submit_io(lambda: self._answer(call, timeout))
+        call, future = self._under_way
+        if not wait([future], min(timeout, LOOK_SECONDS)).done:
+            return None
+        self._under_way = None
+        return Settled(call.id, *future.result())
+
+    def _answer(self, call: HostCall, seconds: float) -> Answered:
+        step: Step = self._task.step
+        try:
+            self._check(call)
+        except ApplianceError as error:
+            return False, fault_of(error)
+        return self._calls.answer(step, self._task.iteration, call.method, call.args, seconds)
+
+    def _check(self, call: HostCall) -> None:
+        """Refuse what the step could not ask for real either."""
+        grants, method = self._task.grants, call.method
+        if method == ACTION:
+            need_action(grants, call.args)
+        elif method in READS:
+            need_reads(grants, call)
+        elif method in WRITES:
+            need_writes(grants, call)
+        elif method == SECRET:
+            name = str(call.args[0] if call.args else None)[:63]
+            if name not in grants.secrets:
+                raise PolicyDenied(f"this step has no grant for the secret {name}; add grants: secrets: [{name}]")
+        elif method == GENERATE:
+            check_prompt(need_model(grants, call.args))
+        elif method in waits.METHODS:
+            self._checks.begin(call)
+        elif not self._calls.mocks.has_call(self._task.step, method, call.args):
+            name = method[:60]
+            raise ValidationFailed(f"api.{name} is not answered in a test without a mock; add mocks: {{{name}: {{output: …}}}}")

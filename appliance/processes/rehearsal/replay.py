@@ -1,0 +1,252 @@
+"""Replay: a finished execution is run again in memory against its journal, with its own or other code; nothing is written."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from appliance.core import clock
+from appliance.core.errors import TimedOut, ValidationFailed
+from appliance.core.scope import TenantScope
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.compiled import Compiled, compile_version
+from appliance.processes.definitions.definition import DefinitionProblems
+from appliance.processes.engine.decide import Close, Decision, History, Key, Ready, StepRun
+from appliance.processes.engine.evaluation import fill
+from appliance.processes.engine.failing import StepFailed
+from appliance.processes.engine.job import Job
+from appliance.processes.engine.task import Tools
+from appliance.processes.executions.record import Record
+from appliance.processes.host.authority import reach_of
+from appliance.processes.host.version_grants import held_by
+from appliance.processes.models import Process
+from appliance.processes.steps import for_each
+from appliance.tenants.scopes import ALL
+
+from .difference import Change, difference, is_same
+from .replay_host import out_of_time
+from .replay_steps import Divergence, StepReplay, StepReplays, as_recorded, compare
+
+__all__ = ["Change", "Divergence", "StepReplay"]
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """With which code: a version's, the draft's, or else the execution's own; `step` (id or path) alone, or all of it."""
+
+    version: int | None = None
+    step: str | None = None
+    draft: bool = False
+
+
+@dataclass
+class Replay:
+    """How an execution (`is_whole`), or one step of it, compares with its record, in the order of the replay."""
+
+    execution_id: str
+    version: int
+    replayed_version: int | Literal["draft"]
+    steps: list[StepReplay] = field(default_factory=list)
+    recorded_output: Any = None
+    replayed_output: Any = None
+    changes: list[Change] = field(default_factory=list)
+    same_end: bool = True
+    is_whole: bool = True
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether every step run and the whole came to the same."""
+        return self.same_end and not self.changes and self.first is None
+
+    @property
+    def first(self) -> StepReplay | None:
+        """The first step run that is not as it was."""
+        return next((step for step in self.steps if step.result != "identical"), None)
+
+
+def load_draft(scope: TenantScope, process_id: str) -> Compiled:
+    """The draft, ready to run; DefinitionInvalid when it cannot be read."""
+    row = scope.get(Process, id=process_id)
+    try:
+        return compile_version(scope.tenant_id, row.definition, row.files)
+    except DefinitionProblems as error:
+        versions.refuse(error.problems)
+        raise
+
+
+class Walk:
+    """One execution, walked by the engine again: recorded steps are replayed, until nothing is left to do.
+
+    `seconds` bounds all of it; TimedOut when it takes longer.
+    """
+
+    def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float, *, opens_secrets: bool) -> None:
+        limit = compiled.definition.timeout_ms or 3_600_000
+        self._tools, self._record = tools, record
+        self._job = Job(record.claim, compiled, History(compiled.definition), limit)
+        self._ends = clock.monotonic() + seconds
+        self._steps = StepReplays(tools, record, self._job, self._ends, opens_secrets=opens_secrets)
+        self._is_own = compiled is record.compiled
+        self._only: str | None = None
+        self.told: dict[Key, StepReplay] = {}
+
+    def walk(self, only: str | None) -> Decision:
+        """Replay (the step at path `only` and what is in it, or everything); the engine's last word."""
+        self._only = only
+        while True:
+            decision = self._job.history.decide(self._record.row.finished_at or clock.now_ms())
+            if decision.close or decision.give_up:
+                for run in decision.give_up:
+                    self._job.history.put(self._given_up(run))
+                for close in decision.close:
+                    self._job.history.put(self._close(close))
+                continue
+            batch = self._next(decision)
+            if not batch and (decision.done or not self._begin_aftermath()):
+                return decision
+            for ready in batch:
+                if clock.monotonic() >= self._ends:
+                    raise TimedOut(out_of_time())
+                run, recorded = self._replay(ready), self._record.find(ready.step.path, ready.iteration)
+                self._job.history.put(run if recorded is None else replace(run, undo_order=recorded.run.undo_order))
+
+    def _begin_aftermath(self) -> bool:
+        """Whether the record goes on with what follows a failure; then so does the replay, with the error that was."""
+        after = self._record.row.aftermath or {}
+        if self._job.after is not None or "status" not in after:
+            return False
+        self._job.history.after = after["status"]
+        self._job.begin_aftermath(after, self._job.history)
+        return True
+
+    def _next(self, decision: Decision) -> list[Ready]:
+        """What went well then comes first, and later what failed or stopped, so that all that was done beside it is seen."""
+        ranks: tuple[list[Ready], list[Ready], list[Ready]] = ([], [], [])
+        for ready in decision.ready:
+            recorded = self._record.find(ready.step.path, ready.iteration)
+            is_last = recorded is not None and (recorded.is_failed or ready.step.kind == "stop")
+            ranks[2 if recorded is None else 1 if is_last else 0].append(ready)
+        well, failed, new = ranks
+        if well or failed:
+            return well or failed
+        # The record of an execution that did not get this far ends here, and with it the replay.
+        ends_here = decision.failed is not None or (self._is_own and all(each.result == "identical" for each in self.told.values()))
+        return [] if ends_here else new
+
+    def _replay(self, ready: Ready) -> StepRun:
+        path, iteration = ready.step.path, ready.iteration
+        recorded = self._record.find(path, iteration)
+        if self._only is not None and not _is_within(path, self._only):
+            if recorded is None:
+                return StepRun(path, iteration, ready.step.id, ready.step.kind, "succeeded")
+            if recorded.run.state is not None and self._only.startswith(f"{path}/"):
+                return replace(recorded.run, status="running")
+            return as_recorded(recorded)
+        if recorded is not None and (recorded.run.status == "cancelled" or (self._is_own and recorded.is_reused)):
+            self._tell(StepReplay(ready.step.id, path, iteration, ready.step.kind, "identical"))
+            return self._reopened(ready, recorded.run) or as_recorded(recorded)
+        run, told = self._steps.replay(ready, recorded)
+        self._tell(told)
+        return run
+
+    @staticmethod
+    def _reopened(ready: Ready, run: StepRun) -> StepRun | None:
+        """A reused step that holds steps, with them."""
+        return replace(run, status="running") if ready.step.blocks and run.state is not None else None
+
+    def _given_up(self, run: StepRun) -> StepRun:
+        """One that was cut off by a failure beside it, behind which the process went on."""
+        key = (run.path, run.iteration)
+        recorded = self._record.find(*key)
+        if key not in self.told and recorded is not None and recorded.run.status == run.status:
+            self._tell(StepReplay(run.step, run.path, run.iteration, run.kind, "identical"))
+        return run
+
+    def _tell(self, told: StepReplay) -> None:
+        self.told[told.path, told.iteration] = told
+
+    def _close(self, close: Close) -> StepRun:
+        """Finish a branch or for_each; what its steps came to is compared once more as a whole."""
+        run = replace(close.run, status="succeeded", output=close.output, error=None)
+        recorded = self._record.find(close.step.path, close.iteration)
+        if close.error is not None:
+            run = replace(run, status="failed", output=None, error=close.error)
+        elif close.step.kind == "for_each":
+            names = self._job.names(close.iteration, close.step.path)
+            now = (recorded.run.finished_at if recorded else None) or clock.now_ms()
+            try:
+                run.output = for_each.collect(self._tools, close, self._job.history, names, now)
+            except StepFailed as failed:
+                run = replace(run, status="failed", output=None, error=failed.error)
+            if close.errors:
+                run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
+        told = self.told.get((close.step.path, close.iteration))
+        if told is not None and told.result == "identical" and recorded is not None:
+            compare(told, replace(recorded.run, state=None), replace(run, state=None))
+        if run.status == "failed" and recorded is not None and not recorded.is_failed:
+            return as_recorded(recorded)
+        return run
+
+    # -- the end
+
+    def left_out(self, decision: Decision) -> list[StepReplay]:
+        """The recorded step runs that this replay did not come to, but for those that were cut off by a stop, as in it."""
+        missing = [each.run for key, each in self._record.runs.items() if key not in self.told]
+        if decision.stopped:
+            missing = [run for run in missing if run.status != "cancelled"]
+        missing.sort(key=lambda run: (run.started_at or 0, run.path, run.iteration))
+        return [
+            StepReplay(
+                run.step, run.path, run.iteration, run.kind, "skipped", recorded_output=run.output, recorded_error=run.error,
+                divergence=Divergence(None, {"status": run.status}, None),
+            )
+            for run in missing
+        ]  # fmt: skip
+
+    def output(self, decision: Decision) -> tuple[bool, Any]:
+        """(whether the whole succeeds, its output)."""
+        if not decision.done or self._job.after is not None:
+            return False, None
+        template = self._job.compiled.definition.output
+        if decision.stopped or template is None:
+            return True, decision.output
+        try:
+            now = self._record.row.finished_at or clock.now_ms()
+            return True, fill(self._tools.pool, {"output": template}, self._job.names(""), now)["output"]
+        except StepFailed:
+            return False, None
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}/")
+
+
+def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
+    """The path of the step that is named by its id or path; ValidationFailed when no candidate has it."""
+    for compiled in candidates:
+        for path, step in compiled.steps.items():
+            if name in (path, step.id):
+                return path
+    known = ", ".join(candidates[0].steps)
+    raise ValidationFailed(f"there is no step {name[:80]!r}; known are {known}", pointer=pointer)
+
+
+def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:
+    """Replay an execution with `compiled`, and tell how it compares."""
+    row = record.row
+    told = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
+    # A draft is no version that anybody has allowed: it is given no more than whoever replays it may have.
+    held = held_by(record.scope, row.process_id, reach_of(compiled.definition)) if request.draft else ALL
+    walk = Walk(tools, record, compiled, seconds, opens_secrets="secrets.write" in held)
+    if request.step is not None:
+        path = find_step(request.step, compiled, record.compiled)
+        walk.walk(path)
+        told.steps, told.is_whole = list(walk.told.values()), False
+        if not told.steps:
+            raise ValidationFailed("this execution did not come to that step, there is nothing to replay", pointer="/step")
+        return told
+    decision = walk.walk(None)
+    told.steps = [*walk.told.values(), *walk.left_out(decision)]
+    succeeds, output = walk.output(decision)
+    told.recorded_output, told.replayed_output = row.output, output
+    told.changes = difference(row.output, output)
+    told.same_end = succeeds == (row.status == "succeeded") and is_same(row.output, output)
+    return told

@@ -1,0 +1,97 @@
+"""Samples: inputs with outputs of steps, pinned to a process under a name, to test its draft and its steps with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.core import clock, ids
+from appliance.core.database import db
+from appliance.core.errors import Conflict, ValidationFailed
+from appliance.core.pages import Page, PageRequest, paginate
+from appliance.core.scope import TenantScope
+from appliance.processes.engine import store
+from appliance.processes.engine.decide import FINISHED
+from appliance.processes.executions import service as executions
+from appliance.processes.models import Process, SampleRow
+
+__all__ = ["SampleRow"]
+MOST = 50
+MOST_BYTES = 1 << 20
+OUTPUT_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is pinned: an input and outputs by step id.
+
+    With `from_execution` those of that execution come first; `steps` and an `input` that is given go over them.
+    """
+
+    input: Mapping[str, Any] | None = None
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    from_execution: str | None = None
+
+
+def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -> tuple[SampleRow, bool]:
+    """Create or replace a sample; answers it and whether it is new.
+
+    NotFound (process, execution), ValidationFailed for a name that is no slug or too much data, Conflict when the process
+    has as many as it may.  Outputs of steps inside a for_each, and those over 256 KiB, are not taken from an execution.
+    """
+    ids.check_slug(name, pointer="/name")
+    scope.get(Process, id=process_id)
+    given, steps = _taken(scope, process_id, sample)
+    size = len(db.dump_json([given, steps]).encode())
+    if size > MOST_BYTES:
+        raise ValidationFailed(f"a sample has at most {MOST_BYTES >> 10} KiB, this one {size >> 10}; pin fewer steps")
+    now = clock.now_ms()
+    values = {"input": given, "steps": steps, "from_execution": sample.from_execution, "updated_at": now}
+
+    def pin() -> tuple[SampleRow, bool]:
+        found = scope.find(SampleRow, process_id=process_id, name=name)
+        if found is None:
+            scope.get(Process, id=process_id)
+            count = scope.select(SampleRow).where(SampleRow.process_id == process_id).count()
+            if count >= MOST:
+                raise Conflict(f"a process has at most {MOST} samples; delete one first")
+            scope.insert(SampleRow, process_id=process_id, name=name, created_at=now, **values)
+        else:
+            mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)
+            scope.update(SampleRow, **values).where(mine).execute()
+        return get_sample(scope, process_id, name), found is None
+
+    return db.write(pin)
+
+
+def _taken(scope: TenantScope, process_id: str, sample: Sample) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The input and the outputs, from the execution and from what is given."""
+    if sample.from_execution is None:
+        return dict(sample.input or {}), dict(sample.steps)
+    row = executions.get_execution(scope, sample.from_execution, process_id)
+    runs = [run for run in store.load_runs(scope, row.id) if run.status in FINISHED and not run.iteration]
+    outputs = {run.step: run.output for run in runs if len(db.dump_json(run.output).encode()) <= OUTPUT_BYTES}
+    return dict(row.input if sample.input is None else sample.input), {**outputs, **sample.steps}
+
+
+def get_sample(scope: TenantScope, process_id: str, name: str) -> SampleRow:
+    """One sample; NotFound otherwise."""
+    scope.get(Process, id=process_id)
+    return scope.get(SampleRow, process_id=process_id, name=name)
+
+
+def list_samples(scope: TenantScope, process_id: str, page: PageRequest) -> Page[SampleRow]:
+    """The samples of a process by name."""
+    scope.get(Process, id=process_id)
+    query = scope.select(SampleRow).where(SampleRow.process_id == process_id)
+    return paginate(query, page, {"name": SampleRow.name, "updated_at": SampleRow.updated_at}, default="name", tie="name")
+
+
+def delete_sample(scope: TenantScope, process_id: str, name: str) -> None:
+    """Delete a sample; NotFound when there is none."""
+
+    def delete() -> None:
+        get_sample(scope, process_id, name)
+        mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)
+        scope.delete(SampleRow).where(mine).execute()
+
+    db.write(delete)

@@ -1,0 +1,84 @@
+"""What a worker does when a message arrives: not what the message names, but whatever has its turn."""
+
+from threading import Event
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.core.queue import TaskQueue
+from appliance.core.scope import TenantScope
+from appliance.processes.engine.runner import Runner
+from appliance.processes.engine.store import Claim
+from appliance.processes.models import Execution
+
+from . import admission, turns
+from .turns import Turns
+
+WAKE = "execution"
+ENOUGH_MESSAGES = 64  # more would wake nobody else: each makes one worker look, and whoever begins something wakes the next
+IN_A_ROW = 16  # then the other kinds of messages have their turn
+MOST_EXPIRED = 50  # in one write
+
+
+class Intake:
+    """Takes executions for the workers of this process; thread-safe.  Nothing new is taken once `draining` is set."""
+
+    def __init__(self, runner: Runner, places: Turns, queue: TaskQueue, draining: Event) -> None:
+        self._runner = runner
+        self._places = places
+        self._queue = queue
+        self._draining = draining
+
+    def wake(self, tenant_id: str, execution_id: str, priority: int = 0) -> None:
+        """Inside a write: have a worker look, unless enough of them will."""
+        if not self._queue.has(ENOUGH_MESSAGES):
+            self._queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
+
+    def wake_cancelled(self, tenant_id: str, execution_id: str) -> None:
+        """Inside a write: somebody must end this one, which is being cancelled and has no worker."""
+        self._queue.enqueue(WAKE, tenant_id, execution_id)
+
+    def serve(self, tenant_id: str, execution_id: str) -> None:
+        """A message has come.  It may name an execution that is to be cancelled; otherwise it says only that there is work."""
+        named = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND status = 'cancelling'"
+        if db.rows(named, (tenant_id, execution_id)):
+            self._runner.drive(tenant_id, execution_id)
+        for _ in range(IN_A_ROW):
+            claim = self.take()
+            if claim is None:
+                return
+            try:
+                self._runner.run(claim)
+            finally:
+                self._places.give_back(claim.scope.tenant_id)
+        db.write(lambda: self.wake(tenant_id, execution_id))
+
+    def take(self) -> Claim | None:
+        """Claim whatever has its turn; None when nothing may begin here now.  Give its place back when it is over."""
+        if self._draining.is_set() or not turns.anything_ready():
+            return None
+        placed: list[str] = []
+        claim: Claim | None = None
+        try:
+            claim = db.write(lambda: self._take(placed))
+        finally:
+            for tenant_id in placed if claim is None else placed[:-1]:
+                self._places.give_back(tenant_id)
+        return claim
+
+    def _take(self, placed: list[str]) -> Claim | None:
+        for _ in range(MOST_EXPIRED):
+            tenant_id = self._places.take(turns.ready_tenants())
+            if tenant_id is None:
+                return None
+            placed.append(tenant_id)
+            execution_id = turns.first_ready(tenant_id)
+            scope = TenantScope(tenant_id, f"execution:{execution_id}")
+            row = None if execution_id is None else scope.get(Execution, id=execution_id)
+            if row is None or (row.expires_at is not None and admission.expire(tenant_id, row.id, clock.now_ms())):
+                self._places.give_back(placed.pop())
+                continue
+            claim = self._runner.claim_row(scope, row)
+            if not self._queue.has(1) and turns.anything_ready():
+                self.wake(tenant_id, row.id)
+            return claim
+        return None

@@ -1,0 +1,148 @@
+"""A draft is checked as a whole: what is wrong in one place hides nothing that is wrong in another."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from appliance.connectors.contract import Action
+from appliance.processes.definitions.nodes import Problem
+from appliance.processes.definitions.surroundings import Surroundings
+from appliance.processes.definitions.versions import Draft, Judges, problems_of
+from appliance.sandbox import Pool
+
+POST = {
+    "type": "object", "required": ["url"], "additionalProperties": False,
+    "properties": {
+        "url": {"type": "string"}, "json": {}, "headers": {"type": "object"}, "lines": {"type": "array", "maxItems": 1},
+        "count": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    },
+}  # fmt: skip
+EITHER = {"if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["b"]}}
+ACTIONS = {
+    "post": Action("post", "Send", POST, {}, "write"), "get": Action("get", "Ask", {"type": "object"}, {}, "read"),
+    "either": Action("either", "Depends", EITHER, {}, "read"),
+}  # fmt: skip
+AROUND = Surroundings({"shop": ACTIONS})
+WRONG_TYPE = "export default async function () {\n  const n: number = 'text';\n  return n;\n}\n"
+Check = Callable[..., list[Problem]]
+
+
+@pytest.fixture
+def check(sandbox: Pool) -> Check:
+    def find(*steps: Mapping[str, Any], files: Mapping[str, str] | None = None, **more: Any) -> list[Problem]:
+        draft = Draft({"id": "p", "steps": list(steps), **more}, files or {})
+        return problems_of(Judges(sandbox, lambda named: AROUND), "acme", draft)
+
+    return find
+
+
+def call(given: Any, action: str = "post", **more: Any) -> dict[str, Any]:
+    return {"id": "call", "integration": {"use": "shop", "action": action, "input": given}, **more}
+
+
+def code(file: str, step_id: str = "run", **more: Any) -> dict[str, Any]:
+    return {"id": step_id, "code": {"language": "typescript", "file": file}, **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"url": "/orders", "json": {"a": 1}}, []),
+        ({"url": "= input.url", "json": "= input"}, []),
+        ("= input", []),
+        ({"url": "/orders", "headers": {"X-Number": "= input.n"}}, []),
+        ({"url": "/orders", "count": "{{ input.n }} of 3", "lines": ["= input.a"]}, []),
+        ({"url": "/orders", "body": "= input"}, [("/body", "This member is not known here; known are count, headers, json")]),
+        ({"url": "= input.url", "body": {"a": 1}}, [("/body", "not known here")]),
+        ({"json": {}}, [("/url", "This member is required.")]),
+        ({"url": 7}, [("/url", 'not of type "string"')]),
+        ({"url": {"a": "= input.a"}}, [("/url", 'not of type "string"')]),
+        ({"url": "/", "lines": ["= input.a", "= input.b"]}, []),
+    ],
+)
+def test_what_a_step_writes_out_must_suit_the_action(check: Check, given: Any, found: list[tuple[str, str]]) -> None:
+    problems = check(call(given))
+    assert [(each.pointer, each.code, each.severity) for each in problems] == [
+        (f"/steps/0/integration/input{pointer}", "input_invalid", "error") for pointer, _ in found
+    ]
+    assert all(words in each.message and f"{at}: " in each.message for each, (at, words) in zip(problems, found, strict=True))
+
+
+def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) -> None:
+    assert check(call({"kind": "= input.kind"}, "either")) == []
+    assert [each.pointer for each in check(call({"kind": "a"}, "either"))] == ["/steps/0/integration/input/b"]
+
+
+def test_the_input_of_the_step_is_held_against_the_action_too(check: Check) -> None:
+    (found,) = check({"id": "call", "integration": {"use": "shop", "action": "post"}, "input": {"url": "/", "body": 1}})
+    assert (found.pointer, found.code) == ("/steps/0/input/body", "input_invalid")
+
+
+def test_an_action_that_an_integration_does_not_have_is_a_problem(check: Check) -> None:
+    (found,) = check(call({}, "psot"))
+    assert (found.pointer, found.code) == ("/steps/0/integration/action", "action_unknown")
+    assert found.message == "shop has no action 'psot'; it has either, get, post"
+    assert check({"id": "call", "integration": {"use": "other", "action": "psot", "input": {"x": 1}}}) == []
+
+
+def test_a_wrong_decision_hides_no_type_error(check: Check) -> None:
+    files = {"rules/price.json": '{"nodes": [], "edges": []}', "steps/run.ts": WRONG_TYPE}
+    found = check(
+        {"id": "price", "rule": {"decision": "rules/price.json"}},
+        code("steps/run.ts"),
+        {"id": "last", "rule": {"expression": "= steps.rnu.total"}},
+        files=files,
+    )
+    assert sorted({each.code for each in found}) == ["decision_invalid", "type_error"]
+    assert [(each.file, each.line) for each in found if each.file == "steps/run.ts"] == [("steps/run.ts", 2)]
+    assert [each.pointer for each in found if "rnu" in each.message] == ["/steps/2/rule/expression"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "where"),
+    [
+        ({"id": "first", "whenn": "= true", "rule": {"expression": "= 1"}}, "/steps/0/whenn"),
+        ({"id": "first"}, "/steps/0"),
+        ({"id": "first", "code": 7}, "/steps/0/code"),
+        ({"id": "first", "code": {"language": "ruby", "source": "1"}}, "/steps/0/code/language"),
+        ({"id": "first", "code": {"language": "typescript"}}, "/steps/0/code"),
+        ({"id": "first", "agent": 7}, "/steps/0/agent"),
+        (code("steps/none.ts", "first"), "/steps/0/code/file"),
+    ],
+)
+def test_a_step_that_cannot_be_read_hides_no_type_error_of_another(check: Check, broken: dict[str, Any], where: str) -> None:
+    last = {"id": "last", "rule": {"expression": "= steps.first.total"}}
+    found = check(broken, code("steps/run.ts"), last, files={"steps/run.ts": WRONG_TYPE})
+    assert [(each.pointer, each.code) for each in found] == [(where, "definition_invalid"), ("/steps/1/code", "type_error")]
+
+
+def test_a_file_that_does_not_compile_is_told_once_and_hides_no_other(check: Check) -> None:
+    files = {"steps/a.ts": "import { f } from './lib.ts';\nexport default () => f();\n", "steps/lib.ts": "export const f = (;\n"}
+    found = check(code("steps/a.ts", "a"), code("steps/run.ts"), files=files | {"steps/run.ts": WRONG_TYPE})
+    assert [(each.file, each.line, each.code) for each in found] == [
+        ("steps/lib.ts", 1, "syntax_error"), ("steps/run.ts", 2, "type_error"),
+    ]  # fmt: skip
+
+
+def test_a_wrong_schema_leaves_the_rest_checked_and_says_nothing_of_types_of_input(check: Check) -> None:
+    source = "export default (input: { a: number }) => {\n  const s: string = input.a;\n  return s;\n};\n"
+    found = check(code("steps/run.ts"), files={"steps/run.ts": source}, input={"type": "nothing"})
+    assert [(each.code, each.line) for each in found] == [("schema_invalid", None), ("type_error", 2)]
+
+
+def test_a_file_that_no_step_uses_is_checked_and_stands_in_nobodys_way(check: Check) -> None:
+    good = "import { n } from './lib/n';\nexport default async function () { return n; }\n"
+    files = {"steps/run.ts": good, "steps/lib/n.ts": "export const n = 1;\n", "steps/new.ts": WRONG_TYPE}
+    found = check(code("steps/run.ts"), files=files)
+    assert [(each.file, each.line, each.severity) for each in found] == [("steps/new.ts", 2, "warning")]
+    (alone,) = check({"id": "last", "rule": {"expression": "= 1"}}, files={"steps/new.ts": WRONG_TYPE})
+    assert (alone.file, alone.line, alone.severity, alone.pointer) == ("steps/new.ts", 2, "warning", "/files")
+    found = check(code("steps/run.ts"), files=files | {"steps/new.ts": "let 1;\n"})
+    assert {(each.file, each.line, each.severity) for each in found} == {("steps/new.ts", 1, "warning")}
+
+
+def test_what_a_step_imports_is_an_error_as_before(check: Check) -> None:
+    files = {"steps/run.ts": "import '../lib/x.ts';\nexport default () => 1;\n", "lib/x.ts": "export const n: number = 'text';\n"}
+    (found,) = check(code("steps/run.ts"), files=files)
+    assert (found.file, found.line, found.severity) == ("lib/x.ts", 1, "error")

@@ -1,0 +1,60 @@
+"""Sandbox processes killed while steps of two tenants wait for a foreign system."""
+
+import os
+import signal
+
+import pytest
+
+from appliance.core.errors import Overloaded
+from appliance.processes.definitions import versions
+from appliance.processes.definitions.surroundings import know_nothing
+from appliance.processes.definitions.versions import Draft, PublishRequest
+from appliance.processes.executions import service as executions
+from appliance.processes.executions.service import Execution, StartRequest
+from appliance.sandbox import Pool, Settings
+from appliance.solutions.definition import Problem as SolutionProblem
+from appliance.solutions.definition import refuse
+from tests.processes.world import Bell, World, code, wait_until
+
+BODY = "return await api.integrations.execute('bell', 'hold', {})"
+
+
+def start_other(world: World) -> Execution:
+    """An execution of the tenant globex, which has no integration: its step waits in the sandbox by computing."""
+    step = code("spin", "const ends = Date.now() + 1500; while (Date.now() < ends); return 'done'")
+    versions.save_draft(world.other, "other", Draft({"id": "other", "steps": [step]}, {}))
+    world.flow.publish_process(world.other, "other", PublishRequest())
+    return world.flow.start_execution(world.other, "other", StartRequest({}), soon=True)
+
+
+def test_steps_of_two_tenants_go_on_at_once_in_the_same_attempt_and_ring_once(world: World) -> None:
+    execution = world.start(world.publish([code("a", BODY)]))
+    assert Bell.arrived.acquire(timeout=10)
+    other = start_other(world)
+    wait_until(lambda: world.pool.health()["busy"] == 2)
+    restarts = world.pool.health()["restarts"]
+    for number in world.pool.process_ids():
+        os.kill(number, signal.SIGKILL)
+    wait_until(lambda: world.pool.health()["restarts"] == restarts + 2 and world.pool.health()["processes"] == 2, 3)
+    Bell.go_on.set()
+    done = world.finish(execution)
+    assert (done.status, world.steps(done)["a"].attempt) == ("succeeded", 1)
+    assert len(Bell.rung) == 1
+    wait_until(lambda: executions.get_execution(world.other, other.id).status == "succeeded")
+    (spun,) = executions.list_steps(world.other, executions.get_execution(world.other, other.id))
+    assert (spun.attempt, spun.output) == (1, "done")
+
+
+def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
+    stopped = Pool(Settings(processes=1))
+    stopped.start()
+    stopped.stop()
+    world.save("unseen", [code("a", "return 1")])
+    judges = versions.Judges(stopped, know_nothing, thorough=False)
+    with pytest.raises(Overloaded, match="try again"):
+        versions.publish_process(world.scope, judges, "unseen", PublishRequest())
+
+
+def test_nor_is_a_solution_of_which_it_is_a_part() -> None:
+    with pytest.raises(Overloaded, match="try again"):
+        refuse([SolutionProblem("processes/a/process.yaml", "sandbox_lost", "gone")])

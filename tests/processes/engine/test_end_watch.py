@@ -1,0 +1,58 @@
+"""Whoever waits for an execution hears of its end though another process has brought it about."""
+
+import threading
+from collections.abc import Callable
+
+from appliance.core import clock
+from appliance.core.database import db
+from appliance.processes.engine import ending
+from appliance.processes.engine.end_watch import EndWatch
+from appliance.processes.executions.service import StartRequest
+from tests.processes.world import World
+
+
+def finish_elsewhere(execution_id: str) -> None:
+    """As a worker of another process does it: the row says so, and nobody here is told."""
+    db.write(lambda: db.execute("UPDATE execution SET status = 'succeeded' WHERE id = ?", (execution_id,)))
+
+
+def start_later(world: World, when_finished: Callable[[], None]) -> str:
+    """An execution for whose end somebody waits, and which this process will not begin."""
+    request = StartRequest({}, run_at=clock.now_ms() + 3_600_000)
+    process_id = world.publish([{"id": "a", "rule": {"expression": "= 1"}}])
+    return str(world.flow.start_execution(world.scope, process_id, request, when_finished=when_finished).id)
+
+
+def test_an_end_by_another_process_is_told_to_whoever_waits(world: World) -> None:
+    over, other = threading.Event(), threading.Event()
+    tell_other = other.set
+    execution, unfinished = start_later(world, over.set), start_later(world, tell_other)
+    finish_elsewhere(execution)
+    assert over.wait(10)
+    assert not other.is_set()
+    assert (("acme", execution) in ending.finished.awaited(), ("acme", unfinished) in ending.finished.awaited()) == (False, True)
+    ending.finished.drop(unfinished, tell_other)
+    world.flow.cancel_execution(world.scope, unfinished)
+
+
+def test_who_stops_waiting_is_looked_for_no_more(idle_world: World) -> None:
+    tell = threading.Event().set
+    execution = start_later(idle_world, tell)
+    assert ("acme", execution) in ending.finished.awaited()
+    ending.finished.drop(execution, tell)
+    assert ("acme", execution) not in ending.finished.awaited()
+
+
+def test_the_more_wait_the_rarer_are_the_looks(idle_world: World) -> None:
+    """What one process reads for all its callers stays the same."""
+    watch, tell = EndWatch(), threading.Event().set
+    waiting = [f"exe_{number}" for number in range(10_000)]
+    for execution_id in waiting:
+        ending.finished.when("acme", execution_id, tell)
+    try:
+        watch.look()
+        watch.look()
+        assert watch._next - clock.monotonic() > 3
+    finally:
+        for execution_id in waiting:
+            ending.finished.drop(execution_id, tell)

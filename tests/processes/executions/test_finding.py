@@ -1,0 +1,183 @@
+"""Executions are found by a value of their input and by their label, which may be changed while they go on seeing their own."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from appliance.core.database import db
+from appliance.core.errors import ValidationFailed
+from appliance.core.pages import PageRequest
+from appliance.processes.executions import finding
+from appliance.processes.executions.input_values import executions_with, text_of, values_of
+from appliance.processes.executions.service import (
+    Execution,
+    ExecutionFilter,
+    Resumption,
+    change_label,
+    list_executions,
+    matching,
+    newest_of,
+)
+from tests.processes.rehearsal.replaying import replay
+from tests.processes.test_api import BASE, data, error
+from tests.processes.world import World, code, rule
+
+
+def found(world: World, search: str, process: str | None = None) -> set[str]:
+    rows = list_executions(world.scope, ExecutionFilter(process, search=search), PageRequest(limit=500)).items
+    return {row.id for row in rows}
+
+
+def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
+    process = world.publish([rule("a", "= 1")])
+    order = {"number": 90001, "paid": True, "total": 12.5, "at": 7.0, "customer": {"name": "Ann = Bo"}}
+    order["lines"] = [{"sku": "S-1"}, {"sku": "S-2"}]
+    one = world.start(process, {"order": order})
+    other = world.start(process, {"order": {"number": "90001"}, "note": "x=S-1"})
+    assert found(world, "90001") == found(world, "order.number=90001") == {one, other}
+    assert found(world, "order.lines.sku=S-2") == found(world, "S-2") == {one}
+    assert found(world, "order.paid=true") == found(world, "order.total=12.50") == found(world, "order.at=7") == {one}
+    assert found(world, "order.customer.name=Ann = Bo") == found(world, "=Ann = Bo") == {one}
+    assert found(world, "=x=S-1") == {other}
+    assert found(world, "x=S-1") == found(world, "9000") == found(world, "number=90001") == set()
+    assert found(world, "90001", "none") == set()
+    theirs = list_executions(world.other, ExecutionFilter(search="90001"), PageRequest()).items
+    assert theirs == []
+    for wrong in ("order.number=", "=", "x" * 201):
+        with pytest.raises(ValidationFailed):
+            found(world, wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"a": {"b": {"c": {"d": {"e": 1, "f": {"g": 2}}}}}}, [("a.b.c.d.e", "1")]),
+        ({"deep": {"inner": 1}, "outer": 2}, [("outer", "2"), ("deep.inner", "1")]),
+        ({f"n{index}": index for index in range(30)}, [(f"n{index}", str(index)) for index in range(20)]),
+        ({"none": None, "empty": "", "long": "x" * 201, "most": "y" * 200}, [("most", "y" * 200)]),
+        ({"list": [[1], "two", {"three": False}]}, [("list", "two"), ("list", "1"), ("list.three", "false")]),
+        ({"x" * 201: 1}, []),
+        ({"big": list(range(100_000))}, [("big", str(index)) for index in range(20)]),
+        ({"nothing": [None] * 100_000, "after": 1}, [("after", "1")]),
+        ([1], [("", "1")]),
+    ],
+)
+def test_so_much_of_an_input_is_kept(given: Any, wanted: list[tuple[str, str]]) -> None:
+    assert list(values_of(given)) == wanted
+
+
+def test_numbers_are_kept_as_they_are_written() -> None:
+    texts = [text_of(value) for value in (1, 1.0, 1.5, 2**60, True, "1.0", None)]
+    assert texts == ["1", "1", "1.5", str(2**60), "true", "1.0", None]
+
+
+def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world: World) -> None:
+    process = world.publish([rule("a", "= 1")])
+    row = world.finish(world.start(process, {"only": "here-once"}))
+    count = "SELECT count(*) FROM execution_input WHERE execution_id = ?"
+    assert db.rows(count, (row.id,)) == [(1,)]
+    sql, values = list_query(world)
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert "execution_input_value" in told
+    world.flow.delete_process(world.scope, process)
+    assert db.rows(count, (row.id,)) == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "indexes"),
+    [
+        (ExecutionFilter(), ["execution_newest"]),
+        (ExecutionFilter(status="failed"), ["execution_state"]),
+        (ExecutionFilter(status="queued"), ["execution_state"]),
+        (ExecutionFilter(step="save"), ["execution_failed_step"]),
+        (ExecutionFilter(text="needle"), ["execution_failure_code", "execution_input_value"]),
+    ],
+    ids=["newest", "failed", "queued", "step", "text"],
+)
+def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, indexes: list[str]) -> None:
+    query = matching(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
+    sql, values = query.sql()
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert [name for name in indexes if name not in told] == [], told
+    assert "SCAN t1" not in told.replace("SCAN t1 USING COVERING INDEX", ""), told
+
+
+@pytest.mark.parametrize("many", [2, 2_000])
+def test_words_that_many_labels_have_find_the_same(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(finding, "MANY", many)
+    process = world.publish([rule("a", "= 1")])
+    labelled = [world.start(process, label=f"shared {number} word") for number in range(3)]
+    valued = world.start(process, {"note": "shared"})
+    world.start(process, {"note": "another"}, label="not this")
+    rows = list_executions(world.scope, ExecutionFilter(process, text="shared"), PageRequest(limit=3))
+    assert [row.id for row in rows.items] == [valued, *labelled[:0:-1]]
+    rest = list_executions(world.scope, ExecutionFilter(process, text="shared"), PageRequest(limit=3, cursor=rows.next_cursor))
+    assert [row.id for row in rest.items] == labelled[:1]
+
+
+def test_the_newest_of_each_process_is_read_from_an_index(world: World) -> None:
+    first, second = world.publish([rule("a", "= 1")]), world.publish([rule("a", "= 1")])
+    rows = [world.finish(world.start(process)) for process in (first, first, second)]
+    newest = newest_of(world.scope, [first, second, "unknown"])
+    assert {name: row.id for name, row in newest.items()} == {first: rows[1].id, second: rows[2].id}
+    sql = "SELECT id FROM execution WHERE tenant_id = ? AND process_id = ? ORDER BY created_at DESC, id DESC LIMIT 1"
+    (line,) = db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id, first))
+    assert "execution_listed" in line[3]
+
+
+def test_the_queue_is_counted_by_an_index(world: World) -> None:
+    sql = "SELECT count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = 'queued'"
+    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id,)))
+    assert "execution_state" in told
+
+
+def list_query(world: World) -> tuple[str, list[Any]]:
+    query = executions_with(world.scope, "only=here-once")
+    return query.sql()  # type: ignore[no-any-return]
+
+
+def test_a_label_is_changed_and_the_execution_sees_its_own(world: World) -> None:
+    process = world.publish([{"id": "wait", "wait": {"event": "go"}}, code("a", "return [api.execution.label]")])
+    execution = world.start(process, label="first")
+    waiting = world.wait_for_status(execution, "waiting")
+    change_label(world.scope, execution, process, "second")
+    assert change_label(world.scope, execution, process, "third").label_text == "third"
+    token = waiting.waiting_for["waits"][0]["token"]
+    world.flow.resume_execution(world.scope, execution, process, Resumption(token))
+    row = world.finish(execution)
+    assert (row.output, row.label_text) == (["first"], "third")
+    assert replay(world, row).is_identical
+    none = world.finish(world.start(process_of(world)))
+    assert change_label(world.scope, none.id, none.process_id, "now").first_label == ""
+    assert change_label(world.scope, none.id, none.process_id, None).label_text is None
+    assert replay(world, none).is_identical
+
+
+def process_of(world: World) -> str:
+    return world.publish([code("a", "return [api.execution.label]")])
+
+
+def test_over_http(acme: httpx.Client, globex: httpx.Client) -> None:
+    address = f"{BASE}/found-over-http"
+    assert acme.put(address, json={"steps": [rule("a", "= 1")]}).is_success
+    data(acme.post(f"{address}/publish", json={}))
+    one = data(acme.post(f"{address}/execute?wait=5&label=old", json={"number": "found-1"}))
+    data(acme.post(f"{address}/execute?wait=5", json={"number": "found-2"}))
+    for path in (f"{address}/executions", "/api/v1/executions"):
+        ids = [row["execution_id"] for row in data(acme.get(path, params={"q": "number=found-1"}))]
+        assert ids == [one["execution_id"]]
+    assert data(acme.patch(one["links"]["self"], json={"label": "new"}))["label"] == "new"
+    assert [row["execution_id"] for row in data(acme.get(f"{address}/executions?label=new"))] == [one["execution_id"]]
+    for query, finds in (
+        ("text=ne&started_by=key&version=1", True), ("text=found-1", True), ("started_by=trigger", False), ("version=2", False),
+        ("failed_step=a", False), ("took_at_least=1h", False), ("label=new&took_at_least=0ms", True),
+    ):  # fmt: skip
+        assert bool(data(acme.get(f"{address}/executions?{query}"))) is finds, query
+    assert error(acme.get(f"{address}/executions?took_at_least=long"), 422)["details"][0]["pointer"] == "/took_at_least"
+    chosen = {"filter": {"ids": [one["execution_id"], "exe_unknown"], "text": "found-1"}, "action": "cancel"}
+    assert data(acme.post("/api/v1/executions/bulk", json=chosen))["matched"] == 0
+    assert "label" not in data(acme.patch(one["links"]["self"], json={"label": None}))
+    assert error(acme.patch(one["links"]["self"], json={}), 422)["details"][0]["pointer"] == "/label"
+    assert error(globex.patch(one["links"]["self"], json={"label": "x"}), 404)["code"] == "not_found"
+    assert error(acme.get(f"{address}/executions?q=number="), 422)["details"][0]["pointer"] == "/q"

@@ -1,0 +1,198 @@
+"""Actions of steps that people must approve first: the execution waits, and does exactly what was approved, once."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from appliance.core.database import db
+from appliance.processes.engine import store
+from appliance.processes.host.reach import MOST_VOIDED
+from tests.governance.ruling import put_rules
+from tests.processes.deciding import ASK, asked_of, ruled, vote
+from tests.processes.world import Bell, World, code, wait_until
+
+RING = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": "= input.n", "at": "= Date.now()"}}}
+PROGRAM = """
+const before = Math.random();
+await api.datapool.create('marks', {what: 'before', note: String(before)});
+const [one, two] = await Promise.all([
+  api.integrations.execute('bell', 'ring', {n: 1, before}), api.integrations.execute('bell', 'ring', {n: 2}),
+]);
+await api.datapool.create('marks', {what: 'after', note: String(one.rung.before === before)});
+return {before, rung: [one.rung.n, two.rung.n]};
+"""
+CAUGHT = """
+try { return await api.integrations.execute('bell', 'ring', {n: 1}); } catch (error) { return {code: error.code}; }
+"""
+
+
+@pytest.fixture
+def asking(world: World) -> Iterator[World]:
+    with ruled(world, ASK):
+        yield world
+
+
+def waiting(world: World, execution: str, count: int = 1) -> list[str]:
+    """The requests that the execution waits for, once there are so many."""
+
+    def found() -> list[str]:
+        row = world.get(execution)
+        assert row.status not in store.FINISHED, row.error
+        pending = [each.id for each in asked_of(world, execution) if each.status == "pending"]
+        return pending if row.status == "waiting" and len(pending) >= count else []
+
+    ids: list[str] = wait_until(found, 30)
+    return ids
+
+
+def rung() -> list[Any]:
+    return [given["n"] for _, given in Bell.rung]
+
+
+# Steps
+
+
+def test_a_step_waits_and_does_what_was_approved(asking: World) -> None:
+    execution = asking.start(asking.publish([RING]), {"n": 5})
+    [request] = waiting(asking, execution)
+    row = asking.get(execution)
+    assert (row.wait_reason, Bell.rung) == ("approval", [])
+    [told] = row.waiting_for["waits"] if row.waiting_for else []
+    assert (told["approval_id"], told["step"]) == (request, "ring")
+    [asked] = asked_of(asking, execution)
+    assert asked.about.summary.startswith("ring of bell (bell 1.0), which writes")
+    vote(asking, request)
+    done = asking.finish(execution)
+    assert done.status == "succeeded", done.error
+    [(key, given)] = Bell.rung
+    assert (key, given["n"], f"at = {given['at']}" in asked.about.summary) == (f"{execution}.ring", 5, True)
+    assert [each.status for each in asked_of(asking, execution)] == ["used"]
+
+
+def test_what_nobody_approves_fails_the_step_with_a_reason(asking: World) -> None:
+    process = asking.publish([RING])
+    execution = asking.start(process, {"n": 5})
+    vote(asking, waiting(asking, execution)[0], "reject")
+    row = asking.finish(execution)
+    assert row.error is not None
+    assert (row.status, row.error["code"], row.error["failure_class"]) == ("failed", "approval_rejected", "policy")
+    assert "eve@acme.test" in row.error["message"]
+    late = asking.start(process, {"n": 6})
+    waiting(asking, late)
+    db.write(lambda: let_time_pass(late))
+    asking.flow.runner.drive("acme", late)
+    row = asking.finish(late)
+    assert row.error is not None
+    assert (row.status, row.error["code"]) == ("failed", "approval_expired")
+    assert [each.status for each in asked_of(asking, late)] == ["expired"]
+    assert Bell.rung == []
+
+
+def test_a_retried_step_does_not_ask_again(asking: World) -> None:
+    retry = [{"max_attempts": 3, "initial": "1ms", "classes": ["connector"]}]
+    step = {"id": "ring", "integration": {"use": "bell", "action": "ring", "input": {"n": 1, "fail": 1}}, "retry": retry}
+    execution = asking.start(asking.publish([step]))
+    vote(asking, waiting(asking, execution)[0])
+    row = asking.finish(execution)
+    assert row.status == "succeeded", row.error
+    assert (rung(), len(asked_of(asking, execution)), asking.steps(execution)["ring"].attempt) == ([1, 1], 1, 2)
+
+
+def other_rules(world: World, number: int = 0) -> None:
+    put_rules(world.scope, {**ASK, "reason": f"not like that {number}"})
+
+
+@pytest.mark.parametrize("step", [RING, code("a", "return await api.integrations.execute('bell', 'ring', {n: input.n});")])
+def test_other_rules_in_the_meantime_have_it_asked_again_once_for_each_change(asking: World, step: Any) -> None:
+    execution = asking.start(asking.publish([step]), {"n": 5})
+    [first] = waiting(asking, execution)
+    other_rules(asking)
+    vote(asking, first)
+    [second] = wait_until(lambda: [each for each in waiting(asking, execution) if each != first], 30)
+    assert Bell.rung == []
+    vote(asking, second)
+    row = asking.finish(execution)
+    assert (row.status, rung()) == ("succeeded", [5]), row.error
+    assert {each.id: each.status for each in asked_of(asking, execution)} == {first: "cancelled", second: "used"}
+    told = db.rows("SELECT fields FROM audit_entry WHERE subject = ? AND action = 'approval.cancel'", (first,))
+    assert ["policies_changed" in fields for (fields,) in told] == [True]
+
+
+def test_rules_that_allow_it_in_the_meantime_are_enough(asking: World) -> None:
+    execution = asking.start(asking.publish([RING]), {"n": 5})
+    [first] = waiting(asking, execution)
+    put_rules(asking.scope, {**ASK, "effect": "allow", "obligations": None} | {"reason": "go on"})
+    vote(asking, first)
+    assert (asking.finish(execution).status, rung()) == ("succeeded", [5])
+    assert [each.status for each in asked_of(asking, execution)] == ["cancelled"]
+
+
+def test_rules_that_never_settle_end_the_step(asking: World) -> None:
+    execution = asking.start(asking.publish([RING]), {"n": 5})
+    done: set[str] = set()
+    for number in range(MOST_VOIDED + 1):
+        [request] = wait_until(lambda: [each for each in waiting(asking, execution) if each not in done], 30)
+        done.add(request)
+        other_rules(asking, number)
+        vote(asking, request)
+    row = asking.finish(execution)
+    assert row.error is not None
+    assert (row.status, row.error["code"], Bell.rung) == ("failed", "policy_denied", [])
+    assert "let them settle" in row.error["message"]
+
+
+def test_what_is_denied_asks_nobody(world: World) -> None:
+    with ruled(world, {**ASK, "effect": "deny"}):
+        row = world.run([RING], {"n": 5})
+    assert row.error is not None
+    assert (row.error["code"], row.error["failure_class"]) == ("policy_denied", "policy")
+    assert (asked_of(world, row.id), Bell.rung) == ([], [])
+
+
+# Step code
+
+
+def test_code_sleeps_until_its_actions_are_approved(asking: World) -> None:
+    execution = asking.start(asking.publish([code("a", PROGRAM)]))
+    first, second = waiting(asking, execution, 2)
+    vote(asking, second)
+    wait_until(lambda: len(Bell.rung) == 1, 30)
+    vote(asking, first)
+    row = asking.finish(execution)
+    assert row.status == "succeeded", row.error
+    assert (row.output["rung"], sorted(rung())) == ([1, 2], [1, 2])
+    assert asking.marks() == [("before", str(row.output["before"])), ("after", "true")]
+    assert [each.status for each in asked_of(asking, execution)] == ["used", "used"]
+
+
+@pytest.mark.parametrize(("verdict", "fault"), [("reject", "approval_rejected"), (None, "approval_expired")])
+def test_code_can_catch_that_nobody_approved(asking: World, verdict: Any, fault: str) -> None:
+    execution = asking.start(asking.publish([code("a", CAUGHT)]))
+    [request] = waiting(asking, execution)
+    if verdict:
+        vote(asking, request, verdict)
+    else:
+        db.write(lambda: let_time_pass(execution))
+        asking.flow.runner.drive("acme", execution)
+    row = asking.finish(execution)
+    assert (row.status, row.output["code"], Bell.rung) == ("succeeded", fault, [])
+
+
+def test_php_cannot_wait_and_says_so(asking: World) -> None:
+    source = """return function (array $input, $api) {
+        try { return $api->integrations->execute('bell', 'ring', ['n' => 1]); }
+        catch (\\Throwable $error) { return ['told' => $error->getMessage()]; }
+    };"""
+    step = {"id": "a", "code": {"language": "php", "source": source}}
+    row = asking.run([step])
+    assert row.status == "succeeded", row.error
+    assert "needs an approval" in row.output["told"]
+    assert (asked_of(asking, row.id), Bell.rung) == ([], [])
+
+
+def let_time_pass(execution: str) -> None:
+    db.execute("UPDATE approval SET expires_at = 1 WHERE execution_id = ?", (execution,))
+    db.execute("UPDATE pending_call SET due_at = 0 WHERE execution_id = ?", (execution,))
+    db.execute("UPDATE step_run SET next_run_at = 0 WHERE execution_id = ? AND status = 'waiting'", (execution,))
+    db.execute("UPDATE execution SET next_run_at = 0 WHERE id = ? AND status = 'waiting'", (execution,))

@@ -1,0 +1,46 @@
+"""Threads that tenants share: one tenant's wide work leaves places for another's, and its own goes on in order."""
+
+import threading
+from functools import partial
+
+import pytest
+
+from appliance.processes.scheduling.shared_threads import SharedThreads
+
+
+def test_a_tenant_with_much_to_do_leaves_places_for_another() -> None:
+    threads, go_on = SharedThreads(4, "test"), threading.Event()
+    many = [threads.submit("a", lambda: go_on.wait(20)) for _ in range(100)]
+    assert threads.submit("b", lambda: "done").result(10) == "done"
+    go_on.set()
+    assert all(each.result(10) for each in many)
+    threads.shutdown()
+
+
+def test_a_tenant_is_served_in_order_and_gets_every_answer_and_error() -> None:
+    threads = SharedThreads(1, "test")
+    seen: list[int] = []
+    done = [threads.submit("a", partial(seen.append, number)) for number in range(50)]
+    broken = threads.submit("a", lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.result(10)
+    assert all(each.done() for each in done)
+    assert seen == list(range(50))
+    threads.shutdown()
+
+
+def test_what_waits_when_it_is_shut_down_is_cancelled() -> None:
+    threads, go_on, begun = SharedThreads(1, "test"), threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        begun.set()
+        return go_on.wait(20)
+
+    first, second = threads.submit("a", hold), threads.submit("a", lambda: True)
+    assert begun.wait(10)
+    threads.shutdown()
+    go_on.set()
+    assert first.result(10)
+    assert second.cancelled()
+    with pytest.raises(RuntimeError):
+        threads.submit("a", lambda: None)

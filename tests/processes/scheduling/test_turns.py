@@ -1,0 +1,93 @@
+"""Turns among tenants and within one: who runs least comes first, priority counts, and nobody waits forever."""
+
+from itertools import pairwise
+
+from appliance.core.database import db
+from appliance.processes.executions.service import queue_place
+from appliance.processes.scheduling import admission, turns
+from appliance.processes.scheduling.turns import Turns
+from tests.processes.world import World, rule
+
+
+def test_the_tenant_that_runs_least_comes_first() -> None:
+    places = Turns(8)
+    assert places.take(["a", "b"]) == "a"
+    assert places.take(["a", "b"]) == "b"
+    assert places.take(["a", "b"]) == "a", "among equals whoever was served longest ago"
+    places.give_back("a")
+    places.begin_beside("b")
+    assert places.take(["b", "a"]) == "a", "what runs beside the places counts too"
+
+
+def test_the_last_quarter_is_for_tenants_that_run_nothing() -> None:
+    places = Turns(8)
+    assert [places.take(["a"]) for _ in range(7)] == ["a"] * 6 + [None]
+    assert [places.take(["a", name]) for name in ("b", "c", "d")] == ["b", "c", None]
+    places.give_back("a")
+    assert places.take(["a", "d"]) == "d"
+    places.give_back("d")
+    assert places.take(["a"]) is None, "the place that is free is kept"
+
+
+def test_one_place_alone_is_used_by_everybody() -> None:
+    places = Turns(1)
+    assert [places.take(["a"]), places.take(["b"])] == ["a", None]
+    places.give_back("a")
+    assert places.take(["a", "b"]) == "b"
+
+
+def test_a_step_of_priority_counts_as_ten_minutes_of_waiting() -> None:
+    minute = 60_000
+    assert admission.rank_of(0, 1) < admission.rank_of(0, 0)
+    assert admission.rank_of(9 * minute, 1) < admission.rank_of(0, 0) < admission.rank_of(11 * minute, 1)
+    assert admission.rank_of(0, -10) < admission.rank_of(201 * minute, 10), "the lowest has its turn before what is new for ever"
+
+
+def queue_up(world: World) -> list[str]:
+    process = world.publish([rule("one", "= 1")])
+    return [world.start(process, soon=False, priority=priority) for priority in (0, -2, 7, 0)]
+
+
+def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> None:
+    world = idle_world
+    usual, low, high, later = queue_up(world)
+    assert world.scope.tenant_id in turns.ready_tenants()
+    ahead = {}
+    for each in (usual, low, high, later):
+        place = queue_place(world.get(each))
+        assert place is not None
+        ahead[each] = place.ahead
+    assert [ahead[b] - ahead[a] for a, b in pairwise((high, usual, later, low))] == [1, 1, 1]
+    taken = []
+    while (claim := world.flow.intake.take()) is not None:
+        taken.append(claim.execution_id)
+        world.runner.run(claim)
+        world.flow._turns.give_back("acme")
+    assert [each for each in taken if each in ahead] == [high, usual, later, low]
+
+
+def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: World) -> None:
+    """Behind all that was accepted since, a parent would wait for as long as the line is."""
+    world = idle_world
+    child = world.publish([rule("one", "= 1")])
+    ways = {wait: world.publish([{"id": "sub", "process": {"use": child, "wait": wait}}]) for wait in (True, False)}
+    parents = [world.start(process, soon=False) for process in ways.values()]
+    later = world.start(child, soon=False)
+    taken = []
+    while (claim := world.flow.intake.take()) is not None:
+        taken.append(claim.execution_id)
+        world.runner.run(claim)
+        world.flow._turns.give_back("acme")
+    born = {row.parent: row.id for row in (world.get(each) for each in taken) if row.parent}
+    awaited, other = (born[parent] for parent in parents)
+    assert taken.index(awaited) < taken.index(later) < taken.index(other)
+
+
+def test_the_index_answers_without_looking_at_the_backlog(idle_world: World) -> None:
+    if not db.is_sqlite():
+        return
+    for sql, values in ((turns._READY_TENANTS, ()), (turns._FIRST, ("acme",))):
+        plan = " ".join(row[3] for row in db.rows(f"EXPLAIN QUERY PLAN {sql}", values))
+        assert "execution_ready" in plan
+        assert "execution_open" not in plan
+        assert "TEMP B-TREE" not in plan
