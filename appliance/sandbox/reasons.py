@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.sandbox.artefact import Artefact
+from appliance.sandbox.compilation.artefact import Artefact
 from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure, Position
 from appliance.sandbox.program import Limits
 

@@ -22,8 +22,8 @@ from appliance.core.json_schema.values import as_json, exact_work
 from appliance.governance.approvals.questions import HumanRequest, check_answer
 from appliance.governance.subjects import subject_of
 from appliance.sandbox import Pool, Settings
-from appliance.sandbox.conversation import Conversation, Lost
-from appliance.sandbox.schema_checks import PLACES_EACH
+from appliance.sandbox.evaluation.schema_checks import PLACES_EACH
+from appliance.sandbox.pool.conversation import Conversation, Lost
 from appliance.sandbox.wire import Header
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

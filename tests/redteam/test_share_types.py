@@ -7,8 +7,8 @@ import pytest
 
 from appliance.core.errors import ConcurrencyLimited
 from appliance.sandbox import Pool, TypeCheck
+from appliance.sandbox.pool.waiting import Waiter, Waiting
 from appliance.sandbox.typecheck.share import PER_TENANT, Share
-from appliance.sandbox.waiting import Waiter, Waiting
 
 
 def test_one_tenant_has_few_type_checks_under_way() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import wasmtime
 
 from appliance.sandbox import runtimes
-from appliance.sandbox.engine import Engine, configuration
-from appliance.sandbox.freezer import NOBODY
 from appliance.sandbox.runtimes import wasmfile
 from appliance.sandbox.runtimes.template import KEEP
-from appliance.sandbox.vm import VM
+from appliance.sandbox.worker.engine import Engine, configuration
+from appliance.sandbox.worker.freezer import NOBODY
+from appliance.sandbox.worker.vm import VM
 
 
 def make_older(folder: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 import wasmtime
 
 from appliance.sandbox import Pool, Position, Program, runtimes
-from appliance.sandbox import compiler as compilers
-from appliance.sandbox.compiled import Compiled, CompiledPrograms
-from appliance.sandbox.compiler import Compiler
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.typescript import Occupied, TypeScript
+from appliance.sandbox.compilation import compiler as compilers
+from appliance.sandbox.compilation.compiled import Compiled, CompiledPrograms
+from appliance.sandbox.compilation.compiler import Compiler
+from appliance.sandbox.compilation.typescript import Occupied, TypeScript
+from appliance.sandbox.worker.engine import Engine
 
 Make = Callable[..., Program]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from appliance.core.confinement import landlock
 from appliance.sandbox import Pool, Program, Settings
-from appliance.sandbox.process import FIRST_USER, USERS
-from appliance.sandbox.protections import Protections, least
+from appliance.sandbox.pool.process import FIRST_USER, USERS
+from appliance.sandbox.pool.protections import Protections, least
 
 AS_ROOT = os.geteuid() == 0
 DECISION = {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from appliance.sandbox import HostCall, Limits, Outcome, Pool, Program, Settings, Settled
-from appliance.sandbox.lane import Bounds, Busy, Lane
-from appliance.sandbox.waiting import Waiting
+from appliance.sandbox.pool.lane import Bounds, Busy, Lane
+from appliance.sandbox.pool.waiting import Waiting
 from tests.sandbox.held import CALLING, Running, Stopping, until
 
 Make = Callable[..., Program]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import zstandard
 
 from appliance.sandbox import HostCall, Pool, Program, Settled
-from appliance.sandbox.snapshot import Stored
+from appliance.sandbox.worker.snapshot import Stored
 from tests.sandbox.sleepy import SleepyHost, answers, finished, suspended
 
 MakeProgram = Callable[..., Program]

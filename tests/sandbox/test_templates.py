@@ -17,7 +17,7 @@ import pytest
 from appliance.sandbox import Pool, Program, Settings, Snapshot, runtimes
 from appliance.sandbox.runtimes import prepare, wasmfile
 from appliance.sandbox.runtimes.template import make_template
-from appliance.sandbox.templates import Templates
+from appliance.sandbox.worker.templates import Templates
 from tests.sandbox.former import make_older
 from tests.sandbox.sleepy import SleepyHost, answers, failed, finished, suspended
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from appliance.sandbox import Failure, Pool
-from appliance.sandbox.lane import Lane
-from appliance.sandbox.lanes import DECISION_ADDRESS_SPACE
-from appliance.sandbox.occasional import OccasionalLane
+from appliance.sandbox.pool.lane import Lane
+from appliance.sandbox.pool.lanes import DECISION_ADDRESS_SPACE
+from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.typecheck import SECONDS, CodeStep, Finding, Reach, TypeCheck, TypedExpression
 from appliance.sandbox.typecheck.checks import _Check
 from tests.checking import PROPER

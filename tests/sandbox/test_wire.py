@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from appliance.sandbox.artefact import Artefact, Module, resolve
-from appliance.sandbox.programs import Artefacts
-from appliance.sandbox.sourcemap import SourceMap
-from appliance.sandbox.visit import DEPTH, tidy_json
+from appliance.sandbox.compilation.artefact import Artefact, Module, resolve
+from appliance.sandbox.compilation.sourcemap import SourceMap
 from appliance.sandbox.wire import Channel, Disconnected, pack, unpack
+from appliance.sandbox.worker.programs import Artefacts
+from appliance.sandbox.worker.visit import DEPTH, tidy_json
 
 
 def pair() -> tuple[Channel, Channel]:

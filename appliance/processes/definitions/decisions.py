@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core import yaml12
 from appliance.sandbox import Pool
-from appliance.sandbox.decision_model import names_read, unreachable_rules
+from appliance.sandbox.evaluation.decision_model import names_read, unreachable_rules
 
 from .compiled import load_decision
 from .nodes import Definition, Problem, Severity, Step

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of
-from appliance.sandbox.artefact import resolve
+from appliance.sandbox.compilation.artefact import resolve
 
 from .action_inputs import integrations_used
 from .compiled import MODULE_SUFFIXES, make_program

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import wasmtime
 
-from appliance.sandbox.engine import Arguments, Import, Linked
+from appliance.sandbox.worker.engine import Arguments, Import, Linked
 
 if TYPE_CHECKING:
     from appliance.sandbox.php.machine import Machine

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
 
-from appliance.sandbox.instance import Instance, OutOfMemory, Stopped, Trapped
 from appliance.sandbox.php.engine import PhpEngine
 from appliance.sandbox.php.files import FileFault, Files
+from appliance.sandbox.worker.instance import Instance, OutOfMemory, Stopped, Trapped
 
 # PHP's code, its stack and what its own start took, before a step uses any of its memory.
 BASE_BYTES = 64 << 20

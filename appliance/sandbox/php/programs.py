@@ -8,8 +8,7 @@ from typing import Any
 
 import wasmtime
 
-from appliance.sandbox.compiler import refuse_program
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.compilation.compiler import refuse_program
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.php import faults
 from appliance.sandbox.php.engine import PhpEngine
@@ -18,10 +17,11 @@ from appliance.sandbox.php.machine import Machine, PhpBoot
 from appliance.sandbox.php.sources import PhpSources
 from appliance.sandbox.php.step import PhpRun
 from appliance.sandbox.program import Limits
-from appliance.sandbox.programs import Artefacts
 from appliance.sandbox.reasons import OVER_WALL
-from appliance.sandbox.visit import Request
 from appliance.sandbox.wire import Channel, Header, Verb
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.programs import Artefacts
+from appliance.sandbox.worker.visit import Request
 
 CHECK_SECONDS = 10.0
 CHECK_HEAP = 128 << 20

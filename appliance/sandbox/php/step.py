@@ -6,15 +6,15 @@ import hashlib
 import json
 from typing import Any
 
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.php import faults
 from appliance.sandbox.php.engine import PhpEngine
 from appliance.sandbox.php.files import ROOT, Files
 from appliance.sandbox.php.machine import Exited, Machine, PhpBoot
 from appliance.sandbox.php.sources import PhpSources
-from appliance.sandbox.visit import LimitReached, Request, Visit
 from appliance.sandbox.wire import Channel, Header, encode_json
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.visit import LimitReached, Request, Visit
 
 # What is kept of what PHP says of errors, to find the one that ended it.
 SAID_BYTES = 64 << 10

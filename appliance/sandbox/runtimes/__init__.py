@@ -78,7 +78,7 @@ PARTS = (
     Part(
         "intl",
         (
-            *("intl/intl.js", "intl/collator.js", "intl/dates.js", "intl/services.js", "locales.py"),
+            *("intl/intl.js", "intl/collator.js", "intl/dates.js", "intl/services.js", "worker/locales.py"),
             *("runtimes/intl.py", "runtimes/editor.py", "runtimes/entrypoints.py", "runtimes/wasmfile.py"),
         ),
         ("quickjs-wasi", *FORMATJS),
@@ -91,7 +91,7 @@ PARTS = (
     Part(
         "php",
         (
-            *("php/engine.py", "php/files.py", "php/machine.py", "php/php.ini", "php/prelude.php", "instance.py"),
+            *("php/engine.py", "php/files.py", "php/machine.py", "php/php.ini", "php/prelude.php", "worker/instance.py"),
             *("runtimes/php/answers.py", "runtimes/php/module.py", "runtimes/php/template.py", "runtimes/php/translate.py"),
             "runtimes/wasmfile.py",
         ),
@@ -160,8 +160,8 @@ def circumstances() -> dict[str, str]:
         sources.parent / "web.js",
         sources.parent / "url.js",
         sources.parent / "prelude.js",
-        sources.parent / "instance.py",
-        sources.parent / "vm.py",
+        sources.parent / "worker" / "instance.py",
+        sources.parent / "worker" / "vm.py",
     ]
     return {**_machine(), "protocol": str(PROTOCOL), "template": digest(b"".join(each.read_bytes() for each in ours))}
 

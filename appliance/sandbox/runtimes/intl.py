@@ -14,12 +14,12 @@ from typing import Any
 import wasmtime
 
 from appliance.sandbox import intl
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.freezer import NOBODY
-from appliance.sandbox.locales import BYTECODE, SOURCE
 from appliance.sandbox.runtimes.editor import find_bundler
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
-from appliance.sandbox.vm import TYPE_SCRIPT, VM
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.freezer import NOBODY
+from appliance.sandbox.worker.locales import BYTECODE, SOURCE
+from appliance.sandbox.worker.vm import TYPE_SCRIPT, VM
 
 SOURCES = Path(intl.__file__).parent
 # The official languages of the European Union and those most asked for beside them, with the regions that write otherwise.

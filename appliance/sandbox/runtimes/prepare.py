@@ -21,7 +21,6 @@ import wasmtime
 
 from appliance.core.config import environment
 from appliance.sandbox import runtimes
-from appliance.sandbox.engine import configuration
 from appliance.sandbox.php.engine import configuration as php_configuration
 from appliance.sandbox.runtimes import editor, intl
 from appliance.sandbox.runtimes.php.template import make_template as make_php
@@ -29,6 +28,7 @@ from appliance.sandbox.runtimes.php.translate import BINARYEN, TranslationFailed
 from appliance.sandbox.runtimes.php.translate import PHP as PHP_PACKAGE
 from appliance.sandbox.runtimes.template import make_template
 from appliance.sandbox.typecheck.template import make_template as make_checker
+from appliance.sandbox.worker.engine import configuration
 
 SANDBOX = ("quickjs-wasi", "@swc/wasm-typescript", "swagger-ui-dist", "typescript", PHP_PACKAGE, BINARYEN, *runtimes.FORMATJS)
 EDITOR = (editor.BUNDLER, *editor.PACKAGES)

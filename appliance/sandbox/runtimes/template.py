@@ -8,10 +8,10 @@ from pathlib import Path
 
 import wasmtime
 
-from appliance.sandbox.engine import Engine
 from appliance.sandbox.runtimes import FACTS, PROTOCOL, Boot, wasmfile
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
-from appliance.sandbox.vm import DEFAULT_HEAP, STACK, VM
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.vm import DEFAULT_HEAP, STACK, VM
 
 # In the order in which they run: each uses what those before it made.
 PRELUDES = tuple(Path(__file__).parents[1] / name for name in ("web.js", "url.js", "prelude.js"))

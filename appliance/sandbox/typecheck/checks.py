@@ -8,13 +8,13 @@ from typing import Any
 
 import wasmtime
 
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.runtimes import Boot
 from appliance.sandbox.typecheck import SECONDS
-from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header, Verb
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.vm import VM, Thrown
 
 HEAP = 400 << 20
 LATE = Failure(

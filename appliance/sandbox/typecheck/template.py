@@ -9,10 +9,10 @@ from pathlib import Path
 
 import wasmtime
 
-from appliance.sandbox.engine import Engine
 from appliance.sandbox.runtimes import Boot, wasmfile
 from appliance.sandbox.runtimes.entrypoints import add_entrypoints
-from appliance.sandbox.vm import VM
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.vm import VM
 
 CHECKER = Path(__file__).parent / "checker.js"
 HEAP = 900 << 20

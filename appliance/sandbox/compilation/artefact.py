@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from appliance.sandbox.compilation.sourcemap import SourceMap
 from appliance.sandbox.outcome import Position
-from appliance.sandbox.sourcemap import SourceMap
 
 if TYPE_CHECKING:
-    from appliance.sandbox.vm import VM
+    from appliance.sandbox.worker.vm import VM
 
 _EXTENSIONS = (".ts", ".js", ".mts", ".mjs", ".json")
 # The look behind lets a match begin only where a word does: otherwise a long word costs the square of its length.

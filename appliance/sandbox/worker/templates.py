@@ -13,11 +13,11 @@ from pathlib import Path
 
 from appliance.core import clock
 from appliance.sandbox import runtimes
-from appliance.sandbox.lane import Lane
-from appliance.sandbox.occasional import OccasionalLane
+from appliance.sandbox.pool.lane import Lane
+from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.runtimes import Boot
 from appliance.sandbox.runtimes.wasmfile import MalformedWasm, read_custom
-from appliance.sandbox.snapshot import Unusable
+from appliance.sandbox.worker.snapshot import Unusable
 
 _NAME = re.compile(r"[0-9a-f]{64}\.wasm\Z")
 _NEW, _ABANDONED_MS = ".new", 3_600_000

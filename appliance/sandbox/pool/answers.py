@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from appliance.sandbox.conversation import Lost
-from appliance.sandbox.lane import Busy
 from appliance.sandbox.outcome import Failure, LogLine, Outcome, Position, Snapshot
-from appliance.sandbox.process import StartFailed
+from appliance.sandbox.pool.conversation import Lost
+from appliance.sandbox.pool.lane import Busy
+from appliance.sandbox.pool.process import StartFailed
 from appliance.sandbox.runtimes import RuntimesMissing
 from appliance.sandbox.wire import Header
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from appliance.sandbox.compiled import Compiled
-from appliance.sandbox.process import Slot
+from appliance.sandbox.compilation.compiled import Compiled
+from appliance.sandbox.pool.process import Slot
 from appliance.sandbox.program import Host, HostCall, Settled, Suspend, WatchfulHost
 from appliance.sandbox.reasons import ABORTED, OVER_WALL
 from appliance.sandbox.wire import Disconnected, Header, encode_json

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 
-from appliance.sandbox.process import Slot
+from appliance.sandbox.pool.process import Slot
 
 
 class Waiter:

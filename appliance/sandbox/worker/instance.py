@@ -5,8 +5,8 @@ from __future__ import annotations
 from ctypes import addressof, c_uint32, c_uint64, c_void_p, memmove, string_at
 from typing import Any, Protocol, Self
 
-from appliance.sandbox import native
-from appliance.sandbox.engine import CURRENT, Linked, watch
+from appliance.sandbox.worker import native
+from appliance.sandbox.worker.engine import CURRENT, Linked, watch
 
 
 class Stopped(Exception):

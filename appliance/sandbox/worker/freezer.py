@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import zstandard
 
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.instance import Stopped
-from appliance.sandbox.snapshot import PAGE, RUN, WINDOW_BYTES, Carried, Stored, damaged, seal
-from appliance.sandbox.vm import VM
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.instance import Stopped
+from appliance.sandbox.worker.snapshot import PAGE, RUN, WINDOW_BYTES, Carried, Stored, damaged, seal
+from appliance.sandbox.worker.vm import VM
 
 CHUNK = 1 << 20
 LEVEL = 3

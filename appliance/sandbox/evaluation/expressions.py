@@ -7,12 +7,12 @@ import re
 import time
 from typing import Any
 
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
 from appliance.sandbox.outcome import Failure, Position
 from appliance.sandbox.program import Limits
-from appliance.sandbox.visit import tidy_json
-from appliance.sandbox.vm import VM, Thrown
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.visit import tidy_json
+from appliance.sandbox.worker.vm import VM, Thrown
 
 _PLACE = re.compile(r"<input>:(\d{1,9}):(\d{1,9})")
 # Above the text stand the two lines of QuickJS's own head of a function and the one the prelude opens it with.

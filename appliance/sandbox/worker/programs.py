@@ -10,18 +10,18 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import wasmtime
 
-from appliance.sandbox.artefact import Artefact
-from appliance.sandbox.compiler import Compiler
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.expressions import ExpressionRun
-from appliance.sandbox.freezer import Image
-from appliance.sandbox.locales import Locales
+from appliance.sandbox.compilation.artefact import Artefact
+from appliance.sandbox.compilation.compiler import Compiler
+from appliance.sandbox.compilation.typescript import TypeScript
+from appliance.sandbox.evaluation.expressions import ExpressionRun
 from appliance.sandbox.program import Limits
 from appliance.sandbox.runtimes import Boot, digest
-from appliance.sandbox.snapshot import Stored
-from appliance.sandbox.step import StepRequest, StepRun
-from appliance.sandbox.typescript import TypeScript
 from appliance.sandbox.wire import Channel, Header, Verb
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.freezer import Image
+from appliance.sandbox.worker.locales import Locales
+from appliance.sandbox.worker.snapshot import Stored
+from appliance.sandbox.worker.step import StepRequest, StepRun
 
 ARTEFACT_BYTES = 32 << 20
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from appliance.core.confinement.user_numbers import TakenUser, take_user
 from appliance.core.errors import Overloaded
-from appliance.sandbox.protections import Protections
+from appliance.sandbox.pool.protections import Protections
 from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 START_SECONDS = 120.0  # on a machine that is busy with other things, too
 # How often a thread that waits for an answer looks at the clock, and how long a full socket may refuse bytes.
 POLL_MICROSECONDS, SEND_SECONDS = 100_000, 5
-_BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker import main; main(sys.argv[1:])"
+_BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker.worker import main; main(sys.argv[1:])"
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
 _TAIL = 2000
 # Debian and systemd leave these numbers to nobody, and containers that know only 65,536 numbers know them.

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from appliance.sandbox.lane import Lane
 from appliance.sandbox.observer import Reason
-from appliance.sandbox.process import Process, Slot
+from appliance.sandbox.pool.lane import Lane
+from appliance.sandbox.pool.process import Process, Slot
 
 
 class OccasionalLane:

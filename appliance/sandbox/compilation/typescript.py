@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import wasmtime
 
-from appliance.sandbox.engine import TICK_SECONDS, Ticker, configuration
+from appliance.sandbox.worker.engine import TICK_SECONDS, Ticker, configuration
 
 MEMORY = 512 << 20
 

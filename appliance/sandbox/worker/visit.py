@@ -13,8 +13,8 @@ from appliance.core import clock
 from appliance.sandbox.outcome import Failure
 from appliance.sandbox.program import Limits
 from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
-from appliance.sandbox.snapshot import Carried
 from appliance.sandbox.wire import Channel, Header
+from appliance.sandbox.worker.snapshot import Carried
 
 # After CLOCK_READS reads nothing is recorded and time advances by 1 ms every CLOCK_COARSE reads: a re-run counts alike.
 CLOCK_READS, CLOCK_COARSE = 10_000, 100

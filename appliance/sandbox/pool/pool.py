@@ -9,23 +9,23 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from appliance.core import clock, json_schema
-from appliance.sandbox.answers import busy, lost, outcome, overdue, was_lost, within
-from appliance.sandbox.compiled import Compiled, CompiledPrograms
-from appliance.sandbox.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.lane import Busy
-from appliance.sandbox.lanes import AnyLane, Lanes, Settings
+from appliance.sandbox.compilation.compiled import Compiled, CompiledPrograms
+from appliance.sandbox.evaluation.schema_checks import SchemaChecker
 from appliance.sandbox.observer import Observer, Reason, Unobserved
 from appliance.sandbox.outcome import Evaluated, Failure, Outcome, Problem, Snapshot
-from appliance.sandbox.process import Slot, StartFailed
+from appliance.sandbox.pool.answers import busy, lost, outcome, overdue, was_lost, within
+from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
+from appliance.sandbox.pool.lane import Busy
+from appliance.sandbox.pool.lanes import AnyLane, Lanes, Settings
+from appliance.sandbox.pool.process import Slot, StartFailed
+from appliance.sandbox.pool.protections import Protections, least
 from appliance.sandbox.program import Entropy, Host, Limits, NoHost, Program
-from appliance.sandbox.protections import Protections, least
 from appliance.sandbox.runtimes import RuntimesMissing
-from appliance.sandbox.schema_checks import SchemaChecker
-from appliance.sandbox.snapshot import Unusable, check
 from appliance.sandbox.typecheck import LONGEST_SECONDS as TYPES_SECONDS
 from appliance.sandbox.typecheck import Finding, KeptFindings, TypeCheck
 from appliance.sandbox.typecheck.share import Share
 from appliance.sandbox.wire import Header, encode_json
+from appliance.sandbox.worker.snapshot import Unusable, check
 
 COMPILE_SECONDS = 12.0
 EXPRESSION_LIMITS = Limits(wall_ms=1_000, cpu_ms=1_000)

@@ -7,15 +7,15 @@ import json
 import time
 from dataclasses import dataclass, field
 
-from appliance.sandbox.artefact import Artefact
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.freezer import Image, TooLarge, freeze, thaw
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.compilation.artefact import Artefact
 from appliance.sandbox.outcome import Failure
-from appliance.sandbox.snapshot import Carried, Stored, Unusable
-from appliance.sandbox.visit import Call, LimitReached, Request, Visit
-from appliance.sandbox.vm import VM, Thrown
 from appliance.sandbox.wire import Channel, Header
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.freezer import Image, TooLarge, freeze, thaw
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.snapshot import Carried, Stored, Unusable
+from appliance.sandbox.worker.visit import Call, LimitReached, Request, Visit
+from appliance.sandbox.worker.vm import VM, Thrown
 
 # Math.random has the lower 64 bits of a seed.
 SEED, BLOCK_BYTES = (1 << 64) - 1, 256

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ctypes import addressof, c_uint32, c_uint64, memmove, memset, string_at
 from typing import Any, Protocol, Self
 
-from appliance.sandbox import instance, native
-from appliance.sandbox.engine import MEMORY_SLACK, Arguments, Engine
-from appliance.sandbox.instance import Instance, OutOfMemory
 from appliance.sandbox.runtimes import Boot
+from appliance.sandbox.worker import instance, native
+from appliance.sandbox.worker.engine import MEMORY_SLACK, Arguments, Engine
+from appliance.sandbox.worker.instance import Instance, OutOfMemory
 
 DEFAULT_HEAP = 64 << 20
 # QuickJS stops at STACK below the top of its 1 MiB shadow stack; what lies under it is free for messages.

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from appliance.sandbox.artefact import Artefact, Module, resolve
-from appliance.sandbox.engine import Engine
-from appliance.sandbox.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.compilation.artefact import Artefact, Module, resolve
+from appliance.sandbox.compilation.sourcemap import SourceMap
+from appliance.sandbox.compilation.typescript import Occupied, SyntaxFault, TypeScript
 from appliance.sandbox.outcome import Failure, Position
-from appliance.sandbox.sourcemap import SourceMap
-from appliance.sandbox.typescript import Occupied, SyntaxFault, TypeScript
-from appliance.sandbox.vm import VM, Thrown
+from appliance.sandbox.worker.engine import Engine
+from appliance.sandbox.worker.instance import OutOfMemory, Stopped, Trapped
+from appliance.sandbox.worker.vm import VM, Thrown
 
 SECONDS = 10.0
 NO_DEFAULT_EXPORT = "the step must have a default export that is a function: export default async function (input, api) { … }"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from appliance.core.errors import Detail, Overloaded
 from appliance.core.json_schema import Findings, OutOfBounds, Question
 from appliance.core.json_schema.checking import CHECK_SECONDS, LIST_SECONDS
-from appliance.sandbox.conversation import Conversation, Lost, Overdue
-from appliance.sandbox.lane import Busy
-from appliance.sandbox.occasional import OccasionalLane
-from appliance.sandbox.process import Process, Slot, StartFailed
-from appliance.sandbox.schema_worker import MEMORY_BYTES
+from appliance.sandbox.evaluation.schema_worker import MEMORY_BYTES
+from appliance.sandbox.pool.conversation import Conversation, Lost, Overdue
+from appliance.sandbox.pool.lane import Busy
+from appliance.sandbox.pool.occasional import OccasionalLane
+from appliance.sandbox.pool.process import Process, Slot, StartFailed
 
 # How long a value may wait for its turn, and how many of one tenant may: more would only hold memory and threads.
 PATIENCE_SECONDS, PLACES_EACH = 10.0, 3

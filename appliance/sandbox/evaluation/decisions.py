@@ -15,7 +15,7 @@ from typing import Any
 
 import zen
 
-from appliance.sandbox.decision_model import PATH, names_read
+from appliance.sandbox.evaluation.decision_model import PATH, names_read
 from appliance.sandbox.outcome import Failure, Problem
 from appliance.sandbox.wire import Channel, Header, Verb
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.sandbox import process as processes
 from appliance.sandbox.observer import Observer, Reason, Unobserved
-from appliance.sandbox.process import Process, Slot, StartFailed
-from appliance.sandbox.protections import Protections
-from appliance.sandbox.waiting import Waiter, Waiting
+from appliance.sandbox.pool import process as processes
+from appliance.sandbox.pool.process import Process, Slot, StartFailed
+from appliance.sandbox.pool.protections import Protections
+from appliance.sandbox.pool.waiting import Waiter, Waiting
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from appliance.core.confinement import confinement
 from appliance.sandbox import runtimes
-from appliance.sandbox.lane import Bounds, Lane
+from appliance.sandbox.evaluation.schema_checks import PLACES_EACH
 from appliance.sandbox.observer import Observer, Unobserved
-from appliance.sandbox.occasional import OccasionalLane
-from appliance.sandbox.process import FIRST_USER
+from appliance.sandbox.pool.lane import Bounds, Lane
+from appliance.sandbox.pool.occasional import OccasionalLane
+from appliance.sandbox.pool.process import FIRST_USER
 from appliance.sandbox.program import Program
-from appliance.sandbox.schema_checks import PLACES_EACH
-from appliance.sandbox.templates import FormerLanes, Template, Templates
+from appliance.sandbox.worker.templates import FormerLanes, Template, Templates
 
 TYPES_IDLE_SECONDS = 180.0
 # PHP computes no faster in several threads, but it can wait for several answers.

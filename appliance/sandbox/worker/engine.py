@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import wasmtime
 
-from appliance.sandbox import native
-from appliance.sandbox.locales import Locales
 from appliance.sandbox.runtimes import Boot
+from appliance.sandbox.worker import native
+from appliance.sandbox.worker.locales import Locales
 
 # What a step may ask for at most, and what the heap's owner needs beside it.
 MEMORY_MAX_MB = 512

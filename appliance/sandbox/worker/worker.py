@@ -14,7 +14,7 @@ from typing import Any
 from appliance.core.confinement import confinement, landlock
 from appliance.core.confinement.syscalls import confine_calls
 from appliance.sandbox.outcome import Failure
-from appliance.sandbox.protections import Protections
+from appliance.sandbox.pool.protections import Protections
 from appliance.sandbox.wire import ORDER, Channel, Disconnected, Verb
 
 THREAD_STACK = 16 << 20
@@ -26,7 +26,7 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
     Answers what the role can do and what starts its own threads, which must not run before they are confined.
     """
     if settings["role"] == "code":
-        from appliance.sandbox.programs import Programs
+        from appliance.sandbox.worker.programs import Programs
 
         programs = Programs(settings)
         return programs.verbs, programs.begin
@@ -36,7 +36,7 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
         checks = Checks(settings)
         return checks.verbs, checks.begin
     if settings["role"] == "former":
-        from appliance.sandbox.programs import Steps
+        from appliance.sandbox.worker.programs import Steps
 
         steps = Steps.of_former(settings)
         return steps.verbs, steps.begin
@@ -46,11 +46,11 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
         php = PhpPrograms(settings)
         return php.verbs, php.begin
     if settings["role"] == "schemas":
-        from appliance.sandbox.schema_worker import SchemaChecks
+        from appliance.sandbox.evaluation.schema_worker import SchemaChecks
 
         schemas = SchemaChecks()
         return schemas.verbs, schemas.begin
-    from appliance.sandbox.decisions import VERBS, warm_up
+    from appliance.sandbox.evaluation.decisions import VERBS, warm_up
 
     warm_up()
     return VERBS, lambda: None

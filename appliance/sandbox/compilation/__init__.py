@@ -1,0 +1,1 @@
+"""From source text to an artefact, and from its positions back to the author's."""

@@ -1,0 +1,1 @@
+"""Decisions, expressions and schema checks."""

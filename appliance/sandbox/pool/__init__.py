@@ -1,0 +1,1 @@
+"""The appliance's side: sandbox processes, the queues before them, and what is asked of them."""

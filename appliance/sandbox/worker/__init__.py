@@ -1,0 +1,1 @@
+"""Inside a sandbox process: engines, instances and the runs of steps."""
