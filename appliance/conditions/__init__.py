@@ -5,9 +5,11 @@ from appliance.conditions.deciding import UNKNOWN, Incomparable, Test, make_test
 from appliance.conditions.evaluation import matches
 from appliance.conditions.parsing import parse
 from appliance.conditions.sql import Column, Related, all_of, any_of, compile_condition
-from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
+from appliance.conditions.tree import GROUPS, OPERATORS, AllOf, AnyOf, Compare, Condition, Field, Inside, Never, Placeholder
 
 __all__ = [
+    "GROUPS",
+    "OPERATORS",
     "UNKNOWN",
     "AllOf",
     "AnyOf",

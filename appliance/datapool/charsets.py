@@ -4,7 +4,7 @@ import codecs
 from typing import BinaryIO, Literal
 
 from appliance.core.errors import ValidationFailed
-from appliance.formats.encodings import KNOWN
+from appliance.formats import KNOWN
 
 # Encodings of a CSV by the names that Python gives them; none that decodes more than text.
 CHARSETS = frozenset(codecs.lookup(name).name for name in KNOWN)

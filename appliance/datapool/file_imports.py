@@ -18,10 +18,7 @@ from appliance.core.errors import ApplianceError, Conflict, NotFound, Validation
 from appliance.core.scope import TenantScope
 from appliance.datapool import service
 from appliance.datapool.imports import ImportOptions, ImportReport
-from appliance.formats import Bounds, FormatFailed, Formats, Work
-from appliance.formats.encodings import find_encoding
-from appliance.formats.rows import scalar_text
-from appliance.formats.separated import find_delimiter
+from appliance.formats import Bounds, FormatFailed, Formats, Work, find_delimiter, find_encoding, scalar_text
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """No monsters: functions, files and parameter lists stay readable, and folders are named after product words."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ FILE_LINES = 400
 PARAMETERS = 5
 UNCOUNTED = {"self", "cls", "scope", "visit"}  # a visit is to the console what a scope is below it
 EXCUSE = "Long because"
+# Modules in one folder: more are no glossary any more.
+MODULES = {"appliance": 25, "tests": 40}
+SEQUENCES = {"appliance/core/migrations"}  # numbered, and found by their number
 EMPTY_NAMES = {
     "util",
     "utils",
@@ -58,6 +62,12 @@ def find_length(path: Path) -> list[str]:
 
 def test_functions_and_files_are_short() -> None:
     assert offences_in(python_files("appliance", "plugins", "packaging", "tests"), find_length) == {}
+
+
+def test_no_folder_is_crowded() -> None:
+    counts = Counter(Path(name_of(path)).parent for path in python_files(*MODULES))
+    crowded = {str(folder): count for folder, count in counts.items() if count > MODULES[folder.parts[0]]}
+    assert crowded.keys() == SEQUENCES, "give a crowded folder sub-rooms, named by what a reader looks for"
 
 
 def test_signatures_are_short() -> None:

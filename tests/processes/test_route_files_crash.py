@@ -11,7 +11,7 @@ from appliance.core.pages import PageRequest
 from appliance.documents.service import Wanted
 from appliance.processes.executions.service import StartRequest
 from appliance.sites.webapps.route_files import keep_files
-from appliance.uploads.forms import SentFile
+from appliance.uploads import SentFile
 from appliance.webapps.routes.routes import Upload
 
 from .host.test_journal import MOST_WRITES, PowerCut, When, power_cut

@@ -11,7 +11,7 @@ from werkzeug.http import parse_options_header
 from appliance.blobs.receiving import Receiver
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.solutions.services import Services
-from appliance.uploads.forms import FormLimits, FormReader
+from appliance.uploads import FormLimits, FormReader
 
 from .routing import Upload
 

@@ -23,7 +23,7 @@ from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
 from appliance.tenants.sign_in import sessions
 from appliance.tenants.streams import PLACE, NoPlace
-from appliance.uploads.forms import FormLimits, FormReader
+from appliance.uploads import FormLimits, FormReader
 
 from . import csrf, kept_forms, session
 from .rendering import Renderer

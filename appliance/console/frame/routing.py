@@ -11,7 +11,7 @@ from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
 from appliance.tenants.people import SignedIn
 from appliance.tenants.streams import NoPlace, RequestPlace
-from appliance.uploads.forms import SentFile
+from appliance.uploads import SentFile
 
 Form = Mapping[str, list[str]]
 PAGE_ROWS = 50

@@ -13,7 +13,7 @@ from appliance.core.database import db
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRow
-from appliance.formats.separated import FORMULA
+from appliance.formats import FORMULA
 from appliance.monitor.retention import delete_older
 
 from .delivery_models import DownloadRow

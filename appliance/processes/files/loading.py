@@ -11,8 +11,7 @@ from appliance.core.database import db
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
 from appliance.datapool import service as datapool
-from appliance.formats import Answer
-from appliance.formats.rows import scalar_text
+from appliance.formats import Answer, scalar_text
 from appliance.processes.engine.failing import StepFailed, from_coded, make_error
 from appliance.processes.engine.store import JournalEntry, append_journal, check_fence, load_journal
 from appliance.processes.engine.task import Result, Task, Tools

@@ -13,7 +13,7 @@ from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMe
 from appliance.core.json_text import load_json
 from appliance.sites.front.answers import Receive
 from appliance.tenants.large_bodies import LARGE_BYTES, LargeBodies
-from appliance.uploads.forms import FormLimits, FormReader, SentFile
+from appliance.uploads import FormLimits, FormReader, SentFile
 from appliance.webapps.routes.mapping import Text
 
 T = TypeVar("T")

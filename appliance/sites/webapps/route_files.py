@@ -9,7 +9,7 @@ from appliance.core import ids
 from appliance.core.errors import UnsupportedMediaType
 from appliance.core.scope import TenantScope
 from appliance.documents.service import Documents, NewDocument, clean_name, settle_media_type
-from appliance.uploads.forms import SentFile
+from appliance.uploads import SentFile
 from appliance.webapps.routes.routes import Upload
 
 from .route_bodies import gather

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from appliance.conditions.tree import GROUPS, OPERATORS
+from appliance.conditions import GROUPS, OPERATORS
 from appliance.connectors.contract import EFFECTS
 from appliance.core import yaml12
 from appliance.governance.policies.compiled import record_of

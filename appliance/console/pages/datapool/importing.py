@@ -14,8 +14,7 @@ from appliance.core.texts import mark
 from appliance.datapool import service as datapool
 from appliance.datapool.file_imports import SAMPLE_ROWS, FileImport
 from appliance.datapool.service import ImportOptions
-from appliance.formats.encodings import KNOWN
-from appliance.formats.separated import DELIMITERS
+from appliance.formats import DELIMITERS, KNOWN
 
 SHOWN_ERRORS = 50
 DELIMITER_WORDS = {",": mark("comma"), ";": mark("semicolon"), "\t": mark("tab"), "|": mark("bar")}
