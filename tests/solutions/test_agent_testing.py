@@ -14,6 +14,7 @@ from appliance.core import yaml12
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.llm.service import Profile
+from appliance.monitor import metrics
 from appliance.solutions.folder import write_folder
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Call, ModelServer, Said
@@ -91,6 +92,8 @@ def gos_test(home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("GOS_DATA", str(folder / "data"))
     monkeypatch.setenv("GOS_EGRESS_ALLOW", f"127.0.0.1:{server.port}")
     monkeypatch.chdir(folder)
+    # Its appliance is gone afterwards: nobody may go on asking it for its figures.
+    monkeypatch.setattr(metrics.registry, "_metrics", {**metrics.registry._metrics})
 
     def run(*more: str) -> tuple[int, str, str]:
         code = main(["test", str(folder / "solution"), *more])

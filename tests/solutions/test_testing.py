@@ -13,6 +13,7 @@ import pytest
 
 from appliance.cli import main
 from appliance.core import yaml12
+from appliance.monitor import metrics
 from appliance.solutions.folder import write_folder
 from appliance.solutions.starter import starter_folder
 from appliance.solutions.testing.cases import read_cases
@@ -91,6 +92,8 @@ def gos_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     for name in [name for name in os.environ if name.startswith("GOS_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    # Its appliance is gone afterwards: nobody may go on asking it for its figures.
+    monkeypatch.setattr(metrics.registry, "_metrics", {**metrics.registry._metrics})
 
     def run(folder: Path, *more: str) -> tuple[int, str, str]:
         code = main(["test", str(folder), *more])
