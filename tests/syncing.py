@@ -6,5 +6,5 @@ PROPER = sqlite._PRAGMAS
 
 
 def sync_never() -> None:
-    """From now on in this process; a process that is killed loses nothing by it, only a machine without power would."""
+    """From now on in this process: a killed process loses nothing by it, only a machine without power would."""
     sqlite._PRAGMAS = tuple(each.replace("synchronous=FULL", "synchronous=OFF") for each in PROPER)  # type: ignore[assignment]

@@ -1,1 +1,1 @@
-"""Before any edge: connections, admission, the host table, and what is refused at once."""
+"""Before any edge: connections, admission, static files, and what is refused at once."""

@@ -1,1 +1,1 @@
-"""API keys: issue, bounds, descent and rates."""
+"""API keys: issue, bounds, descent and adoption."""
