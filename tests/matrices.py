@@ -30,7 +30,12 @@ def left_out(items: Iterable[pytest.Item], seed: str) -> set[str]:
     for item in items:
         if getattr(item, "originalname", "") in HOSTILE:
             scripts[item.originalname, item.callspec.params["script"].kind].append(item.nodeid)  # type: ignore[attr-defined]
-    return doubles.union(*(_but_a_sample(each, f"{seed} {group}") for group, each in scripts.items()))
+    return doubles.union(*(set(each) - sample(each, f"{seed} {group}") for group, each in scripts.items()))
+
+
+def sample(names: list[str], seed: str) -> set[str]:
+    """One in ten of them, and one at least; the same for the same seed."""
+    return set(random.Random(seed).sample(sorted(names), math.ceil(len(names) / ONE_OF)))  # noqa: S311  # no secret
 
 
 def _is_double(item: pytest.Item, names: set[str]) -> bool:
@@ -40,8 +45,3 @@ def _is_double(item: pytest.Item, names: set[str]) -> bool:
         return False
     kept = item.nodeid.startswith(BOTH_DATABASES) or "crash" in item.path.name
     return not kept and item.nodeid.replace("postgresql", "sqlite") in names
-
-
-def _but_a_sample(names: list[str], seed: str) -> set[str]:
-    drawn = random.Random(seed).sample(sorted(names), math.ceil(len(names) / ONE_OF))  # noqa: S311  # no secret
-    return set(names) - set(drawn)
