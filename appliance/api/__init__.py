@@ -11,6 +11,7 @@ from .governance import approvals, kill_switches, policies, policy_replay
 from .integrations import actions, calls, integrations, oauth
 from .monitor import alerts, logs, webhooks
 from .processes import bulk, dry_runs, executions, processes, replay, retry_plan, triggers, version_diff
+from .shapes import make_shapes
 from .tenants import invitations, keys, secrets, tenants
 from .webapps import certificates, domains, publishing, traffic, visits, webapps
 
@@ -21,4 +22,4 @@ DOMAINS = (
     triggers, version_diff, visits, webapps, webhooks,
 )  # fmt: skip
 
-__all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs", "refuse_spent_keys"]
+__all__ = ["DOMAINS", "ROUTES", "make_blueprint", "make_docs", "make_shapes", "refuse_spent_keys"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from appliance.connectors import preview
 from appliance.connectors.auth import OAuth, oauth_of
 from appliance.connectors.context import Admit, BoundHttp, CallContext, NoDocuments
 from appliance.connectors.contract import (
@@ -28,7 +29,7 @@ from appliance.connectors.egress import EgressClient
 from appliance.connectors.folders import TenantFolders
 from appliance.connectors.network.resolving import resolving_for
 from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
-from appliance.connectors.preview import NothingLeaves, PreviewContext, SentRequest, shown_request
+from appliance.connectors.preview import NothingLeaves, PreviewContext, shown_request
 from appliance.connectors.registry import Unusable, check_discovered
 from appliance.connectors.traffic import Traffic
 from appliance.core import clock, logs
@@ -137,7 +138,7 @@ class Calls:
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
-    def preview(self, ready: Ready, shot: Shot) -> list[SentRequest]:
+    def preview(self, ready: Ready, shot: Shot) -> list[preview.SentRequest]:
         """The HTTP request that the call would send first, secrets blotted out; none where its connector cannot tell.
 
         The connector is one of its own, so that nothing open already can be used.  ConnectorError as `make`.

@@ -7,6 +7,8 @@ from appliance.core import yaml12
 from appliance.core.errors import NotFound
 from appliance.processes.definitions.versions import Draft
 
+__all__ = ["Example", "draft_of", "list_examples"]
+
 FOLDER = Path(__file__).parent
 DEFINITION = "process.yaml"
 

@@ -11,7 +11,7 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.tenants import people
 from appliance.tenants.grants import confirmations
-from appliance.tenants.grants.confirmations import Confirmation, Kind, may_decide
+from appliance.tenants.grants.confirmations import Confirmation, may_decide
 from appliance.tenants.grants.grants import Need, Reach
 from appliance.tenants.scopes import SCOPES
 
@@ -126,7 +126,9 @@ def _place_name(kind: str) -> str:
     return _(_PLACES[kind]) if kind in _PLACES else kind
 
 
-TELLERS: Mapping[Kind, Callable[[Confirmation, str], Told]] = {"grant": _tell_grant, "key": _tell_key, "secret": _tell_secret}
+TELLERS: Mapping[confirmations.Kind, Callable[[Confirmation, str], Told]] = {
+    "grant": _tell_grant, "key": _tell_key, "secret": _tell_secret,
+}  # fmt: skip
 
 
 def owners_of(visit: Visit) -> list[str]:

@@ -11,18 +11,19 @@ from appliance.core.json_text import load_json
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.governance import subjects
 from appliance.governance.policies.compiled import Compiled
 from appliance.governance.policies.decision import Decision, Facts, ToolAction
 from appliance.governance.policies.evaluation import decide
 from appliance.governance.policies.explaining import Finding, explain
 from appliance.governance.policies.language import parse_policy
-from appliance.governance.subjects import Kind, SkillUsed, Subject, Via
+from appliance.governance.subjects import SkillUsed, Subject, Via
 from appliance.tenants import people
 
 from .rule_sentences import tell_obligations
 
 INTEGRATIONS = "execute_tenant_integration"
-_KINDS: dict[Kind, str] = {
+_KINDS: dict[subjects.Kind, str] = {
     "user": mark("a person"), "agent": mark("an agent"), "key": mark("an API key"), "execution": mark("an execution"),
     "system": mark("the appliance"),
 }  # fmt: skip
@@ -91,7 +92,7 @@ def _policies(visit: Visit) -> Compiled:
 
 def _subject(visit: Visit) -> Subject:
     asked = visit.asked
-    kind, who = cast(Kind, _chosen(visit, "kind", _KINDS, "user")), asked.field("who").strip()
+    kind, who = cast(subjects.Kind, _chosen(visit, "kind", _KINDS, "user")), asked.field("who").strip()
     via = cast(Via, _chosen(visit, "via", _ROADS, "agent" if kind == "agent" else "rest"))
     skills = tuple(SkillUsed(name, "", True) for name in asked.field("skills").replace(",", " ").split())
     tainted = ("outside",) if asked.field("tainted") == "yes" else ()
@@ -102,7 +103,7 @@ def _subject(visit: Visit) -> Subject:
     return Subject(_actor(visit, kind, who), via, "", "", skills, tainted)
 
 
-def _actor(visit: Visit, kind: Kind, who: str) -> str:
+def _actor(visit: Visit, kind: subjects.Kind, who: str) -> str:
     """`user:…` of a login, `key:…` of a key's id; the visitor where nobody is named."""
     if kind == "system":
         return "system"

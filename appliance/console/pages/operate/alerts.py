@@ -11,8 +11,9 @@ from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.monitor.alerts import conditions
 from appliance.monitor.alerts.actions import OWNERS, Action
-from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, Kind, describe, shown_duration
+from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, describe, shown_duration
 from appliance.monitor.alerts.service import AlertRow, Change, Spec
 from appliance.monitor.alerts.turning import actions_of, condition_of
 from appliance.processes.definitions import versions
@@ -209,7 +210,7 @@ def _spec(visit: Visit) -> Spec:
     return Spec(sent("name").strip(), _condition(visit, kind), _actions(visit), _ms(visit, "for"), _ms(visit, "repeat"))
 
 
-def _condition(visit: Visit, kind: Kind) -> Condition:
+def _condition(visit: Visit, kind: conditions.Kind) -> Condition:
     """What the form says, of the members that the kind knows."""
     members: dict[str, Any] = {}
     for name in (name for names in MEMBERS[kind] for name in names):

@@ -11,7 +11,7 @@ from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
 from appliance.processes.definitions import version_diff, versions
 from appliance.processes.definitions.line_diff import TextDiff, compare_texts
-from appliance.processes.definitions.version_diff import Comparison, Named
+from appliance.processes.definitions.version_diff import Comparison
 from appliance.processes.definitions.versions import Process, PublishRequest
 from appliance.processes.executions import service as executions
 from appliance.processes.host.authority import reach_of_draft
@@ -56,7 +56,7 @@ def show_diff(visit: Visit, process_id: str) -> Answer:
     return diff_page(visit, row, _named(args.get("from", ""), row.published_version or 0), _named(args.get("to", ""), "draft"))
 
 
-def _named(text: str, default: Named) -> Named:
+def _named(text: str, default: version_diff.Named) -> version_diff.Named:
     if text in ("", "draft"):
         return "draft" if text else default
     if not NUMBER.fullmatch(text):
@@ -64,7 +64,9 @@ def _named(text: str, default: Named) -> Named:
     return int(text)
 
 
-def diff_page(visit: Visit, row: Process, older: Named, newer: Named, problem: ApplianceError | None = None) -> Page:
+def diff_page(
+    visit: Visit, row: Process, older: version_diff.Named, newer: version_diff.Named, problem: ApplianceError | None = None
+) -> Page:
     """The page with the difference, in the order that was asked for; `problem` is why the draft was not published."""
     if older == newer:
         raise ValidationFailed("a version does not differ from itself; choose another one, or the draft")
