@@ -15,7 +15,7 @@ from appliance import api
 from appliance.agents.skills import service as skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.frame.errors import error_body
-from appliance.backups.schedule import BackupUpkeep
+from appliance.backups import BackupUpkeep
 from appliance.blobs import quota
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs

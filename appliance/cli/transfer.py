@@ -5,8 +5,7 @@ import sys
 
 from appliance.agents.skills import service as skills
 from appliance.app.parts import make_integrations, make_places, make_webapps
-from appliance.backups import arriving, leaving
-from appliance.backups.settling import Resealing
+from appliance.backups import Resealing, arriving, leaving
 from appliance.blobs.ownership import installation_id
 from appliance.blobs.service import Blobs
 from appliance.core.config import Config

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from appliance.backups.resetting import empty_tenant
+from appliance.backups import empty_tenant
 from appliance.core.scope import TenantScope
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change

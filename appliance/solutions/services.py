@@ -8,7 +8,7 @@ from pathlib import Path
 from appliance.agents.service import AgentRuns
 from appliance.agents.skills.service import Skills
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.backups.schedule import BackupUpkeep
+from appliance.backups import BackupUpkeep
 from appliance.blobs.service import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config

@@ -1,9 +1,6 @@
 """What an edge may do with a whole tenant and takes its time: export it, make one of an export, make it anew from a solution."""
 
-from appliance.backups import exports
-from appliance.backups.arrivals import Arrivals
-from appliance.backups.envelope import check_passphrase
-from appliance.backups.works import Work, Works
+from appliance.backups import Arrivals, Work, Works, check_passphrase, exports
 from appliance.blobs.service import Places
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.backups.checking import verify_backup
-from appliance.backups.schedule import Schedule
+from appliance.backups import Schedule, verify_backup
 from appliance.blobs.local import LocalPlaces
 from appliance.console.frame.routing import Asked, File, Page, Visit
 from appliance.console.pages.settings.backups import download_backup, show_backups

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from appliance.backups import arriving
+from appliance.backups import Resealing, arriving
 from appliance.backups.leaving import TENANT_DATABASE, export_tenant
 from appliance.backups.parts import MANIFEST
 from appliance.backups.problems import BackupInvalid
-from appliance.backups.settling import Resealing
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.tenants import service

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.backups.arrivals import Arrival
-from appliance.backups.arriving import ImportRequest, is_known
-from appliance.backups.counting import count_told
+from appliance.backups import Arrival, ImportRequest, count_told, is_known
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.backups.kept import folder_of, list_kept
-from appliance.backups.schedule import standing
+from appliance.backups import folder_of, list_kept, standing
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed

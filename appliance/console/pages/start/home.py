@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.agents import runs
-from appliance.backups.schedule import standing
+from appliance.backups import standing
 from appliance.console.frame.forms import InputForm
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
