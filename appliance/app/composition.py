@@ -16,9 +16,7 @@ from appliance.agents.skills import service as skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.api.frame.errors import error_body
 from appliance.backups import BackupUpkeep
-from appliance.blobs import quota
-from appliance.blobs.ownership import installation_id
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, installation_id, quota
 from appliance.connectors.development.reloading import Watch
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, Registry

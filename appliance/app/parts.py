@@ -3,9 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.s3 import S3Places, open_bucket
-from appliance.blobs.service import Blobs, Places
+from appliance.blobs import Blobs, LocalPlaces, Places, S3Places, open_bucket
 from appliance.connectors.egress import Egress
 from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import CONNECTORS, load_registry

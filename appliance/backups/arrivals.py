@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import Places
+from appliance.blobs import Places, Received
 from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer

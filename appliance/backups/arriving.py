@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core import clock, ids, migrations
 from appliance.core.database import db
 from appliance.core.database.loading import insert_rows, references_later

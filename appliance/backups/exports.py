@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.database import db

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from appliance.blobs.ownership import installation_id
+from appliance.blobs import installation_id
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import __version__
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

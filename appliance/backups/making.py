@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import __version__
-from appliance.blobs.ownership import installation_id
-from appliance.blobs.service import Places
+from appliance.blobs import Places, installation_id
 from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.blobs.ownership import installation_id
-from appliance.blobs.service import Places
+from appliance.blobs import Places, installation_id
 from appliance.core import catalogues, clock, migrations
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.errors import Conflict

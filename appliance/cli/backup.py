@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.backups import checking, making, restoring
-from appliance.blobs.ownership import installation_id
+from appliance.blobs import installation_id
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.backups import schedule
-from appliance.blobs.ownership import MARKER, installation_id
-from appliance.blobs.s3 import owner_of, probe
+from appliance.blobs import MARKER, installation_id, owner_of, probe
 from appliance.core import catalogues, clock, migrations
 from appliance.core.catalogues import CatalogueInvalid, Languages, Reading
 from appliance.core.config import Config

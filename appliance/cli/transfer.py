@@ -6,8 +6,7 @@ import sys
 from appliance.agents.skills import service as skills
 from appliance.app.parts import make_integrations, make_places, make_webapps
 from appliance.backups import Resealing, arriving, leaving
-from appliance.blobs.ownership import installation_id
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, installation_id
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, InvalidRequest

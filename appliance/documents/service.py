@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from appliance.blobs.receiving import Received, Receiver
-from appliance.blobs.service import Blobs, StoredBlob, Usage
+from appliance.blobs import Blobs, Received, Receiver, StoredBlob, Usage
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from appliance.blobs.receiving import Receiver
-from appliance.blobs.service import Blobs, StoredBlob
+from appliance.blobs import Blobs, Receiver, StoredBlob
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from appliance.blobs.archives import ArchiveLimits as Limits
-from appliance.blobs.archives import check_path, read_members
+from appliance.blobs import ArchiveLimits as Limits
+from appliance.blobs import check_path, read_members
 
 __all__ = ["LARGEST_BYTES", "ArchiveLimits", "check_path", "read_archive", "write_zip"]
 LARGEST_BYTES = 16 << 20  # a solution is text: what is larger does not belong into it

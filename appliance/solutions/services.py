@@ -9,7 +9,7 @@ from appliance.agents.service import AgentRuns
 from appliance.agents.skills.service import Skills
 from appliance.agents.tools.toolbox import Toolbox
 from appliance.backups import BackupUpkeep
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer

@@ -1,7 +1,7 @@
 """What an edge may do with a whole tenant and takes its time: export it, make one of an export, make it anew from a solution."""
 
 from appliance.backups import Arrivals, Work, Works, check_passphrase, exports
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDecoder, NeedData
 
-from appliance.blobs.receiving import Received, Receiver
+from appliance.blobs import Received, Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge
 
 _PIECE = 1 << 20

@@ -10,8 +10,7 @@ from typing import BinaryIO
 
 from peewee import fn
 
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, Received
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, PayloadTooLarge, ValidationFailed

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound

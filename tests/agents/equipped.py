@@ -3,8 +3,7 @@
 from appliance.agents.tools.processes import ProcessTools
 from appliance.agents.tools.webapps import WebAppTools
 from appliance.api.shapes import make_shapes
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

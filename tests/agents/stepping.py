@@ -9,8 +9,7 @@ from typing import Any
 from appliance.agents import runs
 from appliance.agents.models import AgentRunRow
 from appliance.agents.runs import Run
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.datapool import service as datapool

@@ -8,8 +8,7 @@ import pytest
 from appliance.agents.skills.service import HOLDERS, Skills
 from appliance.agents.skills.trust import approve_skill, revoke_skill
 from appliance.agents.tools.skills import SkillTools
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
 from appliance.tenants.people import SignedIn
 from tests.agents.skills.written import skill

@@ -16,8 +16,7 @@ from appliance.app.store import open_store
 from appliance.backups.copying import Source, open_source
 from appliance.backups.making import Backup, make_backup
 from appliance.backups.restoring import Restored, RestoreRequest, restore_backup
-from appliance.blobs.ownership import installation_id
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, installation_id
 from appliance.core import migrations
 from appliance.core.config import Config, load_config
 from appliance.core.crypto import Sealer, load_or_make_key

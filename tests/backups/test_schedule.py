@@ -15,7 +15,7 @@ from appliance.backups.kept import Outcome, list_kept, workroom
 from appliance.backups.problems import BackupInvalid, Stopped
 from appliance.backups.schedule import Schedule, findings, standing
 from appliance.backups.snapshots import opened_snapshot
-from appliance.blobs.service import Places
+from appliance.blobs import Places
 from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.app.store import open_store
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.cli import doctor, main
 from appliance.connectors.egress import Egress
 from appliance.core.config import Config, load_config

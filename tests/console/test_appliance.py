@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.backups import Schedule, verify_backup
-from appliance.blobs.local import LocalPlaces
+from appliance.blobs import LocalPlaces
 from appliance.console.frame.routing import Asked, File, Page, Visit
 from appliance.console.pages.settings.backups import download_backup, show_backups
 from appliance.core import clock

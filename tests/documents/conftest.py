@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
 from appliance.documents.service import HOLDERS, Documents
 from appliance.documents.uploads import Uploads

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.agents.skills import service as skills
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.pieces import Pieces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces, Pieces
 from appliance.core.database import db
 from appliance.core.errors import Overloaded, VersionConflict
 from appliance.core.scope import TenantScope

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.cli import doctor
 from appliance.connectors.contract import Rejected
 from appliance.core import clock

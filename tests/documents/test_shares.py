@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs import GRACE_MS, Blobs, LocalPlaces
 from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, InvalidRequest, Overloaded, StorageFull

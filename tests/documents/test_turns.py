@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.core.scope import TenantScope

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.service import GRACE_MS, BlobDamaged, Blobs
+from appliance.blobs import GRACE_MS, BlobDamaged, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed

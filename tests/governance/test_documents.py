@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Rejected, TransientError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.connectors import contract
 from appliance.connectors.contract import Action, Connector, Context
 from appliance.connectors.egress import Egress

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.blobs.pieces import Pieces
+from appliance.blobs import Pieces
 from appliance.core.errors import ApplianceError, Gone, Overloaded
 from appliance.sites.front.answers import Receive, Scope, Send
 from appliance.sites.front.coded_errors import CodedErrors

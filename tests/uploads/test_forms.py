@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
+from appliance.blobs import LocalPlaces
 from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, StorageFull
 from appliance.uploads.forms import FormLimits, FormReader
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.scope import TenantScope
 from appliance.webapps.publishing.publications import Publication
 from appliance.webapps.publishing.publishing import Publishing

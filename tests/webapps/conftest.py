@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants

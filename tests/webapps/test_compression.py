@@ -9,8 +9,7 @@ import brotli
 import pytest
 import zstandard
 
-from appliance.blobs import quota
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, quota
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.webapps.files.compression import Compression

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.connectors.egress import Egress
 from appliance.connectors.testing import LoopbackServer
 from appliance.core.crypto import Sealer

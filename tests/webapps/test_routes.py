@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.blobs.precompression import LARGEST
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs import GRACE_MS, LARGEST, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import (

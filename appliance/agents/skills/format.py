@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from appliance.blobs.archives import Paths
+from appliance.blobs import Paths
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, Detail, PayloadTooLarge, ValidationFailed
 from appliance.tenants.keys.key_leaks import holds_key

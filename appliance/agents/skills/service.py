@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from appliance.blobs.archives import ArchiveLimits, read_members
-from appliance.blobs.pieces import Pieces
-from appliance.blobs.service import Blobs
+from appliance.blobs import ArchiveLimits, Blobs, Pieces, read_members
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed, VersionConflict

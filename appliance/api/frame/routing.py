@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import StoredBlob
+from appliance.blobs import Received, StoredBlob
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services

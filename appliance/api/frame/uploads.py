@@ -8,7 +8,7 @@ from typing import Protocol
 from quart import request
 from werkzeug.http import parse_options_header
 
-from appliance.blobs.receiving import Receiver
+from appliance.blobs import Receiver
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.solutions.services import Services
 from appliance.uploads import FormLimits, FormReader

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from peewee import CompositeKey, IntegerField, TextField
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.database import db
 from appliance.core.database.db import TenantModel
 from appliance.core.errors import Overloaded, StorageFull

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, Overloaded
 from appliance.core.scope import TenantScope

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.blobs.service import BlobDamaged, Blobs
+from appliance.blobs import BlobDamaged, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, Overloaded, StorageFull

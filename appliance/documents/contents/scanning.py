@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import Blobs, Places, StoredBlob
+from appliance.blobs import Blobs, Places, Received, StoredBlob
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from peewee import SQL
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, NotFound

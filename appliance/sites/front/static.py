@@ -9,7 +9,7 @@ from typing import Any
 
 from whitenoise import WhiteNoise
 
-from appliance.blobs.precompression import is_worth_a_try
+from appliance.blobs import is_worth_a_try
 
 from .answers import App, Receive, Scope, Send, answer
 from .representation import accepted

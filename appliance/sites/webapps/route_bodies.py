@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from werkzeug.http import parse_options_header
 
-from appliance.blobs.receiving import Receiver
+from appliance.blobs import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.sites.front.answers import Receive

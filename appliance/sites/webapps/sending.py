@@ -8,8 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from appliance.blobs.pieces import Pieces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, Pieces
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import Exchange, Headers, Receive
 from appliance.sites.front.representation import Plan

@@ -7,7 +7,7 @@ checks; one with checks is published by `Publishing` after the commit, so that a
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

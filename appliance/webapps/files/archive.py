@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from appliance.blobs.archives import ArchiveLimits, read_members
-from appliance.blobs.service import Blobs
+from appliance.blobs import ArchiveLimits, Blobs, read_members
 from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid, ValidationFailed
 from appliance.core.scope import TenantScope

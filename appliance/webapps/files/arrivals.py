@@ -6,9 +6,7 @@ Done as contents come, in requests of a bounded size, this leaves `finalize_vers
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
-from appliance.blobs.archives import ArchiveLimits, read_members
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import Blobs
+from appliance.blobs import ArchiveLimits, Blobs, Received, read_members
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from threading import Event, get_native_id
 
-from appliance.blobs.precompression import LARGEST, small_forms
-from appliance.blobs.service import BlobDamaged, Blobs
+from appliance.blobs import LARGEST, BlobDamaged, Blobs, small_forms
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, StorageFull

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from appliance.blobs.archives import Paths
+from appliance.blobs import Paths
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.webapps.records import NewVersion, Settings
 from appliance.webapps.routes.routes import find_conflicts, parse_routes

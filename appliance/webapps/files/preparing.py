@@ -8,9 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.blobs.precompression import LARGEST, is_worth_a_try, quick_forms
-from appliance.blobs.receiving import Received
-from appliance.blobs.service import BYTES_TOGETHER, MOST_TOGETHER, Blobs, Located
+from appliance.blobs import BYTES_TOGETHER, LARGEST, MOST_TOGETHER, Blobs, Located, Received, is_worth_a_try, quick_forms
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
 from appliance.tenants.keys.key_leaks import holds_key

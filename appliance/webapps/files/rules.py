@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.errors import DefinitionInvalid, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.webapps.records import FileSpec, Settings

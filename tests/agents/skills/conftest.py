@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.agents.skills.service import HOLDERS, Skills
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants.people import SignedIn

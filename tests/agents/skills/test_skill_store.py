@@ -9,7 +9,7 @@ import pytest
 
 from appliance.agents.skills.difference import DiffLine, compare_texts
 from appliance.agents.skills.service import KEPT_VERSIONS, LARGEST_CONTENT, Skills, read_archive
-from appliance.blobs.service import GRACE_MS, Blobs
+from appliance.blobs import GRACE_MS, Blobs
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, ScopeMissing, ValidationFailed, VersionConflict

@@ -10,8 +10,7 @@ import pytest
 from appliance.agents.skills.service import HOLDERS, Skills
 from appliance.agents.skills.trust import approve_skill
 from appliance.agents.tools.skills import SkillTools
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.governance.actions import StoredAction, canonical_action
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from tests.agents.world import ASK, World, book, calls, open_world, says

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs
 from appliance.core.database import db
 from tests.processes.world import World, code
 

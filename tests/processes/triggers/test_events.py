@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.blobs.local import LocalPlaces
-from appliance.blobs.service import Blobs
+from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.datapool import service as datapool
 from appliance.datapool.service import ImportOptions

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from appliance.blobs.receiving import CHUNK, Received
+from appliance.blobs import CHUNK, Received
 from appliance.console.frame.cells import OWN, Cell, cell_of, find_titles
 from appliance.console.frame.routing import PAGE_ROWS, Answer, File, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, InvalidCursor, InvalidFilter, InvalidRequest, ValidationFailed
