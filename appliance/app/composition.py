@@ -32,9 +32,8 @@ from appliance.core.interface import ui_folder
 from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
+from appliance.datapool import FileImports, StorageCount
 from appliance.datapool import service as datapool
-from appliance.datapool.file_imports import FileImports
-from appliance.datapool.storage import StorageCount
 from appliance.documents import service as documents
 from appliance.documents.contents.previews import Previews
 from appliance.documents.contents.reading import make_readings

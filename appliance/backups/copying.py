@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from appliance.core import migrations
 from appliance.core.database import db
+from appliance.datapool import from_stored
 from appliance.datapool import tables as entity_tables
-from appliance.datapool.definition import from_stored
 
 BATCH = 500
 SEARCHED = ("document_text", "log_line")

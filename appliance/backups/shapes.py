@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from appliance.core import migrations
-from appliance.datapool.definition import from_stored
+from appliance.datapool import from_stored
 
 from .copying import ENTITIES, FileSource, entity_statements
 from .problems import BackupInvalid

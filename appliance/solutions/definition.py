@@ -11,7 +11,7 @@ from appliance.agents.definition import parse_definition as parse_agent
 from appliance.agents.skills.records import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
-from appliance.datapool.definition import read_definition
+from appliance.datapool import read_definition
 from appliance.governance.policies.language import Policy, parse_policy
 from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE
 from appliance.integrations.service import Spec

@@ -7,8 +7,16 @@ from appliance.agents.answering import ERROR_CODES
 from appliance.agents.schema import agent_schema
 from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
-from appliance.datapool.definition import ACCESS_VERBS, MAX_FIELDS, MAX_INDEX_FIELDS, MAX_INDEXES, NOT_YET, RESERVED_FIELDS
-from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE
+from appliance.datapool import (
+    ACCESS_VERBS,
+    FIELD_TYPES,
+    MAX_FIELDS,
+    MAX_INDEX_FIELDS,
+    MAX_INDEXES,
+    MAX_SCALE,
+    NOT_YET,
+    RESERVED_FIELDS,
+)
 from appliance.governance.policies.language import policy_schema
 from appliance.integrations.gate import MOST_AT_ONCE
 from appliance.processes.definitions.schema import process_schema

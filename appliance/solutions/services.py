@@ -14,7 +14,7 @@ from appliance.core.catalogues import Languages
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
-from appliance.datapool.file_imports import FileImports
+from appliance.datapool import FileImports
 from appliance.documents.contents.previews import Previews
 from appliance.documents.service import Documents
 from appliance.documents.sharing.publications import Publications

@@ -8,8 +8,7 @@ import pytest
 
 from appliance.blobs import quota
 from appliance.core.scope import TenantScope
-from appliance.datapool import storage, tables
-from appliance.datapool.storage import StorageCount
+from appliance.datapool import StorageCount, storage, tables
 from appliance.testing.running import Running
 from tests.api.resources import Resources
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.json_text import load_json
-from appliance.datapool import access
+from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
-from appliance.datapool.access import Requester
 from appliance.solutions.services import Services
 from appliance.webapps.routes.mapping import read_texts
 from appliance.webapps.routes.route_table import Match

@@ -9,8 +9,8 @@ import pytest
 
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
+from appliance.datapool import ImportOptions
 from appliance.datapool import service as datapool
-from appliance.datapool.service import ImportOptions
 from appliance.documents.service import HOLDER, Documents, NewDocument
 from appliance.processes.engine.children import MAX_DEPTH
 from appliance.processes.executions.service import Execution

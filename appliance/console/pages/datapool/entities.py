@@ -11,8 +11,8 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
+from appliance.datapool import Change
 from appliance.datapool import service as datapool
-from appliance.datapool.service import Change
 
 from .entity_forms import EntityForm, changed_fields, keep, read_entity
 

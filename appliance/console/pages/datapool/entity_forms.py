@@ -9,7 +9,7 @@ from appliance.core.errors import Detail, InvalidFilter, NotFound
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import service as datapool
-from appliance.datapool.field_types import with_zone
+from appliance.datapool import with_zone
 
 from .filter_rows import value_of
 

@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import service as datapool
-from appliance.datapool.field_types import with_zone
+from appliance.datapool import with_zone
 
 MOST_ROWS = 8
 # Operators as people read them; `_filled` is ours and means `_null: false`.

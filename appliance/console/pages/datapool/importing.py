@@ -11,9 +11,8 @@ from appliance.console.frame.routing import Answer, Download, Page, Redirect, Vi
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.datapool import SAMPLE_ROWS, FileImport, ImportOptions
 from appliance.datapool import service as datapool
-from appliance.datapool.file_imports import SAMPLE_ROWS, FileImport
-from appliance.datapool.service import ImportOptions
 from appliance.formats import DELIMITERS, KNOWN
 
 SHOWN_ERRORS = 50

@@ -8,9 +8,8 @@ from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.patches import make_patch
 from appliance.core.yaml12 import YamlInvalid
+from appliance.datapool import FIELD_TYPES, guess_fields
 from appliance.datapool import service as datapool
-from appliance.datapool.field_types import FIELD_TYPES
-from appliance.datapool.guessing import guess_fields
 
 from .schema_forms import BLANK_ROWS, FieldRow, definition_of, point_out, rows_of, rows_sent
 
