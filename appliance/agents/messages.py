@@ -30,10 +30,7 @@ from pydantic_ai.usage import RequestUsage
 
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ValidationFailed
-from appliance.llm.conversation import Message, Reply, ToolCall, ToolOffer, ToolResult
-from appliance.llm.prompt import IMAGE_TYPES, Image
-from appliance.llm.service import Generated
-from appliance.llm.usage import NANO
+from appliance.llm import IMAGE_TYPES, NANO, Generated, Image, Message, Reply, ToolCall, ToolOffer, ToolResult
 
 _REDACTED = "redacted_thinking"
 

@@ -20,7 +20,7 @@ from pydantic_ai.settings import ModelSettings
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.llm.service import Conversation, Generated, LanguageModels, Origin
+from appliance.llm import Conversation, Generated, LanguageModels, Origin
 
 from .messages import messages_of, offers_of, response_of, system_of
 from .tracing import TELEMETRY, Telemetry, tell_turn

@@ -13,7 +13,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.llm.usage import NANO
+from appliance.llm import NANO
 
 from .answering import Answering, Unanswered
 from .calling import Calls, Wanted, told_error

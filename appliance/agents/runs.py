@@ -10,7 +10,7 @@ from appliance.core.errors import BudgetExceeded, ExecutionFinished, Idempotency
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals.approvals import withdraw_approval
-from appliance.llm.usage import NANO
+from appliance.llm import NANO
 from appliance.monitor import audit
 from appliance.tenants.idempotency import KEEP_MS
 from appliance.tenants.scopes import NEVER_OF_AGENTS

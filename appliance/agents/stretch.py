@@ -14,8 +14,7 @@ from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.governance.taint import source_of_skill, tainted
-from appliance.llm.service import Generated
-from appliance.llm.usage import NANO
+from appliance.llm import NANO, Generated
 from appliance.monitor import audit
 from appliance.processes.engine.attempts import LONGEST_RETRY_AFTER_S
 from appliance.tenants.grants.standing import refuse_departed

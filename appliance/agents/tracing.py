@@ -15,8 +15,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_
 
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
-from appliance.llm.conversation import Conversation, Reply
-from appliance.llm.service import Generated, Profile
+from appliance.llm import Conversation, Generated, Profile, Reply
 
 _FINISHES = {"tools": "tool_calls", "refused": "content_filter"}
 

@@ -12,7 +12,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.governor import Governor
-from appliance.llm.service import LanguageModels
+from appliance.llm import LanguageModels
 
 if TYPE_CHECKING:
     from appliance.agents.model import Asker, ProfileModel

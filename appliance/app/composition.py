@@ -60,7 +60,7 @@ from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations.kinship import Kinship
-from appliance.llm.service import on_profile_stored
+from appliance.llm import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import logs as log_lines
 from appliance.monitor import rollup, webhooks

@@ -16,7 +16,7 @@ from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations
 from appliance.integrations.tokens import TokenKeeper
-from appliance.llm.service import LanguageModels
+from appliance.llm import LanguageModels
 from appliance.sandbox.pool.process import USERS
 from appliance.solutions.route_targets import find_lost
 from appliance.tenants import service as tenants

@@ -14,9 +14,7 @@ from xml.etree import ElementTree
 from appliance.core.config import Config, load_config
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.llm.lending import Lent, borrow_profiles, bring_home, lend_profiles, used_here
-from appliance.llm.service import LanguageModels
-from appliance.llm.usage import Used
+from appliance.llm import LanguageModels, Lent, Used, borrow_profiles, bring_home, lend_profiles, used_here
 from appliance.solutions.definition import Solution, read_solution, refuse
 from appliance.solutions.folder import read_folder, read_test_files
 from appliance.solutions.service import Tools

@@ -6,7 +6,7 @@ from appliance.core.errors import BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.decision import Decision, Obligations
 from appliance.governance.subjects import Subject
-from appliance.llm.usage import NANO, used_by_execution, used_by_run
+from appliance.llm import NANO, used_by_execution, used_by_run
 
 HOUR_MS = 3_600_000
 PREVIEW_MS = 24 * HOUR_MS

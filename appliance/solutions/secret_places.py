@@ -7,8 +7,8 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.integrations.destinations import secret_names
 from appliance.integrations.service import Integration
+from appliance.llm import StoredProfile
 from appliance.llm import service as llm
-from appliance.llm.service import StoredProfile
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.definition import DefinitionProblems
 from appliance.processes.definitions.versions import Process

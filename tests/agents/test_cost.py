@@ -11,9 +11,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.governance.budgets import spent
-from appliance.llm import usage
-from appliance.llm.profile import Profile
-from appliance.llm.service import LanguageModels
+from appliance.llm import LanguageModels, Profile, usage
 from tests.agents.model_server import USAGE, Call, ModelServer, Turn, script
 from tests.agents.world import ALLOW, TAINTED, World, book, mark, open_world
 from tests.processes.host.test_journal import MOST_WRITES, PowerCut, power_cut

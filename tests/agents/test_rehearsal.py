@@ -23,8 +23,7 @@ from appliance.core.migrations import migrate
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
-from appliance.llm import usage
-from appliance.llm.service import LanguageModels, Profile
+from appliance.llm import LanguageModels, Profile, usage
 from appliance.tenants import service as tenants
 from tests.agents.model_server import Answer, Call, ModelServer, script
 

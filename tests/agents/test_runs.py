@@ -18,8 +18,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance import switches
 from appliance.governance.approvals import approvals, questions
 from appliance.governance.policies.service import PolicyService
-from appliance.llm.generation import Generated
-from appliance.llm.usage import NANO, Used
+from appliance.llm import NANO, Generated, Used
 from appliance.monitor import audit
 from appliance.monitor.audit import AuditFilter
 from appliance.tenants import service as tenants

@@ -41,7 +41,7 @@ from appliance.governance.approvals.approvals import Approval, ApprovalFilter, D
 from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
-from appliance.llm.service import LanguageModels
+from appliance.llm import LanguageModels
 from appliance.tenants.models import ApiKey
 from appliance.tenants.scopes import ALL
 from tests.governance.asking import Town

@@ -24,8 +24,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.llm.prompt import parse_prompt
-from appliance.llm.service import LanguageModels, Origin, Profile
+from appliance.llm import LanguageModels, Origin, Profile, parse_prompt
 from appliance.monitor import webhooks
 from appliance.monitor.deliveries import Deliverer
 from appliance.monitor.webhooks import Spec, Webhooks

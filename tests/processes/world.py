@@ -32,7 +32,7 @@ from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
-from appliance.llm.service import LanguageModels, Profile
+from appliance.llm import LanguageModels, Profile
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.engine import ending, store

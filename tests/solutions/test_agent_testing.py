@@ -13,7 +13,7 @@ from appliance.cli import main
 from appliance.core import yaml12
 from appliance.core.config import load_config
 from appliance.core.database import db
-from appliance.llm.service import Profile
+from appliance.llm import Profile
 from appliance.monitor import metrics
 from appliance.solutions.folder import write_folder
 from appliance.tenants import service as tenants

@@ -10,9 +10,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page
-from appliance.llm.profile import Budgets, Parameters, Prices, Profile, Redaction, Settings
-from appliance.llm.service import KEEP, KeyChange, StoredProfile
-from appliance.llm.usage import NANO, Used
+from appliance.llm import KEEP, NANO, Budgets, KeyChange, Parameters, Prices, Profile, Redaction, Settings, StoredProfile, Used
 from appliance.solutions.testing.trials import try_profile
 
 

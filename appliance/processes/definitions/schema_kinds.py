@@ -2,8 +2,8 @@
 
 from appliance.governance.approvals.questions import CHOICE, MOST_APPROVERS, MOST_CHOICES
 from appliance.governance.approvals.questions import KINDS as HUMAN_KINDS
-from appliance.llm.prompt import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
-from appliance.llm.prompt import ROLES as ROLES_OF_MESSAGES
+from appliance.llm import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
+from appliance.llm import ROLES as ROLES_OF_MESSAGES
 from appliance.processes.files.members import file_schema, ocr_schema
 from appliance.tenants.scopes import ROLES
 

@@ -18,8 +18,7 @@ from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, Valid
 from appliance.core.scope import TenantScope
 from appliance.governance import switches
 from appliance.governance.subjects import subject_of
-from appliance.llm.prompt import MEMBERS, MOST_REPAIRS, Image, check_output_schema, parse_prompt
-from appliance.llm.service import Generated, LanguageModels, Origin
+from appliance.llm import MEMBERS, MOST_REPAIRS, Generated, Image, LanguageModels, Origin, check_output_schema, parse_prompt
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.definitions.reading import Reader
 from appliance.processes.definitions.template import Template

@@ -8,7 +8,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents.records import Content
 from appliance.documents.service import Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
-from appliance.llm.prompt import IMAGE_BYTES, IMAGE_TYPES, Image
+from appliance.llm import IMAGE_BYTES, IMAGE_TYPES, Image
 
 TEXT_BYTES, PDF_BYTES = 1 << 20, 50 << 20
 PDF_BOUNDS = Bounds(seconds=30.0, memory_mb=256, written_bytes=8 << 20)

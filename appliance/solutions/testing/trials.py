@@ -6,7 +6,7 @@ from functools import partial
 from appliance.core.scope import TenantScope
 from appliance.governance import switches
 from appliance.governance.subjects import subject_of
-from appliance.llm.service import Trial
+from appliance.llm import Trial
 from appliance.solutions.services import Services
 
 

@@ -10,8 +10,7 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import ApprovalFilter
-from appliance.llm.service import on_profile_stored
-from appliance.llm.usage import Used
+from appliance.llm import Used, on_profile_stored
 from appliance.processes.executions import service as executions
 from appliance.processes.host.model_calls import GENERATE
 from appliance.processes.host.vault import told_answer

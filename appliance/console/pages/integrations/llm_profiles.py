@@ -10,9 +10,7 @@ from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.core.texts import fixed, grouped, mark
 from appliance.core.texts import gettext as _
-from appliance.llm.profile import Budget, Profile
-from appliance.llm.service import KEEP, KeyChange, StoredProfile, Trial, Usage
-from appliance.llm.usage import NANO, Used
+from appliance.llm import KEEP, NANO, Budget, KeyChange, Profile, StoredProfile, Trial, Usage, Used
 from appliance.solutions.dependents import dependents_of
 from appliance.solutions.testing.trials import try_profile
 

@@ -11,7 +11,7 @@ from appliance.console.pages.processes import flow, outline
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
-from appliance.llm.usage import NANO, used_by_execution
+from appliance.llm import NANO, used_by_execution
 from appliance.monitor import logs
 from appliance.monitor.logs import LineFilter
 from appliance.processes.definitions import versions
