@@ -1,1 +1,5 @@
 """Agents: models that act through governed tools, and the skills they follow."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

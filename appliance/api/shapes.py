@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from appliance.agents.tools.shapes import Shape, Shapes
+from appliance.agents.tools import Shape, Shapes
 
 from .documents.documents import DocumentView, document_view
 from .frame.openapi import AnswerSchemas

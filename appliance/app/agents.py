@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from appliance.agents.service import AgentRuns
-from appliance.agents.skills.service import Skills
-from appliance.agents.stretch import Means
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents import AgentRuns, Means
+from appliance.agents.skills import Skills
+from appliance.agents.tools import Toolbox
 from appliance.core.config import Config
 from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
@@ -15,7 +14,7 @@ from appliance.governance.governor import Governor
 from appliance.llm import LanguageModels
 
 if TYPE_CHECKING:
-    from appliance.agents.model import Asker, ProfileModel
+    from appliance.agents import Asker, ProfileModel
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: La
     """Runs whose models are the tenant's LLM profiles, and whose skills its own."""
 
     def make_model(profile: str, asker: "Asker") -> "ProfileModel":
-        from appliance.agents.model import ProfileModel
+        from appliance.agents import ProfileModel
 
         return ProfileModel(models, profile, asker)
 

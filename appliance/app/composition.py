@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from appliance import api
 from appliance.agents.skills import service as skills
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents.tools import Toolbox
 from appliance.api.frame.errors import error_body
 from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, installation_id, quota

@@ -1,13 +1,15 @@
 """The table of tools: what agents and MCP clients can call, each over the very part that REST calls."""
 
-from appliance.agents.tools.documents import DocumentTools
-from appliance.agents.tools.entities import entity_tools
-from appliance.agents.tools.human import HumanTools
-from appliance.agents.tools.integrations import IntegrationTools
-from appliance.agents.tools.logs import LogTools
-from appliance.agents.tools.processes import ProcessTools
-from appliance.agents.tools.skills import SkillTools
-from appliance.agents.tools.webapps import WebAppTools
+from appliance.agents.tools import (
+    DocumentTools,
+    HumanTools,
+    IntegrationTools,
+    LogTools,
+    ProcessTools,
+    SkillTools,
+    WebAppTools,
+    entity_tools,
+)
 from appliance.api.shapes import make_shapes
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals.action_approvals import ActionApprovals

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from appliance.agents.skills.service import MOST_SKILLS
+from appliance.agents.skills import MOST_SKILLS
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

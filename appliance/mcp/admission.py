@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from appliance.agents.tools.tool import Caller
+from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance.subjects import Subject
 from appliance.solutions.services import Services

@@ -27,11 +27,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from appliance.agents.skills.format import SKILL_FILE
-from appliance.agents.skills.service import Skill, Skills
-from appliance.agents.tools.fitting import TRUNCATED
-from appliance.agents.tools.tool import Caller, Waiting
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents.skills import SKILL_FILE, Skill, Skills
+from appliance.agents.tools import TRUNCATED, Caller, Toolbox, Waiting
 from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
 from appliance.core.pages import PageRequest
 

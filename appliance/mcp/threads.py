@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from appliance.agents.tools.tool import Waiting
+from appliance.agents.tools import Waiting
 from appliance.core import clock, logs
 
 T = TypeVar("T")

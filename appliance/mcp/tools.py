@@ -25,8 +25,7 @@ from mcp_types import (
 from mcp_types import Tool as OfferedTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from appliance.agents.tools.tool import Caller, Tool, Waiting
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents.tools import Caller, Tool, Toolbox, Waiting
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.tenants.streams import PLACE, NoPlace, RequestPlace, Streams
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from appliance.agents.definition import Definition as AgentDefinition
-from appliance.agents.definition import parse_definition as parse_agent
-from appliance.agents.skills.records import ParsedSkill
+from appliance.agents import Definition as AgentDefinition
+from appliance.agents import parse_definition as parse_agent
+from appliance.agents.skills import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool import read_definition

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.agents.skills.service import Skills
-from appliance.agents.steps import find_output
+from appliance.agents import find_output
+from appliance.agents.skills import Skills
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.patches import make_patch
 from appliance.core.scope import TenantScope

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from appliance.agents import versions as agents
-from appliance.agents.skills.service import Skills
+from appliance.agents.skills import Skills
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from appliance.agents.answering import ERROR_CODES
-from appliance.agents.schema import agent_schema
+from appliance.agents import ERROR_CODES, agent_schema
 from appliance.connectors.declarative import connector_schema
 from appliance.connectors.registry import Installed, Registry
 from appliance.datapool import (

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from appliance.agents import find_output
 from appliance.agents import versions as agents
-from appliance.agents.steps import find_output
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.agents.service import AgentRuns
-from appliance.agents.skills.service import Skills
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents import AgentRuns
+from appliance.agents.skills import Skills
+from appliance.agents.tools import Toolbox
 from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs
 from appliance.core.catalogues import Languages

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from appliance.agents import runs
-from appliance.agents.runs import RunRequest
+from appliance.agents import RunRequest, runs
 from appliance.core.database import db
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh

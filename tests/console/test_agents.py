@@ -6,8 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from appliance.agents import runs
-from appliance.agents.runs import RunRequest
+from appliance.agents import RunRequest, runs
 from appliance.core.database import db
 from appliance.testing.running import Running
 from tests.api.resources import fresh

@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from appliance.agents.tools.toolbox import Toolbox
+from appliance.agents.tools import Toolbox
 from appliance.mcp.server import make_server
 from appliance.mcp.tools import ToolHandlers
 from appliance.solutions.archive import write_zip

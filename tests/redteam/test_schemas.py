@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from appliance.agents.tools.tool import Caller
+from appliance.agents.tools import Caller
 from appliance.connectors.registry import load_registry
 from appliance.core.errors import Overloaded, ValidationFailed
 from appliance.core.json_schema import OutOfBounds, Question, SchemaInvalid, compile_schema

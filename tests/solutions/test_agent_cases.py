@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from appliance.agents.answering import Answering, ToolAnswer, ToolUse, Unanswered
-from appliance.agents.rehearsal import Rehearsed
-from appliance.agents.tools.tool import Tool
+from appliance.agents import Answering, Rehearsed, ToolAnswer, ToolUse, Unanswered
+from appliance.agents.tools import Tool
 from appliance.core import yaml12
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.solutions.testing.agent_cases import AgentCase

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.agents.skills.service import Skills
-from appliance.agents.skills.trust import approve_skill
+from appliance.agents.skills import Skills, approve_skill
 from appliance.core.errors import ApplianceError, Conflict
 from appliance.solutions.archive import write_zip
 from appliance.solutions.definition import read_solution

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from appliance.agents import runs
-from appliance.agents.journal import Entry
-from appliance.agents.runs import Run, RunRequest
+from appliance.agents import Entry, Run, RunRequest, runs
 from appliance.api.frame.routing import Answer, Body, Call, Events, ListQuery, View, route
 from appliance.api.processes.executions import POLL_SECONDS
 from appliance.api.tenants.tenants import NoQuery

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from appliance.agents import versions
-from appliance.agents.definition import Definition, parse_definition
-from appliance.agents.versions import Agent, Version
+from appliance.agents import Agent, Definition, Version, parse_definition, versions
 from appliance.api.frame.routing import Answer, Call, Json, View, route
 from appliance.api.processes.processes import version_number
 from appliance.api.tenants.tenants import DeletedView

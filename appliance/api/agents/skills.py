@@ -6,9 +6,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from appliance.agents.skills.format import LARGEST_SET
-from appliance.agents.skills.records import file_document
-from appliance.agents.skills.service import Skill, SkillFile, read_archive
+from appliance.agents.skills import LARGEST_SET, Skill, SkillFile, file_document, read_archive
 from appliance.api.frame.contents import CACHE
 from appliance.api.frame.errors import from_pydantic
 from appliance.api.frame.routing import Acts, Answer, Body, Call, Json, Pieces, Query, View, route

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from appliance.agents.tools.tool import APPROVAL_ID, Caller
+from appliance.agents.tools import APPROVAL_ID, Caller
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied, ValidationFailed
 from appliance.governance.governor import Permit

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from appliance.agents.tools.tool import Caller
+from appliance.agents.tools import Caller
 from appliance.api.frame.routing import GOVERNED, NULL, Answer, Body, Call, ListQuery, View, route
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed

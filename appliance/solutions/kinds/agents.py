@@ -1,7 +1,7 @@
 """The agents of a solution in a tenant: compared with what is there."""
 
 from appliance.agents import versions
-from appliance.agents.skills.service import has_skill
+from appliance.agents.skills import has_skill
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.integrations.service import Integrations

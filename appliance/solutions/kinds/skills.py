@@ -5,8 +5,7 @@ An apply puts files; it never approves them.  What it changes is untrusted until
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from appliance.agents.skills.format import SKILL_FILE, parse_skill
-from appliance.agents.skills.service import ParsedSkill, Skill, Skills
+from appliance.agents.skills import SKILL_FILE, ParsedSkill, Skill, Skills, parse_skill
 from appliance.core.errors import ApplianceError, Conflict, NotFound
 from appliance.core.scope import TenantScope
 from appliance.solutions.kinds.changes import Change, read_all

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from appliance.agents.answering import ERROR_CODES, ToolAnswer, ToolUse
+from appliance.agents import ERROR_CODES, ToolAnswer, ToolUse
 from appliance.conditions import Condition, parse
 from appliance.core.errors import ApplianceError
 from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from appliance.agents.answering import Answering, ToolUse
+from appliance.agents import Answering, ToolUse
 from appliance.conditions import matches
 from appliance.processes.rehearsal.expectations import find_differences
 from appliance.solutions.testing.agent_cases import AgentCase, AgentExpectation
 from appliance.solutions.testing.testing import differences, error_problems
 
 if TYPE_CHECKING:
-    from appliance.agents.rehearsal import Rehearsed
+    from appliance.agents import Rehearsed
 
 
 def judge(case: AgentCase, outcome: "Rehearsed", told: Answering) -> Iterator[str]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from appliance.agents.answering import Answering
-from appliance.agents.versions import get_version
+from appliance.agents import Answering, get_version
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
@@ -16,7 +15,7 @@ from appliance.solutions.testing.testing import CaseOutcome, kept
 
 def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseOutcome:
     """One case: the records it wants are kept while it runs, tools answer as it says, and policies judge each call."""
-    from appliance.agents.rehearsal import rehearse  # it speaks with models, which takes long to load
+    from appliance.agents import rehearse  # it speaks with models, which takes long to load
 
     began = clock.monotonic()
     outcome = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)

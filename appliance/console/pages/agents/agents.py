@@ -2,10 +2,7 @@
 
 import secrets
 
-from appliance.agents import runs, versions
-from appliance.agents.journal import Entry
-from appliance.agents.runs import RunRequest
-from appliance.agents.store import FINISHED
+from appliance.agents import FINISHED, Entry, RunRequest, runs, versions
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.operate.executions import BUSY_MS, CALM_MS

@@ -1,8 +1,6 @@
 """Pages of skills: the list, one with what it says, asks for and was granted, and the forms that trust it or take that back."""
 
-from appliance.agents.skills import trust
-from appliance.agents.skills.format import is_grantable
-from appliance.agents.skills.service import LARGEST_CONTENT, FileChange, Skill
+from appliance.agents.skills import LARGEST_CONTENT, FileChange, Skill, is_grantable, trust
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed

@@ -1,0 +1,17 @@
+from . import service as service
+from . import trust as trust
+from .difference import FileChange as FileChange
+from .format import LARGEST_SET as LARGEST_SET
+from .format import SKILL_FILE as SKILL_FILE
+from .format import is_grantable as is_grantable
+from .format import parse_skill as parse_skill
+from .records import ParsedSkill as ParsedSkill
+from .records import Skill as Skill
+from .records import SkillFile as SkillFile
+from .records import file_document as file_document
+from .service import LARGEST_CONTENT as LARGEST_CONTENT
+from .service import MOST_SKILLS as MOST_SKILLS
+from .service import Skills as Skills
+from .service import has_skill as has_skill
+from .service import read_archive as read_archive
+from .trust import approve_skill as approve_skill
