@@ -17,10 +17,10 @@ from appliance.agents.tools import Toolbox
 from appliance.api.frame.errors import error_body
 from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, installation_id, quota
-from appliance.connectors.development.reloading import Watch
+from appliance.connectors import folder_of
+from appliance.connectors.development import Watch
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, Registry
-from appliance.connectors.wording import folder_of
 from appliance.console.blueprint import register as register_console
 from appliance.core import catalogues, clock
 from appliance.core.config import Config

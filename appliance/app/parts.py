@@ -4,8 +4,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from appliance.blobs import Blobs, LocalPlaces, Places, S3Places, open_bucket
+from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
-from appliance.connectors.folders import AllowedFolders
 from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer

@@ -10,7 +10,7 @@ from typing import Any
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
 
-from appliance.connectors.wording import CONTEXT
+from appliance.connectors import CONTEXT
 from appliance.core import catalogues
 from appliance.core.catalogues import CatalogueInvalid, locale_of, read_catalogue, read_text
 from appliance.core.config import Config

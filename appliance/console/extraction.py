@@ -11,8 +11,8 @@ from typing import Any
 from babel.messages.catalog import Catalog
 from jinja2 import Environment, nodes
 
+from appliance.connectors import CONTEXT, texts_of
 from appliance.connectors.registry import load_registry
-from appliance.connectors.wording import CONTEXT, texts_of
 from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from appliance.connectors import preview
-from appliance.connectors.auth import OAuth, oauth_of
+from appliance.connectors import NothingLeaves, OAuth, PreviewContext, TenantFolders, Traffic, oauth_of, preview, shown_request
 from appliance.connectors.context import Admit, BoundHttp, CallContext, NoDocuments
 from appliance.connectors.contract import (
     Action,
@@ -26,12 +25,9 @@ from appliance.connectors.contract import (
     SystemFailure,
 )
 from appliance.connectors.egress import EgressClient
-from appliance.connectors.folders import TenantFolders
-from appliance.connectors.network.resolving import resolving_for
+from appliance.connectors.network import resolving_for
 from appliance.connectors.oauth import ASK_SECONDS, TokenAnswer, by_code
-from appliance.connectors.preview import NothingLeaves, PreviewContext, shown_request
 from appliance.connectors.registry import Unusable, check_discovered
-from appliance.connectors.traffic import Traffic
 from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import Overloaded

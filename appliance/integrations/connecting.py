@@ -9,7 +9,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from appliance.connectors.auth import OAuth
+from appliance.connectors import OAuth
 from appliance.connectors.contract import ConnectorError
 from appliance.connectors.oauth import consent_address, make_verifier
 from appliance.core import clock

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from appliance.connectors import AllowedFolders, Redactor
 from appliance.connectors.contract import Connector, Json
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.folders import AllowedFolders
-from appliance.connectors.redaction import Redactor
 from appliance.connectors.registry import Installed
 from appliance.core import clock
 from appliance.core.database import db

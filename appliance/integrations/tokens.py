@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from appliance.connectors.auth import OAuth, oauth_of
+from appliance.connectors import OAuth, oauth_of
 from appliance.connectors.context import BoundHttp
 from appliance.connectors.contract import AuthError, TransientError
 from appliance.connectors.egress import EgressClient

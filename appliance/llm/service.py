@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.network.resolving import resolving_for
+from appliance.connectors.network import resolving_for
 from appliance.core import clock, ids, logs
 from appliance.core.crypto import Sealer
 from appliance.core.database import db

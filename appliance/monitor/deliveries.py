@@ -14,7 +14,7 @@ from typing import Any
 
 from appliance.connectors.contract import ConnectorError, HttpAnswer, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
-from appliance.connectors.network.resolving import resolving_for
+from appliance.connectors.network import resolving_for
 from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db

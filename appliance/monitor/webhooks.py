@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from appliance.connectors import contract
 from appliance.connectors.egress import Egress
-from appliance.connectors.network.addresses import is_host_name, parse_address
+from appliance.connectors.network import is_host_name, parse_address
 from appliance.core import clock, ids
 from appliance.core.crypto import Sealer
 from appliance.core.database import db

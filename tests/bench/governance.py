@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from appliance.connectors.traffic import Traffic
+from appliance.connectors import Traffic
 from appliance.core.database import db
 from appliance.governance.executor.describing import describe
 from appliance.governance.executor.requests import ActionRequest

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.preview import Preview
+from appliance.connectors import Preview
 from appliance.connectors.testing import Answer, LoopbackServer
 from appliance.core.database import db
 from appliance.core.errors import (

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from appliance.app.parts import make_integrations
+from appliance.connectors import AllowedFolders
 from appliance.connectors.egress import Egress
-from appliance.connectors.folders import AllowedFolders
 from appliance.core.config import load_config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid
 from appliance.core.scope import TenantScope

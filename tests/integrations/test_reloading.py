@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from appliance.connectors.development.reloading import Watch
+from appliance.connectors.development import Watch
 from appliance.connectors.testing import LoopbackServer
 from appliance.integrations.service import Spec
 from tests.integrations.world import World

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.connectors.redaction import Redactor
+from appliance.connectors import Redactor
 from appliance.core.errors import ValidationFailed
 from appliance.integrations.service import merge_patch
 from appliance.integrations.settings import Sealed, open_settings, show, take_secrets

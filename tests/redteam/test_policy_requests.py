@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from appliance.connectors import read_request
 from appliance.connectors.contract import HttpRequest
-from appliance.connectors.sent_request import read_request
 from appliance.connectors.testing import Answer, LoopbackServer
 from tests.api.resources import PREFIX, Resources, fresh
 from tests.redteam.policies import DENIED, code_of

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from appliance.connectors.redaction import BLOT, Redactor
+from appliance.connectors import BLOT, Redactor
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.database import db
 from appliance.core.scope import TenantScope

@@ -9,7 +9,8 @@ import pytest
 from appliance.connectors import egress as egress_module
 from appliance.connectors.contract import TransientError
 from appliance.connectors.egress import Egress
-from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads, resolving_for
+from appliance.connectors.network import resolving_for
+from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads
 from appliance.core.scope import TenantScope
 from appliance.governance.executor.threads import Share, TenantThreads
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from appliance.connectors.wording import said
+from appliance.connectors import said
 from appliance.core import clock, texts
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_in, ngettext, pgettext

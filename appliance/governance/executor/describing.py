@@ -3,9 +3,9 @@
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from appliance.connectors import UNKNOWN, SentRequest, read_request
 from appliance.connectors.contract import Action, ConnectorError, Effect
-from appliance.connectors.network.host_names import without_port
-from appliance.connectors.sent_request import UNKNOWN, SentRequest, read_request
+from appliance.connectors.network import without_port
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Governor
 from appliance.governance.policies.decision import ToolAction

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from appliance.connectors import Preview, Traffic
 from appliance.connectors.contract import Action, ConnectorError, Effect, Json, Level, Polled
-from appliance.connectors.preview import Preview
-from appliance.connectors.traffic import Traffic
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed

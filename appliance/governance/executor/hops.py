@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from appliance.connectors.contract import AddressNotAllowed
-from appliance.connectors.network.host_names import normal_host, without_port
+from appliance.connectors.network import normal_host, without_port
 from appliance.core.database import db
 from appliance.governance.governor import Governor, Permit
 from appliance.governance.policies.compiled import hosts_of

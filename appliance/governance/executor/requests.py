@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from appliance.connectors import Preview
 from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError, Effect, RateLimited, Rejected, TransientError
-from appliance.connectors.preview import Preview
 from appliance.core import errors
 from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, PolicyDenied
 from appliance.governance.governor import Permit

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from appliance.connectors.network.resolving import resolving_for
+from appliance.connectors.network import resolving_for
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 

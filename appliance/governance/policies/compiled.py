@@ -9,8 +9,8 @@ from typing import Any
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside
-from appliance.connectors.network.host_names import normal_glob, normal_host, without_port
-from appliance.connectors.sent_request import composed
+from appliance.connectors import composed
+from appliance.connectors.network import normal_glob, normal_host, without_port
 from appliance.core.errors import ApplianceError
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
 from appliance.governance.policies.language import Duties, Policy, Rule, SubjectTest, condition_of, parse_policy

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from appliance.connectors import SentRequest
 from appliance.connectors.contract import Effect
-from appliance.connectors.sent_request import SentRequest
 from appliance.governance.subjects import Subject
 
 Verdict = Literal["allow", "require_approval", "deny"]

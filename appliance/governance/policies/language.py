@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from appliance import conditions
 from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Placeholder
-from appliance.connectors.sent_request import composed
+from appliance.connectors import composed
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
 from appliance.governance.approvals.questions import MOST_APPROVERS

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any, Literal
 
 from appliance.conditions import UNKNOWN, Incomparable
-from appliance.connectors.redaction import BLOT
+from appliance.connectors import BLOT
 from appliance.core import clock
 from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import decode_cursor, encode_cursor

@@ -15,7 +15,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
-from appliance.connectors.auth import OAuth
+from appliance.connectors import OAuth
 from appliance.connectors.context import BoundHttp
 from appliance.connectors.contract import ConnectorError, Http, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from appliance.connectors.network.addresses import parse_address
+from appliance.connectors.network import parse_address
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid
 from appliance.core.texts import mark_error

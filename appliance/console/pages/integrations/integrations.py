@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.connectors import catalogue
-from appliance.connectors.catalogue import Entry
+from appliance.connectors import Entry, catalogue, said_schema
 from appliance.connectors.contract import Connector
-from appliance.connectors.wording import said_schema
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from appliance.connectors.wording import said_schema
+from appliance.connectors import said_schema
 from appliance.console.frame.forms import Field, InputForm, member_of, pointer_parts, read_form
 from appliance.console.frame.routing import Visit
 from appliance.core import clock

@@ -4,8 +4,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.connectors import said_schema
 from appliance.connectors.contract import Action
-from appliance.connectors.wording import said_schema
 from appliance.console.frame.forms import InputForm, read_form
 from appliance.console.frame.routing import Answer, Later, Page, Visit, page, token_of
 from appliance.core import yaml12
