@@ -59,7 +59,7 @@ from appliance.governance.governor import Governor
 from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
 from appliance.hooks import make_hooks
-from appliance.integrations.kinship import Kinship
+from appliance.integrations import Kinship
 from appliance.llm import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import logs as log_lines

@@ -12,10 +12,8 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import Overloaded
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
+from appliance.integrations import Connections, Integrations, TokenKeeper
 from appliance.integrations.calls import Calls
-from appliance.integrations.connections import Connections
-from appliance.integrations.service import Integrations
-from appliance.integrations.tokens import TokenKeeper
 from appliance.llm import LanguageModels
 from appliance.sandbox.pool.process import USERS
 from appliance.solutions.route_targets import find_lost

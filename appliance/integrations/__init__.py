@@ -1,1 +1,5 @@
 """A tenant's configured connectors: their settings and sealed secrets, and the record of every call."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

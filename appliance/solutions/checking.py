@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
-from appliance.integrations.settings import Sealed, open_settings, take_secrets
+from appliance.integrations import Sealed, open_settings, take_secrets
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.surroundings import Look, Named, Surroundings, know_nothing
 from appliance.processes.definitions.typings import agents_used

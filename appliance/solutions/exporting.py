@@ -8,9 +8,7 @@ from appliance.core import yaml12
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.integrations.gate import USUAL_AT_ONCE
-from appliance.integrations.service import Integration, Integrations
-from appliance.integrations.settings import open_settings
+from appliance.integrations import USUAL_AT_ONCE, Integration, Integrations, open_settings
 from appliance.processes.definitions import versions
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE
 from appliance.solutions.kinds.changes import read_all

@@ -11,8 +11,7 @@ from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.patches import make_patch
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.integrations.service import Integrations
-from appliance.integrations.settings import is_marker, secret_targets, value_at
+from appliance.integrations import Integrations, is_marker, secret_targets, value_at
 from appliance.processes.definitions import versions
 from appliance.sandbox import Pool
 from appliance.solutions.definition import Solution, SolutionIntegration, SolutionProcess

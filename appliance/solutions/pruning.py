@@ -11,7 +11,7 @@ from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.integrations.service import Integrations
+from appliance.integrations import Integrations
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
 from appliance.processes.engine.store import OPEN

@@ -17,7 +17,7 @@ from appliance.datapool import (
     RESERVED_FIELDS,
 )
 from appliance.governance.policies.language import policy_schema
-from appliance.integrations.gate import MOST_AT_ONCE
+from appliance.integrations import MOST_AT_ONCE
 from appliance.processes.definitions.schema import process_schema
 from appliance.processes.definitions.schema_parts import (
     FLAG,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.integrations.destinations import secret_names
-from appliance.integrations.service import Integration
+from appliance.integrations import Integration, secret_names
 from appliance.llm import StoredProfile
 from appliance.llm import service as llm
 from appliance.processes.definitions import versions

@@ -25,7 +25,7 @@ from appliance.governance.executor.threads import TenantThreads
 from appliance.governance.governor import Governor
 from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
-from appliance.integrations.service import Integrations
+from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
 from appliance.monitor.alerts.service import Alerts
 from appliance.monitor.disk import DiskGauge

@@ -9,9 +9,7 @@ from appliance.connectors.contract import Action, Context
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter
-from appliance.integrations.service import Spec
+from appliance.integrations import CallFilter, Spec, history
 from tests.integrations.world import Ledger, World
 
 

@@ -11,8 +11,7 @@ from appliance.core.database import db
 from appliance.governance.executor.concealing import conceal_hosts
 from appliance.governance.executor.describing import describe
 from appliance.governance.executor.requests import ActionFailed
-from appliance.integrations.circuit import FAILURES
-from appliance.integrations.service import Spec
+from appliance.integrations import FAILURES, Spec
 from tests.governance.ruling import put_rules
 from tests.governance.test_governor import refused, rows
 from tests.integrations.world import Ledger, World

@@ -10,8 +10,7 @@ import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.governance.executor.requests import ActionRequest
-from appliance.integrations.records import Origin, OutcomeUnknown
-from appliance.integrations.service import Spec
+from appliance.integrations import Origin, OutcomeUnknown, Spec
 from tests.integrations.world import open_world
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,7 @@ from appliance.documents.service import HOLDER, Documents, NewDocument
 from appliance.governance.executor.documents import DocumentDoor
 from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import history
-from appliance.integrations.service import Integrations, Spec
+from appliance.integrations import Integrations, Spec, history
 from tests.governance.ruling import make_governor
 from tests.integrations.world import World, open_world
 

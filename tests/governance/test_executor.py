@@ -22,10 +22,7 @@ from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import Governor
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter, CallRecord
-from appliance.integrations.records import Origin
-from appliance.integrations.service import Spec
+from appliance.integrations import CallFilter, CallRecord, Origin, Spec, history
 from appliance.monitor import logs
 from tests.governance.ruling import DENY_WRITES, Broken, put_rules
 from tests.integrations.world import Ledger, World

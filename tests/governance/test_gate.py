@@ -16,10 +16,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import executor as executing
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import gate, history
-from appliance.integrations.circuit import FAILURES, FIRST_OPEN_MS, Withheld
-from appliance.integrations.gate import Gate, Health
-from appliance.integrations.service import Spec
+from appliance.integrations import FAILURES, FIRST_OPEN_MS, Gate, Health, Spec, Withheld, gate, history
 from appliance.monitor import logs
 from tests.integrations.world import Ledger, World
 

@@ -15,9 +15,8 @@ from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.governance.governor import ActionNeedsApproval
 from appliance.governance.subjects import Subject
+from appliance.integrations import Origin, OutcomeUnknown, Spec
 from appliance.integrations.models import CallRow
-from appliance.integrations.records import Origin, OutcomeUnknown
-from appliance.integrations.service import Spec
 from tests.governance.asking import Town
 from tests.governance.ruling import ASK_FOR_WRITES, DENY_WRITES, make_governor, put_rules
 from tests.integrations.world import Ledger, World

@@ -19,10 +19,8 @@ from appliance.core.errors import (
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.executor import TASK, GovernedExecutor, Instance
 from appliance.governance.executor.requests import ActionRequest
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations import CallFilter, CallRecord, Origin, OutcomeUnknown, history
 from appliance.integrations.models import CallRow
-from appliance.integrations.records import Origin, OutcomeUnknown
 from tests.governance.ruling import make_governor
 from tests.integrations.world import Ledger, World
 

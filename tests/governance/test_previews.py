@@ -12,9 +12,7 @@ from appliance.connectors.testing import LoopbackServer
 from appliance.core.errors import PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter
-from appliance.integrations.service import Spec
+from appliance.integrations import CallFilter, Spec, history
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 

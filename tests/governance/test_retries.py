@@ -7,9 +7,7 @@ import pytest
 from appliance.core.errors import ApplianceError, Conflict, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.governance.executor.requests import ActionFailed
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter, CallRecord
-from appliance.integrations.records import OutcomeUnknown
+from appliance.integrations import CallFilter, CallRecord, OutcomeUnknown, history
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World
 

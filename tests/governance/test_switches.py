@@ -8,8 +8,7 @@ from appliance.governance import switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
-from appliance.integrations import history
-from appliance.integrations.service import Spec
+from appliance.integrations import Spec, history
 from appliance.monitor import audit
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger, World

@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.integrations.service import Spec as IntegrationSpec
+from appliance.integrations import Spec as IntegrationSpec
 from appliance.monitor import failures
 from appliance.monitor.alerts import turning
 from appliance.monitor.alerts.models import AlertEventRow

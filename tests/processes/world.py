@@ -27,11 +27,8 @@ from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance.executor.documents import DocumentDoor
 from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.integrations import gate
+from appliance.integrations import Connections, Integrations, Spec, TokenKeeper, gate
 from appliance.integrations.calls import Calls
-from appliance.integrations.connections import Connections
-from appliance.integrations.service import Integrations, Spec
-from appliance.integrations.tokens import TokenKeeper
 from appliance.llm import LanguageModels, Profile
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest

@@ -16,7 +16,7 @@ from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest, 
 from appliance.governance.governor import told_of
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
-from appliance.integrations.service import Integration, Integrations
+from appliance.integrations import Integration, Integrations
 
 from .fitting import MOST_BYTES, size_of
 from .shapes import TEXT, Shape, inputs, listed, outputs

@@ -9,8 +9,7 @@ from pydantic import Field
 from appliance.api.frame.routing import GOVERNED, Answer, Body, Call, ListQuery, View, route
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.integrations import history
-from appliance.integrations.history import CallFilter, CallRecord
+from appliance.integrations import CallFilter, CallRecord, history
 
 Effect = Literal["read", "idempotent", "write"]
 CallOutcome = Literal["done", "not_done", "unknown"]

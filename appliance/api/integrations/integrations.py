@@ -14,10 +14,18 @@ from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
 from appliance.governance.executor.requests import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.governance.governor import told_of
-from appliance.integrations import connecting, history
-from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
-from appliance.integrations.history import CallRecord
-from appliance.integrations.service import Check, Integration, Spec, merged_spec
+from appliance.integrations import (
+    MOST_AT_ONCE,
+    USUAL_AT_ONCE,
+    CallRecord,
+    Check,
+    Health,
+    Integration,
+    Spec,
+    connecting,
+    history,
+    merged_spec,
+)
 
 from .actions import ActionView, Effect, action_view
 from .calls import CallView, call_links, call_view

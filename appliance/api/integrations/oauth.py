@@ -3,9 +3,7 @@
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.integrations import connecting
-from appliance.integrations.connecting import CALLBACK
-from appliance.integrations.tokens import Connection
+from appliance.integrations import CALLBACK, Connection, connecting
 
 
 class ConsentView(View):

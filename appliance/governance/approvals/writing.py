@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from appliance.core.catalogues import Languages
 from appliance.governance.executor.executor import GovernedExecutor
-from appliance.integrations.service import Integrations
+from appliance.integrations import Integrations
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,8 @@ from appliance.connectors.network import without_port
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Governor
 from appliance.governance.policies.decision import ToolAction
+from appliance.integrations import Integrations, Kinship, Ready, secret_targets, value_at
 from appliance.integrations.calls import Shot, log_to_process
-from appliance.integrations.connections import Ready
-from appliance.integrations.kinship import Kinship
-from appliance.integrations.service import Integrations
-from appliance.integrations.settings import secret_targets, value_at
 
 TOOL = "execute_tenant_integration"
 _HOST_CHARACTERS = 8_000

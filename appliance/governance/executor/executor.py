@@ -26,14 +26,22 @@ from appliance.governance.executor.threads import TenantThreads
 from appliance.governance.governor import Governor, Held, Permit, denied
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject, subject_from, subject_of
-from appliance.integrations import records, retrying
-from appliance.integrations.call_spans import call_span
+from appliance.integrations import (
+    Begun,
+    Check,
+    Done,
+    Draft,
+    Ending,
+    Gate,
+    Integrations,
+    Ready,
+    Spec,
+    Withheld,
+    call_span,
+    records,
+    retrying,
+)
 from appliance.integrations.calls import Shot, log_to_process
-from appliance.integrations.circuit import Withheld
-from appliance.integrations.connections import Ready
-from appliance.integrations.gate import Gate
-from appliance.integrations.records import Begun, Done, Draft, Ending
-from appliance.integrations.service import Check, Integrations, Spec
 from appliance.monitor.logs import Line
 from appliance.tenants.grants.standing import refuse_departed
 

@@ -8,9 +8,7 @@ from appliance.connectors.contract import Action, Effect
 from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.integrations.connections import Ready
-from appliance.integrations.gate import Gate
-from appliance.integrations.service import Integrations
+from appliance.integrations import Gate, Integrations, Ready
 from appliance.monitor import audit
 
 _MOST_NAMED = 20

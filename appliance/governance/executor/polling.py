@@ -12,10 +12,8 @@ from appliance.governance.executor.describing import Describer, describe
 from appliance.governance.executor.hops import Hops
 from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
 from appliance.governance.subjects import subject_of
+from appliance.integrations import Gate, Integrations, Ready
 from appliance.integrations.calls import PollShot
-from appliance.integrations.connections import Ready
-from appliance.integrations.gate import Gate
-from appliance.integrations.service import Integrations
 
 POLL_SECONDS = 60.0
 

@@ -11,10 +11,7 @@ from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, Polic
 from appliance.governance.governor import Permit
 from appliance.governance.policies.decision import Decision, ToolAction
 from appliance.governance.subjects import Subject
-from appliance.integrations import retrying
-from appliance.integrations.circuit import Withheld
-from appliance.integrations.connections import Ready
-from appliance.integrations.records import Draft, Origin
+from appliance.integrations import Draft, Origin, Ready, Withheld, retrying
 
 DEFAULT_SECONDS = 30.0
 MOST_SECONDS = 900.0

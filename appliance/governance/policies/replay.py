@@ -24,7 +24,7 @@ from appliance.governance.policies.evaluation import Hit, judge
 from appliance.governance.policies.language import Policy
 from appliance.governance.policies.service import active_policies
 from appliance.governance.subjects import SkillUsed, Subject
-from appliance.integrations.past import PastCall, past_calls
+from appliance.integrations import PastCall, past_calls
 
 TOOL = "execute_tenant_integration"
 MOST_SCANNED = 20_000

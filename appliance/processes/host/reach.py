@@ -15,7 +15,7 @@ from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest
 from appliance.governance.subjects import Subject, subject_of
 from appliance.governance.taint import tainted
-from appliance.integrations.records import Origin
+from appliance.integrations import Origin
 from appliance.processes.engine import tracing
 from appliance.processes.engine.store import Claim
 

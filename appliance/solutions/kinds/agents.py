@@ -4,7 +4,7 @@ from appliance.agents import versions
 from appliance.agents.skills import has_skill
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.integrations.service import Integrations
+from appliance.integrations import Integrations
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change
 

@@ -11,7 +11,7 @@ from appliance.blobs import Blobs
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.integrations.service import Integrations
+from appliance.integrations import Integrations
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, read_all
 from appliance.solutions.kinds.webapps import SolutionApp, comparable

@@ -10,7 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.integrations.settings import is_marker
+from appliance.integrations import is_marker
 from appliance.processes.rehearsal.dry_run import DryRun, DryRunRequest
 from appliance.processes.rehearsal.expectations import find_differences
 from appliance.processes.rehearsal.rule_tests import run_tables

@@ -6,8 +6,7 @@ from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit
 from appliance.console.frame.session import COOKIE
 from appliance.governance import switches
 from appliance.governance.subjects import subject_of
-from appliance.integrations import connecting
-from appliance.integrations.connecting import CALLBACK, Reply
+from appliance.integrations import CALLBACK, Reply, connecting
 
 
 @page("POST", "/integrations/<slug>/connect", scope="integrations.write")

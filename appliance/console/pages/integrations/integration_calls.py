@@ -6,8 +6,7 @@ from typing import Any
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.integrations import history
-from appliance.integrations.history import OUTCOMES, STATUSES, CallFilter
+from appliance.integrations import OUTCOMES, STATUSES, CallFilter, history
 
 MOST_CHARACTERS = 1 << 18
 

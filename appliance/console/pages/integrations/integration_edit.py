@@ -7,9 +7,7 @@ from typing import Any
 from appliance.connectors import said
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.integrations import connecting
-from appliance.integrations.gate import USUAL_AT_ONCE
-from appliance.integrations.service import Check, Integration, Spec
+from appliance.integrations import USUAL_AT_ONCE, Check, Integration, Spec, connecting
 from appliance.solutions.dependents import dependents_of
 
 from .integrations import connector_of

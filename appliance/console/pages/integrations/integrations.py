@@ -10,9 +10,7 @@ from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.texts import mark
-from appliance.integrations import connecting, gate, history
-from appliance.integrations.history import CallFilter
-from appliance.integrations.service import Integration
+from appliance.integrations import CallFilter, Integration, connecting, gate, history
 
 _SHOWN = 50  # actions on the page of an integration; a search finds the others
 _LATEST = 8

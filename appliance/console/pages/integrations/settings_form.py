@@ -11,7 +11,7 @@ from appliance.console.frame.forms import Field, InputForm, member_of, pointer_p
 from appliance.console.frame.routing import Visit
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid, Detail
-from appliance.integrations.settings import is_marker
+from appliance.integrations import is_marker
 
 DRAFT = "draft"
 FORGET = "forget:"
