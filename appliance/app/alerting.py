@@ -19,11 +19,8 @@ from appliance.core.texts import mark, mark_error, speaking, tell
 from appliance.governance.approvals.writing import Writing
 from appliance.governance.executor.requests import ActionRequest
 from appliance.integrations import gate
-from appliance.monitor.alerts.actions import OWNERS, Action, Letters, Notice, Reach
-from appliance.monitor.alerts.measuring import Facts
-from appliance.monitor.alerts.service import Alerts
-from appliance.monitor.disk import DiskGauge
-from appliance.monitor.webhooks import Webhooks
+from appliance.monitor import DiskGauge, Webhooks
+from appliance.monitor.alerts import OWNERS, Action, Alerts, Facts, Letters, Notice, Reach
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import StartRequest
 from appliance.processes.service import ProcessFlow

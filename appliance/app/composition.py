@@ -62,12 +62,9 @@ from appliance.hooks import make_hooks
 from appliance.integrations import Kinship
 from appliance.llm import on_profile_stored
 from appliance.mcp import McpEdge, make_edge
+from appliance.monitor import Deliverer, DiskGauge, KeyTraffic, rollup, watch_room, webhooks
 from appliance.monitor import logs as log_lines
-from appliance.monitor import rollup, webhooks
-from appliance.monitor.alerts.turning import tell_due, watch_all
-from appliance.monitor.deliveries import Deliverer
-from appliance.monitor.disk import DiskGauge, watch_room
-from appliance.monitor.traffic import KeyTraffic
+from appliance.monitor.alerts import tell_due, watch_all
 from appliance.processes.engine import caching, suspension
 from appliance.processes.host.model_calls import ModelReach
 from appliance.processes.host.model_documents import DocumentReading

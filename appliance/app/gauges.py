@@ -2,8 +2,7 @@
 
 from appliance.core.database import db
 from appliance.integrations import gate
-from appliance.monitor import metrics
-from appliance.monitor.sandbox import SandboxMetrics
+from appliance.monitor import SandboxMetrics, metrics
 from appliance.solutions.services import Services
 
 

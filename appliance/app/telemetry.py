@@ -6,10 +6,10 @@ from quart import Quart, request
 
 from appliance import __version__
 from appliance.core.config import Config
-from appliance.monitor.spans import spans
+from appliance.monitor import spans
 
 if TYPE_CHECKING:
-    from appliance.monitor.otlp.exporter import Exporter
+    from appliance.monitor.otlp import Exporter
 
 FLUSH_SECONDS = 5.0
 
@@ -24,7 +24,7 @@ class Telemetry:
     def start(self) -> None:
         if not self._settings.endpoint:
             return
-        from appliance.monitor.otlp.exporter import Exporter
+        from appliance.monitor.otlp import Exporter
 
         settings = self._settings
         resource = {"service.name": settings.service_name, "service.version": __version__, "service.instance.id": self._instance}

@@ -11,8 +11,8 @@ from appliance.datapool import MAX_COLLECTIONS
 from appliance.documents.folder_rules import MOST_RULES
 from appliance.governance.approvals import crowding
 from appliance.governance.policies.service import MAX_POLICIES
-from appliance.monitor.alerts.service import MOST_ALERTS
-from appliance.monitor.webhooks import MOST_WEBHOOKS
+from appliance.monitor import MOST_WEBHOOKS
+from appliance.monitor.alerts import MOST_ALERTS
 from appliance.tenants.invitations import MOST_OPEN
 from appliance.webapps.service import MOST_APPS
 

@@ -7,7 +7,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.monitor.webhooks import make_secret, seal_context
+from appliance.monitor import make_secret, seal_context
 
 WHY = "The tenant was imported from an export; what was under way stayed where it came from."
 _ERROR = {

@@ -13,7 +13,7 @@ from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, en
 from appliance.core.scope import TenantScope
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.entities import Outcome
-from appliance.monitor.retention import delete_older
+from appliance.monitor import delete_older
 
 _COLUMNS = "number, version, event, at, actor, entity"
 _ORDER = "-number"

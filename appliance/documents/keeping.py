@@ -8,8 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.retention import tenant_ids
+from appliance.monitor import audit, tenant_ids
 
 from .folder_rules import folders_above
 from .models import DocumentRow

@@ -20,7 +20,7 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
-from appliance.monitor.storable import storable_json, storable_text
+from appliance.monitor import storable_json, storable_text
 
 FORM = 1
 _TAG = "gos:"

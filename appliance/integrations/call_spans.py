@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from appliance.connectors.contract import ConnectorError
 from appliance.core import clock
 from appliance.core.scope import TenantScope
-from appliance.monitor.spans import Span, spans
+from appliance.monitor import Span, spans
 
 from .connections import Ready
 

@@ -14,8 +14,7 @@ from appliance.core.scope import TenantScope
 from appliance.integrations import circuit as deciding
 from appliance.integrations.circuit import Circuit, State, Withheld
 from appliance.integrations.models import CircuitRow
-from appliance.monitor import metrics
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, metrics, write_lines
 
 USUAL_AT_ONCE = 16
 """How many calls of an integration run at once in each process, unless its `concurrency` says otherwise."""

@@ -13,8 +13,7 @@ from appliance.integrations import discovery
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
 from appliance.integrations.retrying import latest_of
-from appliance.monitor import tally, webhooks
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, tally, webhooks, write_lines
 
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]

@@ -25,7 +25,7 @@ from appliance.core.scope import TenantScope
 from appliance.integrations.connections import Ready
 from appliance.integrations.models import TokenRow
 from appliance.integrations.settings import secret_targets, value_at
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, write_lines
 
 LEASE_MS = int(ASK_SECONDS * 1000) + 10_000
 _LOOK_AGAIN_S = 0.1

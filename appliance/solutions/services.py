@@ -27,10 +27,8 @@ from appliance.governance.invitations import Invitations
 from appliance.governance.policies.service import PolicyService
 from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
-from appliance.monitor.alerts.service import Alerts
-from appliance.monitor.disk import DiskGauge
-from appliance.monitor.traffic import KeyTraffic
-from appliance.monitor.webhooks import Webhooks
+from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
+from appliance.monitor.alerts import Alerts
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers

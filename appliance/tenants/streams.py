@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
-from appliance.monitor.refusals import REFUSALS
+from appliance.monitor import REFUSALS
 
 RETRY_SECONDS = 5
 LOOKS_PER_SECOND = 200  # of all streams and waiting requests of one process together

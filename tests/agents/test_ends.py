@@ -11,8 +11,7 @@ from appliance.agents import runs
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance import switches
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, says
 
 

@@ -19,8 +19,7 @@ from appliance.governance import switches
 from appliance.governance.approvals import approvals, questions
 from appliance.governance.policies.service import PolicyService
 from appliance.llm import NANO, Generated, Used
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants import service as tenants
 from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world, put_key, says, wait_until
 from tests.governance.ruling import put_rules

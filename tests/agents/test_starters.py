@@ -10,8 +10,7 @@ from appliance.agents.runs import RunRequest
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants import people
 from appliance.tenants.keys import keys
 from appliance.tenants.models import ApiKey

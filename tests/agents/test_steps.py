@@ -11,8 +11,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import DefinitionInvalid, Overloaded
 from appliance.core.pages import PageRequest
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.processes.definitions.versions import PublishRequest
 from appliance.processes.executions import service as executions
 from appliance.processes.rehearsal.replay import ReplayRequest

@@ -12,7 +12,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import StorageFull
-from appliance.monitor.disk import watch_room
+from appliance.monitor import watch_room
 from appliance.testing.running import Running, make_config, start
 from tests.api.resources import Resources
 from tests.api.test_bodies import error

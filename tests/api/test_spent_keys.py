@@ -13,7 +13,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
-from appliance.monitor.traffic import read_numbers
+from appliance.monitor import read_numbers
 from appliance.sites.front import pace
 from appliance.tenants import rate_limits
 from appliance.tenants.keys import keys

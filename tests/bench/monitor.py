@@ -17,9 +17,7 @@ from appliance.core.database import db
 from appliance.core.migrations import migrate
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import analytics, logs, rollup, tally
-from appliance.monitor.analytics import Window
-from appliance.monitor.logs import Line, LineFilter, Tail
+from appliance.monitor import Line, LineFilter, Tail, Window, analytics, logs, rollup, tally
 from appliance.tenants import service as tenants
 
 EXECUTIONS = 1_000_000

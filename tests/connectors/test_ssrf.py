@@ -25,9 +25,7 @@ from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.llm import LanguageModels, Origin, Profile, parse_prompt
-from appliance.monitor import webhooks
-from appliance.monitor.deliveries import Deliverer
-from appliance.monitor.webhooks import Spec, Webhooks
+from appliance.monitor import Deliverer, Spec, Webhooks, webhooks
 from appliance.tenants import service as tenants
 from tests.store.opening import open_migrated
 

@@ -1,8 +1,7 @@
 """How values are drawn on pages."""
 
 from appliance.console.frame.showing import columns_of
-from appliance.monitor.analytics import Summary
-from appliance.monitor.tally import Extent
+from appliance.monitor import Extent, Summary
 
 
 def point(good: int, bad: int) -> Summary:

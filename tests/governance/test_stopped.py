@@ -15,9 +15,8 @@ from appliance.governance import switches
 from appliance.governance.executor.polling import PollRequest
 from appliance.governance.executor.requests import ActionFailed
 from appliance.governance.subjects import Subject
-from appliance.monitor.deliveries import Deliverer
-from appliance.monitor.webhooks import Spec as WebhookSpec
-from appliance.monitor.webhooks import Webhooks, emit
+from appliance.monitor import Deliverer, Webhooks, emit
+from appliance.monitor import Spec as WebhookSpec
 from appliance.processes.engine.store import Claim
 from appliance.processes.host.model_calls import no_models
 from tests.governance.ruling import ASK_FOR_WRITES, put_rules

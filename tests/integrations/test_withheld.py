@@ -12,8 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.governance.executor.offers import ActionWithheld
 from appliance.governance.executor.requests import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from tests.integrations.world import World
 
 

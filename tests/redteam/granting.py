@@ -6,8 +6,7 @@ import httpx
 
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants.grants import confirmations, grants
 from appliance.tenants.grants.confirmations import Confirmation
 

@@ -6,8 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from appliance.monitor.metrics import Registry
-from appliance.monitor.sandbox import SandboxMetrics
+from appliance.monitor import Registry, SandboxMetrics
 from appliance.sandbox import Pool, Program, Settings
 from tests.sandbox.held import until
 

@@ -8,8 +8,7 @@ import pytest
 from appliance.core.errors import Conflict, DefinitionInvalid, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.patches import make_patch
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.solutions.uses import names_used
 from tests.solutions.conftest import Place, make_solution, read
 

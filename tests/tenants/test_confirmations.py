@@ -7,8 +7,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ScopeMissing
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants.grants import confirmations
 from appliance.tenants.grants.confirmations import MOST_OPEN, Ask, Confirmation, ConfirmationDecisions
 from appliance.tenants.keys import keys

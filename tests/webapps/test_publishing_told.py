@@ -13,8 +13,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict
 from appliance.core.scope import TenantScope
-from appliance.monitor.deliveries import Deliverer
-from appliance.monitor.webhooks import DeliveryRow, Spec, Webhooks
+from appliance.monitor import Deliverer, DeliveryRow, Spec, Webhooks
 from appliance.webapps.models import PublicationRow
 from appliance.webapps.publishing import publications
 from appliance.webapps.publishing.publishing import Publishing

@@ -6,8 +6,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.pages import PageRequest
-from appliance.monitor import logs
-from appliance.monitor.logs import LineFilter
+from appliance.monitor import LineFilter, logs
 
 from .shapes import TEXT, Shape, inputs, listed, page
 from .tool import Caller, Tool

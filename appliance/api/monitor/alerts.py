@@ -8,12 +8,20 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, rou
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.monitor.alerts import conditions
-from appliance.monitor.alerts.actions import Action
-from appliance.monitor.alerts.actions import Kind as ActionKind
-from appliance.monitor.alerts.conditions import Condition, describe, shown_duration
-from appliance.monitor.alerts.service import AlertEventRow, AlertRow, Change, Spec
-from appliance.monitor.alerts.turning import actions_of, condition_of
+from appliance.monitor.alerts import (
+    Action,
+    AlertEventRow,
+    AlertRow,
+    Change,
+    Condition,
+    Spec,
+    actions_of,
+    condition_of,
+    conditions,
+    describe,
+    shown_duration,
+)
+from appliance.monitor.alerts import Kind as ActionKind
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Duration = Annotated[str, Field(max_length=20, description="Such as 30s, 15m, 48h or 30d.")]

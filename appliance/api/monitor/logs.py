@@ -11,8 +11,7 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Events, ListQu
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
-from appliance.monitor import analytics, audit, failures, logs
-from appliance.monitor.logs import Line, LineFilter, Tail
+from appliance.monitor import Line, LineFilter, Tail, analytics, audit, failures, logs
 from appliance.processes.executions.failed_work import FailedWork
 from appliance.tenants.grants import standing
 

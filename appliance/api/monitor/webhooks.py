@@ -9,7 +9,7 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, rou
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.monitor.webhooks import Change, DeliveryRow, Spec, WebhookRow
+from appliance.monitor import Change, DeliveryRow, Spec, WebhookRow
 
 Url = Annotated[str, Field(min_length=1, max_length=2000)]
 Description = Annotated[str, Field(max_length=500)]

@@ -25,8 +25,7 @@ from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
 from appliance.documents.sharing.delivery_models import ScanRow
 from appliance.documents.turns import Turns
-from appliance.monitor import audit
-from appliance.monitor.retention import tenant_ids
+from appliance.monitor import audit, tenant_ids
 
 log = logging.getLogger(__name__)
 PLACE = "{file}"

@@ -14,7 +14,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRow
 from appliance.formats import FORMULA
-from appliance.monitor.retention import delete_older
+from appliance.monitor import delete_older
 
 from .delivery_models import DownloadRow
 

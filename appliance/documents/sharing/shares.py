@@ -19,8 +19,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRow
 from appliance.documents.turns import Turns
-from appliance.monitor import audit
-from appliance.monitor.retention import delete_older
+from appliance.monitor import audit, delete_older
 
 from . import audiences, downloads
 from .audiences import Audience, AudienceChange

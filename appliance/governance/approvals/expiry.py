@@ -6,8 +6,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.governance.approvals import approvals
 from appliance.governance.models import ApprovalRow
-from appliance.monitor import audit
-from appliance.monitor.retention import delete_older
+from appliance.monitor import audit, delete_older
 from appliance.tenants import service as tenants
 
 

@@ -21,7 +21,7 @@ from appliance.governance.approvals.wording import action_of
 from appliance.governance.approvals.writing import Writing
 from appliance.governance.executor.requests import ActionRequest
 from appliance.governance.models import ApprovalRow
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in.email_addresses import as_email
 

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import SchemaInvalid, compile_schema
-from appliance.monitor.storable import storable_json, storable_text
+from appliance.monitor import storable_json, storable_text
 from appliance.tenants.scopes import ROLES
 
 Kind = Literal["approval", "input", "choice"]

@@ -42,7 +42,7 @@ from appliance.integrations import (
     retrying,
 )
 from appliance.integrations.calls import Shot, log_to_process
-from appliance.monitor.logs import Line
+from appliance.monitor import Line
 from appliance.tenants.grants.standing import refuse_departed
 
 TASK = "governance.call"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.monitor.spans import Place, Span, spans
+from appliance.monitor import Place, Span, spans
 
 from .decide import StepRun
 from .store import Claim

@@ -6,7 +6,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
-from appliance.monitor.refusals import REFUSALS
+from appliance.monitor import REFUSALS
 from appliance.processes.engine.store import OPEN
 
 RETRY_SECONDS = 5

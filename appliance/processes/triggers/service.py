@@ -8,7 +8,7 @@ from appliance.core import clock
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
-from appliance.monitor.retention import delete_older
+from appliance.monitor import delete_older
 from appliance.processes.definitions.nodes import Trigger
 from appliance.processes.models import Process
 from appliance.sandbox import Pool

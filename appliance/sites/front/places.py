@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from appliance.core.errors import Overloaded
-from appliance.monitor.refusals import REFUSALS
+from appliance.monitor import REFUSALS
 
 OPEN_PER_PLACE = 4  # each holds memory, worked on or not
 SHARED_FROM = 16  # fewer places than this are not worth sharing out

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from appliance.core import clock
-from appliance.monitor.spans import Place, Span, spans
+from appliance.monitor import Place, Span, spans
 
 from .answers import Scope
 

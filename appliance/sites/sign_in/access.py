@@ -17,7 +17,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, write_lines
 from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.sites.webapps.forms import read_form

@@ -13,7 +13,7 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import speaking
 from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.requests import ActionRequest
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in.email_codes import Asked, Door, EmailCodes
 

@@ -12,8 +12,8 @@ from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, PolicyDenied, RateLimited
 from appliance.core.scope import TenantScope
+from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
-from appliance.monitor.logs import Line
 from appliance.sites.front.answers import NOTED, Exchange, answer
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.solutions.services import Services

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.core.networks import network_of
-from appliance.monitor.refusals import REFUSALS
+from appliance.monitor import REFUSALS
 
 from .attempts import MOST_KNOWN, Attempts
 

@@ -9,10 +9,7 @@ from functools import partial
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.monitor import metrics
-from appliance.monitor.retention import delete_older
-from appliance.monitor.storable import storable_text
-from appliance.monitor.traffic import Answered, count
+from appliance.monitor import Answered, count, delete_older, metrics, storable_text
 
 from .describing import Addresses, agent_family, referrer_host, shown_address, shown_path, visitor_number
 from .quotas import Quotas

@@ -10,7 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.monitor.tally import DAY, HOUR, MINUTE
+from appliance.monitor import DAY, HOUR, MINUTE
 from appliance.webapps.models import WebAppRow
 
 from .describing import FOLLOWED, FOLLOWED_SHOWN

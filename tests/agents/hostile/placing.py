@@ -13,7 +13,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.governance.approvals.approvals import Decision
 from appliance.governance.subjects import Via
-from appliance.monitor.logs import Line, write_lines
+from appliance.monitor import Line, write_lines
 
 from .trap import Trap
 

@@ -18,8 +18,7 @@ from appliance.governance.approvals.action_approvals import ActionApprovals
 from appliance.governance.approvals.approvals import About, Decision
 from appliance.governance.approvals.questions import NOWHERE, parse_request
 from appliance.governance.policies.service import PolicyService
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.solutions.archive import write_zip
 from appliance.tenants import people, service
 from appliance.tenants.people import SignedIn

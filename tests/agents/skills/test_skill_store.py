@@ -15,8 +15,7 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, ScopeMissing, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.tenants import service as tenants
 
 from .written import about, skill

@@ -9,8 +9,7 @@ from appliance.agents.skills.trust import approve_skill, may_decide, revoke_skil
 from appliance.core.errors import NotFound, PolicyDenied, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter
+from appliance.monitor import AuditFilter, audit
 from appliance.monitor.models import AuditEntry
 from appliance.tenants import service as tenants
 from appliance.tenants.people import SignedIn

@@ -7,7 +7,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.governance.approvals import approvals
-from appliance.monitor.analytics import Summary, read_total
+from appliance.monitor import Summary, read_total
 from appliance.processes.executions.service import ExecutionFilter, list_executions
 from tests.processes.rehearsal.replaying import replay, results
 from tests.processes.world import Wall, World, code, rule, wait_until

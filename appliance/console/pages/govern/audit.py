@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Download, Page, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.monitor import audit
-from appliance.monitor.audit import AuditFilter, Verdict
+from appliance.monitor import AuditFilter, Verdict, audit
 
 MOST_EXPORTED, MOST_SHOWN = 50_000, 5
 ARGUMENTS = ("text", "actor", "action", "subject", "since", "until")

@@ -11,11 +11,22 @@ from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.monitor.alerts import conditions
-from appliance.monitor.alerts.actions import OWNERS, Action
-from appliance.monitor.alerts.conditions import KINDS, MEMBERS, WRITTEN, Condition, describe, shown_duration
-from appliance.monitor.alerts.service import AlertRow, Change, Spec
-from appliance.monitor.alerts.turning import actions_of, condition_of
+from appliance.monitor.alerts import (
+    KINDS,
+    MEMBERS,
+    OWNERS,
+    WRITTEN,
+    Action,
+    AlertRow,
+    Change,
+    Condition,
+    Spec,
+    actions_of,
+    condition_of,
+    conditions,
+    describe,
+    shown_duration,
+)
 from appliance.processes.definitions import versions
 
 HERE = "/console/alerts"

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from appliance.console.frame.routing import Visit
 from appliance.core import clock
-from appliance.monitor import analytics
-from appliance.monitor.analytics import Series, Summary, Window
+from appliance.monitor import Series, Summary, Window, analytics
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

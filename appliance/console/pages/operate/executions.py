@@ -12,8 +12,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
 from appliance.llm import NANO, used_by_execution
-from appliance.monitor import logs
-from appliance.monitor.logs import LineFilter
+from appliance.monitor import LineFilter, logs
 from appliance.processes.definitions import versions
 from appliance.processes.engine.store import FINISHED
 from appliance.processes.executions import overview, recovery

@@ -5,8 +5,7 @@ from typing import get_args
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import InvalidRequest
-from appliance.monitor import failures
-from appliance.monitor.failures import State
+from appliance.monitor import State, failures
 from appliance.processes.executions.failed_work import FailedWork
 
 STATES: tuple[State, ...] = get_args(State)

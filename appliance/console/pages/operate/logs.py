@@ -10,8 +10,7 @@ from appliance.console.frame.spans import SPANS, range_of
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
-from appliance.monitor import logs
-from appliance.monitor.logs import LEVELS, LineFilter, Tail
+from appliance.monitor import LEVELS, LineFilter, Tail, logs
 from appliance.processes.definitions import versions
 
 SOURCES = ("step", "process", "trigger", "integration", "webapp", "approval", "alert", "webhook")

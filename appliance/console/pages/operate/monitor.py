@@ -7,9 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.console.frame.spans import SPANS, Range, range_of
 from appliance.console.pages.settings.appliance import is_administrator
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.monitor import analytics, failures, traffic
-from appliance.monitor.analytics import Series, Summary, Window
-from appliance.monitor.traffic import Numbers
+from appliance.monitor import Numbers, Series, Summary, Window, analytics, failures, traffic
 from appliance.tenants.keys import keys
 
 WIDTH, HEIGHT = 640, 120

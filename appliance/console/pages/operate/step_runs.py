@@ -5,8 +5,7 @@ from urllib.parse import urlencode
 from appliance.console.frame.routing import PAGE_ROWS, Answer, Page, Visit, page
 from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
-from appliance.monitor import logs
-from appliance.monitor.logs import LineFilter
+from appliance.monitor import LineFilter, logs
 from appliance.processes.definitions import versions
 from appliance.processes.executions import overview
 from appliance.processes.executions import service as executions

@@ -13,8 +13,7 @@ from appliance.console.pages.operate.day import last_day, read_day
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.monitor import analytics
-from appliance.monitor.analytics import Series
+from appliance.monitor import Series, analytics
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Process, ProcessVersion
 from appliance.processes.executions import service as executions
