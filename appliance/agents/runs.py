@@ -12,8 +12,7 @@ from appliance.core.scope import TenantScope
 from appliance.governance.approvals.approvals import withdraw_approval
 from appliance.llm import NANO
 from appliance.monitor import audit
-from appliance.tenants.idempotency import KEEP_MS
-from appliance.tenants.scopes import NEVER_OF_AGENTS
+from appliance.tenants import KEEP_MS, NEVER_OF_AGENTS
 
 from . import answers, store, versions
 from .answers import Ended

@@ -17,7 +17,7 @@ from appliance.governance.taint import source_of_skill, tainted
 from appliance.llm import NANO, Generated
 from appliance.monitor import audit
 from appliance.processes.engine.attempts import LONGEST_RETRY_AFTER_S
-from appliance.tenants.grants.standing import refuse_departed
+from appliance.tenants.grants import refuse_departed
 
 from . import answers, store
 from .definition import Definition

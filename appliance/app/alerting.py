@@ -24,12 +24,10 @@ from appliance.monitor.alerts import OWNERS, Action, Alerts, Facts, Letters, Not
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import StartRequest
 from appliance.processes.service import ProcessFlow
-from appliance.tenants import people
+from appliance.tenants import ROLES, Member, people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys
-from appliance.tenants.people import Member
-from appliance.tenants.scopes import ROLES
-from appliance.tenants.sign_in.email_addresses import as_email
+from appliance.tenants.sign_in import as_email
 from appliance.webapps.certificates.service import expiring_hosts
 
 SECONDS = 30.0

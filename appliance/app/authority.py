@@ -6,9 +6,7 @@ from appliance.core.config import Config
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.confirmations import Confirmation, ConfirmationDecisions
-from appliance.tenants.grants.grant_assessment import grace_of
+from appliance.tenants.grants import Confirmation, ConfirmationDecisions, grace_of, secret_bindings
 from appliance.tenants.keys import adoption
 from appliance.webapps.publishing import served_grants
 from appliance.webapps.service import WebApps

@@ -93,11 +93,9 @@ from appliance.solutions.service import apply_solution
 from appliance.solutions.services import Services
 from appliance.solutions.starter import order_system_url, starter_solution
 from appliance.solutions.transfers import Transfers
+from appliance.tenants import LargeBodies, RateLimiter, on_other_host
 from appliance.tenants import service as tenants
-from appliance.tenants.hosts import on_other_host
-from appliance.tenants.large_bodies import LargeBodies
-from appliance.tenants.rate_limits import RateLimiter
-from appliance.tenants.sign_in.password_checks import PasswordChecks
+from appliance.tenants.sign_in import PasswordChecks
 from appliance.webapps import service as webapps
 from appliance.webapps.access.visits import Visits
 from appliance.webapps.certificates.assembly import certificate_upkeep

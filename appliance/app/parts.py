@@ -17,8 +17,8 @@ from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels
 from appliance.sandbox.pool.process import USERS
 from appliance.solutions.route_targets import find_lost
+from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants
-from appliance.tenants.streams import StreamLimits, Streams
 from appliance.webapps import service as webapps
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
 from appliance.webapps.traffic import noting as traffic

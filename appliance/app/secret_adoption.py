@@ -21,11 +21,9 @@ from appliance.monitor import audit
 from appliance.processes.definitions import versions
 from appliance.solutions.secret_places import Use, uses_of
 from appliance.solutions.services import Services
+from appliance.tenants import scopes_of_actor
 from appliance.tenants import service as tenants
-from appliance.tenants.actors import scopes_of_actor
-from appliance.tenants.grants import confirmations, secret_bindings
-from appliance.tenants.grants.confirmations import Ask, Confirmation
-from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
+from appliance.tenants.grants import Ask, Binding, Confirmation, Destination, Kind, confirmations, secret_bindings
 
 _log = logging.getLogger(__name__)
 _WHY = {

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from appliance.tenants.scopes import ROLES
-from appliance.tenants.service import LONGEST_NAME
+from appliance.tenants import LONGEST_NAME, ROLES
 
 from .problems import BackupInvalid
 

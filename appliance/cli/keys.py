@@ -5,9 +5,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.tenants import service
+from appliance.tenants import SCOPES, service
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import SCOPES
 
 from .output import add_json, opened_store, read_store, say, show
 

@@ -5,8 +5,7 @@ import secrets
 import sys
 from typing import Any
 
-from appliance.tenants import people, service
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES, people, service
 
 from .output import add_json, opened_store, say
 

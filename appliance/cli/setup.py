@@ -13,9 +13,8 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.solutions.starter import starter_input
-from appliance.tenants import people, service
+from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import SCOPES
 
 from .output import opened_store
 

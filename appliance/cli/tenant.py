@@ -11,8 +11,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.tenants import service
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination, place_of_hosts
+from appliance.tenants.grants import Destination, place_of_hosts, secret_bindings
 
 from .backup import add_passphrase
 from .output import add_json, opened_store, read_store, say, show

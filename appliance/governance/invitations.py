@@ -15,10 +15,9 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext, speaking
 from appliance.governance.approvals.writing import Writing
 from appliance.governance.executor.requests import ActionRequest
-from appliance.tenants import invitations, people, preferences
+from appliance.tenants import SEND_SECONDS, Invitation, InvitationSpec, invitations, people, preferences
 from appliance.tenants import service as tenants
-from appliance.tenants.invitations import SEND_SECONDS, Invitation, InvitationSpec
-from appliance.tenants.sign_in.email_addresses import as_email
+from appliance.tenants.sign_in import as_email
 
 log = logging.getLogger(__name__)
 PATH = "/invitation"

@@ -10,7 +10,7 @@ from appliance.connectors.declarative.requests import base_address
 from appliance.connectors.registry import Installed
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
-from appliance.tenants.grants.secret_bindings import Destination, host_of
+from appliance.tenants.grants import Destination, host_of
 
 from .settings import Path, member_at, open_settings, secret_targets, value_at
 

@@ -10,8 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination
+from appliance.tenants.grants import Destination, secret_bindings
 
 from .destinations import destination_of, refuse_open, secret_names
 from .models import IntegrationRow

@@ -30,8 +30,7 @@ from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, Use
 from appliance.integrations.settings import Opened, Sealed, Taken, show, take_secrets
 from appliance.monitor import audit
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination
+from appliance.tenants.grants import Destination, secret_bindings
 
 DISCOVERY_SECONDS = 60.0
 

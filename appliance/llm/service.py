@@ -24,8 +24,7 @@ from appliance.core.errors import (
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination, host_of
+from appliance.tenants.grants import Destination, host_of, secret_bindings
 
 from . import usage
 from .client import Ready

@@ -7,7 +7,7 @@ from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance.subjects import Subject
 from appliance.solutions.services import Services
-from appliance.tenants.hosts import HostMatch
+from appliance.tenants import HostMatch
 from appliance.tenants.keys import keys
 
 ADMITTED = "gos.admitted"

@@ -14,8 +14,7 @@ from appliance.core import logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
 from appliance.core.json_text import refuse_doubled
 from appliance.solutions.services import Services
-from appliance.tenants.large_bodies import LARGE_BYTES
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import LARGE_BYTES, SCOPES
 
 from .admission import Admitted, Arrival, admit, refuse_browser
 

@@ -27,7 +27,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from appliance.agents.tools import Caller, Tool, Toolbox, Waiting
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.tenants.streams import PLACE, NoPlace, RequestPlace, Streams
+from appliance.tenants import PLACE, NoPlace, RequestPlace, Streams
 
 from .admission import ADMITTED
 from .threads import in_thread, wait_for

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from appliance.solutions.services import Services
-from appliance.tenants.sign_in.email_codes import EmailCodes
+from appliance.tenants.sign_in import EmailCodes
 
 from .cdn.cdn import Cdn
 from .front.answers import App

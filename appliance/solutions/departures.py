@@ -10,14 +10,9 @@ from appliance.monitor import audit
 from appliance.processes.definitions import publishers
 from appliance.processes.definitions.publishers import Publication
 from appliance.processes.executions import pausing
-from appliance.tenants import people
-from appliance.tenants.keys import adoption, lineage
-from appliance.tenants.keys.keys import ApiKey
-from appliance.tenants.keys.lineage import Issuers
-from appliance.tenants.people import Member
-from appliance.tenants.scopes import scopes_of_role
-from appliance.tenants.sign_in import sessions
-from appliance.tenants.sign_in.sessions import OpenSession
+from appliance.tenants import ApiKey, Member, people, scopes_of_role
+from appliance.tenants.keys import Issuers, adoption, lineage
+from appliance.tenants.sign_in import OpenSession, sessions
 
 
 @dataclass(frozen=True)

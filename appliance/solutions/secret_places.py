@@ -14,9 +14,8 @@ from appliance.processes.definitions.versions import Process
 from appliance.processes.host.secret_use import find_secret_use
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import KINDS, Destination, Kind, place_of_hosts
-from appliance.tenants.service import is_secret_name
+from appliance.tenants import is_secret_name
+from appliance.tenants.grants import KINDS, Destination, Kind, place_of_hosts, secret_bindings
 from appliance.webapps.access.access import Access, parse_access
 from appliance.webapps.access.secret_use import destination_of as place_of_access
 from appliance.webapps.records import WebApp

@@ -22,7 +22,7 @@ from appliance.solutions.kinds.policies import apply_policy, delete_policy
 from appliance.solutions.kinds.skills import PreparedSkills, is_put
 from appliance.solutions.planning import Tools, births_of, make_plan
 from appliance.solutions.pruning import note_items
-from appliance.tenants.grants.grants import refuse_ungranted
+from appliance.tenants.grants import refuse_ungranted
 
 __all__ = ["ApplyOptions", "Change", "Checks", "Tools", "apply_solution", "check_solution", "plan_solution", "required_scopes"]
 

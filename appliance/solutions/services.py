@@ -32,11 +32,9 @@ from appliance.monitor.alerts import Alerts
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers
-from appliance.tenants.grants.confirmations import ConfirmationDecisions
-from appliance.tenants.large_bodies import LargeBodies
-from appliance.tenants.rate_limits import RateLimiter
-from appliance.tenants.sign_in.password_checks import PasswordChecks
-from appliance.tenants.streams import Streams
+from appliance.tenants import LargeBodies, RateLimiter, Streams
+from appliance.tenants.grants import ConfirmationDecisions
+from appliance.tenants.sign_in import PasswordChecks
 from appliance.webapps.access.visits import Visits
 from appliance.webapps.certificates.service import Certificates
 from appliance.webapps.domains.service import Domains

@@ -15,9 +15,8 @@ from appliance.connectors.testing import free_port
 from appliance.core import clock
 from appliance.core.config import Config, environment, load_config
 from appliance.core.scope import TenantScope
-from appliance.tenants import people, service
+from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import SCOPES
 from appliance.webapps.certificates.authority import ca_certificate
 
 START_SECONDS = 30.0

@@ -10,7 +10,7 @@ from appliance.agents.skills.trust import approve_skill, revoke_skill
 from appliance.agents.tools.skills import SkillTools
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 from tests.agents.skills.written import skill
 from tests.agents.world import ALLOW, World, calls, mark, open_world, says
 

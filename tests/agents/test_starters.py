@@ -11,10 +11,8 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
-from appliance.tenants import people
+from appliance.tenants import ApiKey, people, scopes_of_role
 from appliance.tenants.keys import keys
-from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import scopes_of_role
 from tests.agents.world import ALLOW, ASK, World, book, calls, open_world, put_key, says
 
 

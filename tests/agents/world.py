@@ -42,8 +42,7 @@ from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.governor import Governor
 from appliance.governance.policies.service import PolicyService
 from appliance.llm import LanguageModels
-from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL, ApiKey
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
 from tests.integrations.world import Ledger

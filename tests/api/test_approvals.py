@@ -8,8 +8,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import ApprovalFilter, Decision
-from appliance.tenants.people import SignedIn
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import SignedIn, scopes_of_role
 from tests.api.resources import PREFIX, Resources, fresh
 
 SCHEMA = {"type": ["integer", "null"], "minimum": 1}

@@ -9,9 +9,8 @@ import httpx
 import pytest
 
 from appliance.core.database import db
-from appliance.tenants.keys import lineage
-from appliance.tenants.keys.keys import is_key_text, make_key_text
-from appliance.tenants.scopes import SCOPES, scopes_of_role
+from appliance.tenants import SCOPES, scopes_of_role
+from appliance.tenants.keys import is_key_text, lineage, make_key_text
 from appliance.testing.running import Running
 from tests.api.test_bodies import error
 

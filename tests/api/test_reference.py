@@ -5,7 +5,7 @@ from pathlib import Path
 
 from appliance import api
 from appliance.core.errors import ApplianceError
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import SCOPES
 from tests.api.reference import PAGE, routes_page
 
 CONTRACT = (Path(__file__).parent.parent.parent / "docs" / "contract.md").read_text("utf-8")

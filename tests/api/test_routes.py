@@ -12,8 +12,8 @@ import pytest
 from appliance.api import ROUTES
 from appliance.api.frame.openapi import document
 from appliance.api.frame.routing import PREFIX, Route
-from appliance.tenants.keys.keys import make_key_text
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import SCOPES
+from appliance.tenants.keys import make_key_text
 from appliance.testing.running import Running
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import Resources

@@ -15,9 +15,8 @@ from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import read_numbers
 from appliance.sites.front import pace
-from appliance.tenants import rate_limits
+from appliance.tenants import RateLimiter, rate_limits
 from appliance.tenants.keys import keys
-from appliance.tenants.rate_limits import RateLimiter
 from appliance.testing.running import Running
 from tests.api.test_bodies import error
 from tests.api.test_credentials import HERE, KEYS, issue, use

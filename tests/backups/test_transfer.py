@@ -24,12 +24,8 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents.models import DocumentRow
 from appliance.monitor import audit
-from appliance.tenants import people, service
-from appliance.tenants.grants import confirmations, grants, secret_bindings
-from appliance.tenants.grants.confirmations import Ask
-from appliance.tenants.grants.grants import make_reach
-from appliance.tenants.grants.secret_bindings import Destination
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL, people, service
+from appliance.tenants.grants import Ask, Destination, confirmations, grants, make_reach, secret_bindings
 from appliance.webapps.domains import holding
 from tests.backups.conftest import CANARY, World, make_world, rows_of
 

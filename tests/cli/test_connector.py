@@ -13,7 +13,7 @@ import pytest
 from appliance.cli import main
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import yaml12
-from appliance.tenants.service import is_secret_name
+from appliance.tenants import is_secret_name
 
 
 def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":

@@ -15,7 +15,7 @@ from appliance.core import clock
 from appliance.core.config import Config, load_config
 from appliance.core.config_view import shown_settings
 from appliance.core.errors import NotFound, ScopeMissing
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 

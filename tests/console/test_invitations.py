@@ -11,8 +11,7 @@ import pytest
 from appliance.core.errors import Gone, ScopeMissing, ValidationFailed
 from appliance.governance.approvals.writing import Writing
 from appliance.governance.invitations import Invitations
-from appliance.tenants import invitations
-from appliance.tenants.invitations import InvitationSpec
+from appliance.tenants import InvitationSpec, invitations
 from appliance.testing.outside import Mailbox
 from appliance.testing.running import Running
 from tests.console.browser import Browser

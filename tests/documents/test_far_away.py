@@ -16,7 +16,7 @@ from appliance.documents.service import HOLDERS, Changes, Documents, NewDocument
 from appliance.documents.sharing.leaving import Exits
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.formats import Formats, Settings
-from appliance.tenants.keys.keys import make_key_text
+from appliance.tenants.keys import make_key_text
 from tests.documents.test_shares import Approved
 
 

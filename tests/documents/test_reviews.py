@@ -15,10 +15,9 @@ from appliance.documents.reviews import reviews
 from appliance.documents.reviews.reviews import NewReview, Review
 from appliance.documents.service import Document, Documents, NewDocument
 from appliance.monitor import audit
-from appliance.tenants import people
+from appliance.tenants import SignedIn, people
 from appliance.tenants import service as tenants
 from appliance.tenants.models import Person
-from appliance.tenants.people import SignedIn
 
 Sign = Callable[..., SignedIn]
 DAY = 86_400_000

@@ -10,11 +10,9 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, Decision, Origin, Verdict
-from appliance.tenants import people, service
+from appliance.tenants import SignedIn, people, scopes_of_role, service
 from appliance.tenants.keys import keys
 from appliance.tenants.models import Person
-from appliance.tenants.people import SignedIn
-from appliance.tenants.scopes import scopes_of_role
 
 
 @dataclass

@@ -17,9 +17,8 @@ from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision
 from appliance.governance.approvals.deciders import find_decidable
 from appliance.monitor import audit
-from appliance.tenants import people
+from appliance.tenants import SignedIn, people
 from appliance.tenants.keys import keys
-from appliance.tenants.people import SignedIn
 from tests.governance.asking import SEALER, Town, found
 from tests.store.opening import open_migrated
 

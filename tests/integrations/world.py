@@ -19,10 +19,9 @@ from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec
 from appliance.integrations.tokens import TokenKeeper
+from appliance.tenants import SCOPES, ApiKey
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys
-from appliance.tenants.models import ApiKey
-from appliance.tenants.scopes import SCOPES
 from tests.governance.ruling import make_governor
 from tests.store.opening import open_migrated
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, CDPSession, Page, StorageState, expect
 
 from appliance.console.frame.routing import PAGES
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import scopes_of_role
 from appliance.testing.pages import Watch, flaws_of
 from appliance.testing.running import Running
 from tests import matrices

@@ -14,9 +14,8 @@ from playwright.sync_api import Page, expect
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.tenants import people
-from appliance.tenants.keys.keys import KeySpec, issue_key
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import people, scopes_of_role
+from appliance.tenants.keys import KeySpec, issue_key
 from appliance.testing.kit import Gos
 from appliance.testing.pages import flaws_of
 from appliance.testing.running import Running

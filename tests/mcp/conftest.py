@@ -10,7 +10,7 @@ import pytest
 from appliance.connectors.testing import Answer, LoopbackServer
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, Decision, Verdict
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources
 from tests.mcp.client import PASSWORD, call_tool

@@ -23,10 +23,8 @@ from appliance.monitor.logs import Line
 from appliance.processes.definitions import versions
 from appliance.processes.executions.service import StartRequest
 from appliance.solutions.services import Services
-from appliance.tenants.hosts import HostMatch
-from appliance.tenants.keys import keys
-from appliance.tenants.keys.keys import KeySpec
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL, HostMatch
+from appliance.tenants.keys import KeySpec, keys
 from tests.store.opening import migrated
 
 PROCESS = {"id": "intake", "steps": [{"id": "pause", "wait": {"for": "1m"}}]}

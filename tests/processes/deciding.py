@@ -8,9 +8,9 @@ from appliance.core.database import db
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Verdict
 from appliance.governance.policies.service import PolicyService
+from appliance.tenants import SignedIn
 from appliance.tenants import service as tenants
 from appliance.tenants.models import Person
-from appliance.tenants.people import SignedIn
 from tests.governance.asking import Town
 from tests.governance.ruling import put_rules
 

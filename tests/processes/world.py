@@ -42,8 +42,8 @@ from appliance.processes.host.ports import Ports
 from appliance.processes.host.reach import ActionReach, DataPoolReach
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
+from appliance.tenants import ALL
 from appliance.tenants import service as tenants
-from appliance.tenants.scopes import ALL
 from tests.governance.ruling import make_governor
 from tests.llm.provider import Provider
 from tests.store.opening import open_migrated

@@ -7,8 +7,7 @@ import httpx
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
-from appliance.tenants.grants import confirmations, grants
-from appliance.tenants.grants.confirmations import Confirmation
+from appliance.tenants.grants import Confirmation, confirmations, grants
 
 TENANT, PASSWORD = "granting", "correct horse battery"
 CANARY = "canary-7f3a91-value"

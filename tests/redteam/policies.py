@@ -8,7 +8,7 @@ import pytest
 
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Decision
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.mcp.client import PASSWORD

@@ -13,11 +13,9 @@ import pytest
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes.definitions import publishers
-from appliance.tenants import people
+from appliance.tenants import ALL, people
 from appliance.tenants.grants import grants
-from appliance.tenants.keys import keys, lineage
-from appliance.tenants.keys.keys import KeySpec
-from appliance.tenants.scopes import ALL
+from appliance.tenants.keys import KeySpec, keys, lineage
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser

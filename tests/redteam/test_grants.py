@@ -14,9 +14,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
-from appliance.tenants import service
-from appliance.tenants.grants.grant_assessment import grace_of
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL, service
+from appliance.tenants.grants import grace_of
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.redteam.granting import (

@@ -9,12 +9,10 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Gone, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.tenants import invitations, people
+from appliance.tenants import InvitationSpec, invitations, people, scopes_of_role
 from appliance.tenants import service as tenants
-from appliance.tenants.invitations import InvitationSpec
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import scopes_of_role
-from appliance.tenants.sign_in.password_checks import SignInFailed
+from appliance.tenants.sign_in import SignInFailed
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

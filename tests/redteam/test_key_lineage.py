@@ -12,13 +12,9 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PolicyDenied, RateLimited, RevokedApiKey, ScopeMissing, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.tenants import people, service
-from appliance.tenants.grants import confirmations, standing
-from appliance.tenants.grants.confirmations import ConfirmationDecisions
-from appliance.tenants.keys import adoption, keys, lineage
-from appliance.tenants.keys.keys import KeySpec
-from appliance.tenants.rate_limits import RateLimiter
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import RateLimiter, people, scopes_of_role, service
+from appliance.tenants.grants import ConfirmationDecisions, confirmations, standing
+from appliance.tenants.keys import KeySpec, adoption, keys, lineage
 
 PASSWORD = "correct horse battery"
 SEALER = Sealer(b"k" * 32)

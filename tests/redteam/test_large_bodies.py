@@ -5,8 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from appliance.tenants import large_bodies
-from appliance.tenants.large_bodies import LARGE_BYTES, LargeBodies
+from appliance.tenants import LARGE_BYTES, LargeBodies, large_bodies
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,8 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.tenants import people
-from appliance.tenants.keys import keys
-from appliance.tenants.keys.keys import KeySpec
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL, people
+from appliance.tenants.keys import KeySpec, keys
 from appliance.testing.running import Running
 from tests.api.resources import Resources
 from tests.console.browser import Browser

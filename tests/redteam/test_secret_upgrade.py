@@ -15,11 +15,9 @@ from appliance.core import clock, migrations
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.secret_places import unbound_uses
-from appliance.tenants import people
-from appliance.tenants.grants import confirmations, secret_bindings
-from appliance.tenants.grants.confirmations import Confirmation
+from appliance.tenants import ALL, people
+from appliance.tenants.grants import Confirmation, confirmations, secret_bindings
 from appliance.tenants.keys import keys
-from appliance.tenants.scopes import ALL
 from appliance.testing.running import Running
 from tests.redteam.test_secrets import API, INTEGRATIONS, Listener, leaking
 

@@ -16,9 +16,8 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import IntegrationRow
 from appliance.solutions.archive import write_zip
-from appliance.tenants.grants import confirmations, secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination, place_of_hosts
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL
+from appliance.tenants.grants import Destination, confirmations, place_of_hosts, secret_bindings
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.tenants import people
-from appliance.tenants.sign_in import devices
-from appliance.tenants.sign_in.password_checks import WAITING, WAITING_OF_NETWORK, Attempt, PasswordChecks, SignInFailed
+from appliance.tenants.sign_in import WAITING, Attempt, PasswordChecks, SignInFailed, devices
+from appliance.tenants.sign_in.password_checks import WAITING_OF_NETWORK
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 

@@ -19,7 +19,7 @@ from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.solutions.definition import read_solution
 from appliance.solutions.service import Application, ApplyOptions, Tools, apply_solution, plan_solution
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import SCOPES
 from appliance.testing.running import Running
 from tests.api.resources import PREFIX, fresh
 from tests.redteam.attempts import Attempts, attempts

@@ -14,9 +14,8 @@ from appliance.core import clock, ids
 from appliance.core.errors import Gone, RateLimited
 from appliance.documents.sharing.shares import Shares
 from appliance.tenants import invitations
-from appliance.tenants.keys.keys import make_key_text
-from appliance.tenants.sign_in import email_codes, sessions
-from appliance.tenants.sign_in.email_codes import Door, EmailCodes
+from appliance.tenants.keys import make_key_text
+from appliance.tenants.sign_in import Door, EmailCodes, email_codes, sessions
 from appliance.testing.running import Running
 from appliance.webapps.publishing import previews
 from tests.redteam.attempts import Attempts, attempts

@@ -12,10 +12,8 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
-from appliance.tenants.grants import confirmations, grants
-from appliance.tenants.grants.confirmations import Confirmation
-from appliance.tenants.grants.grant_assessment import Assessor, grace_of
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL
+from appliance.tenants.grants import Assessor, Confirmation, confirmations, grace_of, grants
 from appliance.testing.running import Running
 from appliance.webapps.publishing import served_grants
 from tests.console.browser import Browser

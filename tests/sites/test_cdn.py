@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.tenants.keys.keys import make_key_text
+from appliance.tenants.keys import make_key_text
 from appliance.testing.running import Running
 from tests.sites.served import await_that
 

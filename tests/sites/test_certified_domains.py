@@ -24,8 +24,8 @@ from appliance.sites.front.answers import answer
 from appliance.sites.front.root import make_root
 from appliance.sites.front.tls import ServerConfig, make_server_config
 from appliance.sites.front.transport import Transport
+from appliance.tenants import match_host
 from appliance.tenants import service as tenants
-from appliance.tenants.hosts import match_host
 from appliance.testing.running import make_config
 from appliance.webapps.certificates.assembly import make_issuer
 from appliance.webapps.certificates.authority import ca_certificate, internal_certificate

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.sites.front.answers import VISITOR, Receive, Scope, Send, answer
 from appliance.sites.webapps.requests import NotedRequests
-from appliance.tenants.hosts import HostMatch
+from appliance.tenants import HostMatch
 from appliance.testing.running import Running
 from appliance.webapps.access.visitors import ANONYMOUS, Visitor
 from appliance.webapps.traffic.noting import RequestLog, SeenRequest

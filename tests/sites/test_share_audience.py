@@ -15,7 +15,7 @@ from appliance.documents.sharing.leaving import Leaving
 from appliance.documents.sharing.shares import OpenShare, Share, Shares
 from appliance.sites.front.answers import Exchange
 from appliance.sites.shares.share_gate import Asked, ShareGate
-from appliance.tenants.sign_in.email_codes import EmailCodes
+from appliance.tenants.sign_in import EmailCodes
 from appliance.testing.running import Running
 from tests.console.browser import Browser as Console
 from tests.sites.test_cdn import DOCUMENTS, upload

@@ -12,8 +12,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.documents.sharing.shares import Shares
-from appliance.tenants.sign_in.attempts import DayPace
-from appliance.tenants.sign_in.password_checks import WAITING, Attempt
+from appliance.tenants.sign_in import WAITING, Attempt, DayPace
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, upload
 

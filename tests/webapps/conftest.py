@@ -8,8 +8,8 @@ import pytest
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.tenants import ALL
 from appliance.tenants import service as tenants
-from appliance.tenants.scopes import ALL
 from appliance.webapps.publishing.publishing import Publishing
 from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
 from tests.store.opening import open_migrated

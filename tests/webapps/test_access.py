@@ -12,7 +12,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in.attempts import Attempts, DayPace
+from appliance.tenants.sign_in import Attempts, DayPace
 from appliance.webapps.access import visits
 from appliance.webapps.access.access import PUBLIC, Access, parse_access
 from appliance.webapps.access.sign_ins import Place, SignIns

@@ -12,7 +12,7 @@ from typing import Any
 from appliance.blobs import Paths
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, Detail, PayloadTooLarge, ValidationFailed
-from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys import holds_key
 
 from .records import ParsedSkill, SkillFile, digest_of
 from .visible import find_unseen, name_of

@@ -11,9 +11,8 @@ from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.subjects import SkillUsed
 from appliance.monitor import audit
-from appliance.tenants import people, service
+from appliance.tenants import Member, SignedIn, people, service
 from appliance.tenants.keys import lineage
-from appliance.tenants.people import Member, SignedIn
 
 from .format import is_grantable
 from .models import SkillRow, SkillVersionRow

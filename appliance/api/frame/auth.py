@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
-from appliance.tenants.hosts import HostMatch
+from appliance.tenants import HostMatch, NoPlace, RequestPlace, no_turn
 from appliance.tenants.keys import keys
-from appliance.tenants.large_bodies import no_turn
-from appliance.tenants.streams import NoPlace, RequestPlace
 
 from .routing import Route, Upload
 

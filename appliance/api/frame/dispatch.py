@@ -27,10 +27,8 @@ from appliance.core.errors import (
 from appliance.core.scope import TenantScope
 from appliance.governance.governor import Permit
 from appliance.solutions.services import Services
-from appliance.tenants import idempotency
-from appliance.tenants.idempotency import KeptAnswer, RequestKey
-from appliance.tenants.keys.keys import Caller
-from appliance.tenants.streams import PLACE, NoPlace
+from appliance.tenants import PLACE, KeptAnswer, NoPlace, RequestKey, idempotency
+from appliance.tenants.keys import Caller
 
 from . import auth, governing, parsing
 from .auth import Arrived

@@ -12,10 +12,7 @@ from appliance.blobs import Received, StoredBlob
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
 from appliance.solutions.services import Services
-from appliance.tenants.idempotency import RequestKey
-from appliance.tenants.large_bodies import no_turn
-from appliance.tenants.scopes import SCOPES
-from appliance.tenants.streams import NoPlace, RequestPlace
+from appliance.tenants import SCOPES, NoPlace, RequestKey, RequestPlace, no_turn
 
 H = TypeVar("H", bound=Callable[..., Any])
 PREFIX = "/api/v1"

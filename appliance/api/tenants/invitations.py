@@ -7,8 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.tenants import invitations
-from appliance.tenants.invitations import Invitation, InvitationSpec
+from appliance.tenants import Invitation, InvitationSpec, invitations
 
 from .tenants import DeletedView, NoQuery
 

@@ -8,9 +8,8 @@ from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.tenants.keys import adoption, keys, lineage
-from appliance.tenants.keys.keys import ApiKey, KeyKind
-from appliance.tenants.keys.lineage import Issuers
+from appliance.tenants import ApiKey
+from appliance.tenants.keys import Issuers, KeyKind, adoption, keys, lineage
 
 
 class RateLimit(Body):

@@ -9,10 +9,8 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.solutions.secret_places import find_place
-from appliance.tenants import service
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
-from appliance.tenants.service import SecretName
+from appliance.tenants import SecretName, service
+from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
 
 from .tenants import DeletedView, NoQuery
 

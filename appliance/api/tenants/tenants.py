@@ -9,9 +9,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
 from appliance.solutions import departures
-from appliance.tenants import people, service
-from appliance.tenants.people import Member
-from appliance.tenants.service import Tenant
+from appliance.tenants import Member, Tenant, people, service
 
 Role = Literal["viewer", "operator", "builder", "owner"]
 

@@ -20,9 +20,8 @@ from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Pa
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
 from appliance.solutions.services import Services
-from appliance.tenants.people import SignedIn
+from appliance.tenants import PLACE, NoPlace, SignedIn
 from appliance.tenants.sign_in import sessions
-from appliance.tenants.streams import PLACE, NoPlace
 from appliance.uploads import FormLimits, FormReader
 
 from . import csrf, kept_forms, session

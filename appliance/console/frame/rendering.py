@@ -11,7 +11,7 @@ from appliance.console.pages.operate.approvals import count_mine
 from appliance.core import texts
 from appliance.core.config import Config
 from appliance.tenants import people
-from appliance.tenants.grants.confirmations import count_open
+from appliance.tenants.grants import count_open
 
 from . import showing
 from .menu import menu_for

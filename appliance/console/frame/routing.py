@@ -9,8 +9,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
 from appliance.solutions.services import Services
-from appliance.tenants.people import SignedIn
-from appliance.tenants.streams import NoPlace, RequestPlace
+from appliance.tenants import NoPlace, RequestPlace, SignedIn
 from appliance.uploads import SentFile
 
 Form = Mapping[str, list[str]]

@@ -8,9 +8,7 @@ from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.targets import is_own_path
 from appliance.solutions.services import Services
-from appliance.tenants import people
-from appliance.tenants.hosts import split_host
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn, people, split_host
 from appliance.tenants.sign_in import devices, sessions
 
 from .routing import Asked, Redirect

@@ -13,7 +13,7 @@ from appliance.core.database.db import TenantModel
 from appliance.core.errors import Overloaded, StorageFull
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRevision
-from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys import holds_key
 
 log = logging.getLogger(__name__)
 MOST_REMEMBERED = 20_000

@@ -15,7 +15,7 @@ from appliance.core.errors import NotFound, Overloaded, StorageFull
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
 from appliance.formats import Bounds, Cancelled, FormatFailed, Formats, Work
-from appliance.tenants.service import system_scope
+from appliance.tenants import system_scope
 
 from .quarantine import SQL_NOT_KEPT_BACK
 from .text_models import TextRow

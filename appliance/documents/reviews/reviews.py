@@ -17,10 +17,9 @@ from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRevision, DocumentRow
 from appliance.documents.naming import check_comment
 from appliance.monitor import audit, webhooks
-from appliance.tenants import people
+from appliance.tenants import SignedIn, people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import lineage
-from appliance.tenants.people import SignedIn
 
 from .review_models import ReviewRow, VoteRow
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
-from appliance.tenants.sign_in.email_addresses import check_listed, is_listed
+from appliance.tenants.sign_in import check_listed, is_listed
 
 POINTER = "/audience"
 MOST_TOLD = 20

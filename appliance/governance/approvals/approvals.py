@@ -13,7 +13,7 @@ from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
 from appliance.governance.models import ApprovalRow, ApprovalVoteRow
 from appliance.monitor import audit, webhooks
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 
 from .crowding import refuse_crowd
 from .deciders import check_decides

@@ -7,7 +7,7 @@ from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, Decision
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 
 MOST = 100
 

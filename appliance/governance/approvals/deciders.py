@@ -5,10 +5,8 @@ from functools import cache, partial
 
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.tenants import people, service
+from appliance.tenants import ROLES, Member, people, service
 from appliance.tenants.keys import lineage
-from appliance.tenants.people import Member
-from appliance.tenants.scopes import ROLES
 
 from .questions import HumanRequest
 

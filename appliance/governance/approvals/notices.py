@@ -23,7 +23,7 @@ from appliance.governance.executor.requests import ActionRequest
 from appliance.governance.models import ApprovalRow
 from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in.email_addresses import as_email
+from appliance.tenants.sign_in import as_email
 
 MOST_READERS = 50
 _MOST_AT_ONCE, _MOST_NAMED = 1_000, 20

@@ -11,7 +11,7 @@ from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import SchemaInvalid, compile_schema
 from appliance.monitor import storable_json, storable_text
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES
 
 Kind = Literal["approval", "input", "choice"]
 KINDS: tuple[Kind, ...] = ("approval", "input", "choice")

@@ -43,7 +43,7 @@ from appliance.integrations import (
 )
 from appliance.integrations.calls import Shot, log_to_process
 from appliance.monitor import Line
-from appliance.tenants.grants.standing import refuse_departed
+from appliance.tenants.grants import refuse_departed
 
 TASK = "governance.call"
 _LOST_AFTER_MS = 10_000

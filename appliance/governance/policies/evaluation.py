@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from appliance.conditions import Incomparable
 from appliance.governance.policies.compiled import Compiled, CompiledRule, record_of
 from appliance.governance.policies.decision import Decision, Facts, Obligations, RuleCaps, Verdict
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", int, float)

@@ -15,7 +15,7 @@ from appliance.core.errors import ApplianceError, Detail, InvalidFilter, Validat
 from appliance.governance.approvals.questions import MOST_APPROVERS
 from appliance.governance.policies.decision import Mode, Verdict
 from appliance.governance.subjects import Credential, Kind, Via
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES
 
 MAX_RULES = 500
 MAX_NAMES = 100

@@ -5,7 +5,7 @@ from appliance.governance.approvals.questions import KINDS as HUMAN_KINDS
 from appliance.llm import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
 from appliance.llm import ROLES as ROLES_OF_MESSAGES
 from appliance.processes.files.members import file_schema, ocr_schema
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES
 
 from .kinds import LANGUAGES, ON_TIMEOUT, OPERATIONS
 from .nodes import MAX_EVENT_NAME, MOST_BRANCHES

@@ -32,8 +32,7 @@ from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.processes.rehearsal.rule_tests import table_problems
 from appliance.processes.triggers.registration import register_triggers
 from appliance.sandbox import Pool
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.grants import forget_subject
+from appliance.tenants.grants import forget_subject, secret_bindings
 
 from .action_inputs import action_problems
 from .compiled import make_program

@@ -18,7 +18,7 @@ from appliance.processes.models import Execution, ProcessVersion
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
 from appliance.processes.scheduling.shared_threads import SharedThreads
 from appliance.processes.scheduling.timers import Timers
-from appliance.tenants.grants.grant_assessment import grace_of
+from appliance.tenants.grants import grace_of
 
 from . import aftermath, caching, outcome, store, tracing
 from .attempts import Attempts

@@ -26,7 +26,7 @@ from appliance.processes.models import EventRow, Execution, JournalRow, StepRunR
 from appliance.processes.scheduling import admission, backlog
 from appliance.processes.scheduling.admission import Wanted
 from appliance.processes.scheduling.slots import SLOT
-from appliance.tenants.idempotency import KEEP_MS
+from appliance.tenants import KEEP_MS
 
 from . import input_values
 from .finding import Brief, ExecutionFilter, children_of, list_briefs, list_executions, matching, newest_of, retries_of

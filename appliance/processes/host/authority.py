@@ -7,7 +7,7 @@ from typing import Any
 from appliance.processes.definitions.definition import Definition, DefinitionProblems, Step, parse_definition
 from appliance.processes.definitions.nodes import Grants, Trigger
 from appliance.processes.steps.datapool import READS
-from appliance.tenants.grants.grants import Reach, make_reach
+from appliance.tenants.grants import Reach, make_reach
 
 EVERY_COLLECTION = "*"
 Members = dict[str, Any]

@@ -13,9 +13,7 @@ from appliance.core.scope import TenantScope
 from appliance.processes.executions import service as executions
 from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import confirmations, grant_assessment, grants
-from appliance.tenants.grants.grant_assessment import Assessor, Grace, Published
-from appliance.tenants.grants.grants import Reach
+from appliance.tenants.grants import Assessor, Grace, Published, Reach, confirmations, grant_assessment, grants
 
 from .authority import reach_of_draft, subject_of
 

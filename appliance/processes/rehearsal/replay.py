@@ -19,7 +19,7 @@ from appliance.processes.host.authority import reach_of
 from appliance.processes.host.version_grants import held_by
 from appliance.processes.models import Process
 from appliance.processes.steps import for_each
-from appliance.tenants.scopes import ALL
+from appliance.tenants import ALL
 
 from .difference import Change, difference, is_same
 from .replay_host import out_of_time

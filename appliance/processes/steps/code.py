@@ -14,7 +14,7 @@ from appliance.processes.host.closing import recorded_clock
 from appliance.processes.host.journal import Nondeterministic, Reach, StepHost
 from appliance.processes.host.vault import Vault
 from appliance.sandbox import Entropy, Limits, Outcome
-from appliance.tenants.grants.secret_bindings import Destination, open_bound
+from appliance.tenants.grants import Destination, open_bound
 
 
 @dataclass(frozen=True)

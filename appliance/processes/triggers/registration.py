@@ -11,7 +11,7 @@ from appliance.datapool import service as datapool
 from appliance.processes.definitions.nodes import Problem, Trigger
 from appliance.processes.definitions.reading import Reader
 from appliance.tenants import service as tenants
-from appliance.tenants.grants.secret_bindings import SCOPE, Destination, find_unbound
+from appliance.tenants.grants import SCOPE, Destination, find_unbound
 
 from .cron import Cron
 from .kinds import read_triggers

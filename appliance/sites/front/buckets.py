@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
-from appliance.tenants.rate_limits import RateState
+from appliance.tenants import RateState
 
 MOST_BUCKETS = 50_000
 Key = tuple[str, ...]

@@ -11,8 +11,7 @@ from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, UnknownHost
 from appliance.core.networks import network_of
 from appliance.monitor import metrics
-from appliance.tenants.hosts import HostMatch, match_host
-from appliance.tenants.streams import PLACE
+from appliance.tenants import PLACE, HostMatch, match_host
 
 from . import request_spans
 from .answers import App, Exchange, Receive, Scope, Send, answer, refuse

@@ -16,11 +16,8 @@ from appliance.documents.sharing.shares import VISIT_MS, OpenShare, Shares
 from appliance.sites.front.answers import Exchange, Headers
 from appliance.sites.sign_in.code_letters import CodeLetters, Purpose
 from appliance.sites.sign_in.visiting import Page, Redirect, can_hold_cookies
-from appliance.tenants.hosts import split_host
-from appliance.tenants.sign_in.attempts import Attempts, DayPace
-from appliance.tenants.sign_in.email_addresses import as_email
-from appliance.tenants.sign_in.email_codes import GOOD_MS, Door, EmailCodes
-from appliance.tenants.sign_in.password_checks import Attempt, PasswordChecks, SignInFailed
+from appliance.tenants import split_host
+from appliance.tenants.sign_in import GOOD_MS, Attempt, Attempts, DayPace, Door, EmailCodes, PasswordChecks, SignInFailed, as_email
 
 PREFIX = "/s/"
 # Wrong passwords of one share a day, from one wide network and from everywhere; then one attempt in so many seconds.

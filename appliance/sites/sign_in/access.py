@@ -22,7 +22,7 @@ from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.sites.webapps.forms import read_form
 from appliance.solutions.services import Services
-from appliance.tenants.sign_in.email_codes import EmailCodes
+from appliance.tenants.sign_in import EmailCodes
 from appliance.webapps.access.access import Access
 from appliance.webapps.access.oidc import OidcClient, ProviderFailed
 from appliance.webapps.access.visitors import ANONYMOUS, Visitor

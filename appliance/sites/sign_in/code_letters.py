@@ -15,7 +15,7 @@ from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.requests import ActionRequest
 from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
-from appliance.tenants.sign_in.email_codes import Asked, Door, EmailCodes
+from appliance.tenants.sign_in import Asked, Door, EmailCodes
 
 log = logging.getLogger(__name__)
 

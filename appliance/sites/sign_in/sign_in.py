@@ -6,9 +6,7 @@ from urllib.parse import urlencode
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
-from appliance.tenants.sign_in.attempts import Attempts
-from appliance.tenants.sign_in.email_addresses import as_email
-from appliance.tenants.sign_in.email_codes import EmailCodes
+from appliance.tenants.sign_in import Attempts, EmailCodes, as_email
 from appliance.webapps.access.secret_use import open_access
 from appliance.webapps.access.sign_ins import SignIns
 from appliance.webapps.access.visitors import Visitor

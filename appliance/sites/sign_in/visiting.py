@@ -15,8 +15,8 @@ from appliance.core.errors import ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
-from appliance.tenants.hosts import split_host
-from appliance.tenants.sign_in.email_codes import Door
+from appliance.tenants import split_host
+from appliance.tenants.sign_in import Door
 from appliance.webapps.access.access import Access
 from appliance.webapps.access.sign_ins import Place
 from appliance.webapps.access.visitors import Visitor

@@ -10,7 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, App, Receive, Scope, Send, answer
 from appliance.sites.front.networks import Networks
 from appliance.sites.front.transport import CHALLENGE
-from appliance.tenants.hosts import CustomHosts, HostMatch, match_host, split_host
+from appliance.tenants import CustomHosts, HostMatch, match_host, split_host
 from appliance.webapps.domains.table import HostTable
 from appliance.webapps.service import WebApps
 

@@ -15,7 +15,7 @@ from appliance.processes.engine.store import FINISHED
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution
 from appliance.sites.front.buckets import Allowance, Buckets
-from appliance.tenants.streams import PLACE
+from appliance.tenants import PLACE
 
 from .origins import refuse_foreign
 from .route_answers import CLOSED, OURS, Reply, as_json, failure_of, output_shown

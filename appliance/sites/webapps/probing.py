@@ -10,7 +10,7 @@ from appliance.core import clock, ids
 from appliance.core.config import Config
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, App, Scope
-from appliance.tenants.hosts import HostMatch
+from appliance.tenants import HostMatch
 from appliance.webapps.access.visitors import Visitor
 from appliance.webapps.publishing.smoke import MOST_MS, Check, Seen
 

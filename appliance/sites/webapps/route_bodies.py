@@ -12,7 +12,7 @@ from appliance.blobs import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.sites.front.answers import Receive
-from appliance.tenants.large_bodies import LARGE_BYTES, LargeBodies
+from appliance.tenants import LARGE_BYTES, LargeBodies
 from appliance.uploads import FormLimits, FormReader, SentFile
 from appliance.webapps.routes.mapping import Text
 

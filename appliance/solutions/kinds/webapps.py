@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
 from appliance.solutions.archive import LARGEST_BYTES
-from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys import holds_key
 from appliance.webapps.access.access import Access, parse_access
 from appliance.webapps.files.archive import ABOUT, PUBLIC, read_settings
 from appliance.webapps.files.limits import Limits, check_files

@@ -1,1 +1,5 @@
 """What was granted to processes and WebApps, and whether it still holds."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
 """How people get in: passwords, codes, sessions, and the pace of guesses."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

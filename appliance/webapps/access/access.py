@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
-from appliance.tenants.scopes import ROLES
-from appliance.tenants.sign_in.email_addresses import MOST_LISTED, check_listed, is_listed
+from appliance.tenants import ROLES
+from appliance.tenants.sign_in import MOST_LISTED, check_listed, is_listed
 from appliance.webapps.files import patterns
 
 Kind = Literal["public", "password", "members", "email", "oidc"]

@@ -22,7 +22,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.oauth import by_code, consent_address
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
-from appliance.tenants.sign_in.email_addresses import as_email
+from appliance.tenants.sign_in import as_email
 
 from .access import Access, is_loopback
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Destination, host_of
+from appliance.tenants.grants import Destination, host_of, secret_bindings
 
 from .access import Access, parse_access
 

@@ -13,7 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.tenants.service import system_scope
+from appliance.tenants import system_scope
 
 from . import orders
 from .checking import check_pair, covers, subject_of

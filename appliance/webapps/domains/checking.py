@@ -12,7 +12,7 @@ from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, RateLimited
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit, webhooks
-from appliance.tenants.service import system_scope
+from appliance.tenants import system_scope
 from appliance.webapps.certificates.service import forget_certificate
 
 from . import holding

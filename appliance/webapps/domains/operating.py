@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from appliance.core.database import db
 from appliance.core.errors import NotFound
-from appliance.tenants.service import list_tenants, system_scope
+from appliance.tenants import list_tenants, system_scope
 
 from . import holding
 from .models import DomainRow

@@ -11,7 +11,7 @@ from typing import Any
 from appliance.blobs import BYTES_TOGETHER, LARGEST, MOST_TOGETHER, Blobs, Located, Received, is_worth_a_try, quick_forms
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
-from appliance.tenants.keys.key_leaks import holds_key
+from appliance.tenants.keys import holds_key
 from appliance.webapps.records import FileSpec, NewVersion
 
 IDENTITY = "identity"

@@ -14,9 +14,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.tenants import service as tenants
-from appliance.tenants.grants import confirmations, grant_assessment, grants
-from appliance.tenants.grants.grant_assessment import Assessor, Grace, Published
-from appliance.tenants.grants.grants import Grant, Reach
+from appliance.tenants.grants import Assessor, Grace, Grant, Published, Reach, confirmations, grant_assessment, grants
 from appliance.webapps import versions
 from appliance.webapps.models import VersionRow, WebAppRow
 from appliance.webapps.routes.authority import lift_suspension, reach_of_settings, subject_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from appliance.core.scope import TenantScope
-from appliance.tenants.grants.grants import Reach, make_reach, require_grant
+from appliance.tenants.grants import Reach, make_reach, require_grant
 from appliance.webapps.models import WebAppRow
 
 from .routes import Route, parse_routes

@@ -20,9 +20,7 @@ from appliance.governance.approvals.questions import NOWHERE, parse_request
 from appliance.governance.policies.service import PolicyService
 from appliance.monitor import AuditFilter, audit
 from appliance.solutions.archive import write_zip
-from appliance.tenants import people, service
-from appliance.tenants.people import SignedIn
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import SignedIn, people, scopes_of_role, service
 from appliance.testing.running import Running
 from tests.agents.model_server import ModelServer
 from tests.agents.skills.written import about

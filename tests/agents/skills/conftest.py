@@ -7,9 +7,7 @@ import pytest
 from appliance.agents.skills.service import HOLDERS, Skills
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.scope import TenantScope
-from appliance.tenants import people
-from appliance.tenants.people import SignedIn
-from appliance.tenants.scopes import scopes_of_role
+from appliance.tenants import SignedIn, people, scopes_of_role
 
 KEY_SCOPES = frozenset({"skills.read", "skills.write"})
 

@@ -17,7 +17,7 @@ from appliance.agents.skills.format import (
     parse_skill,
 )
 from appliance.core.errors import ApiKeyLeaked, PayloadTooLarge, ValidationFailed
-from appliance.tenants.keys.keys import make_key_text
+from appliance.tenants.keys import make_key_text
 
 from .written import about, skill
 

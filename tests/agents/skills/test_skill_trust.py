@@ -11,8 +11,8 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import AuditFilter, audit
 from appliance.monitor.models import AuditEntry
+from appliance.tenants import SignedIn
 from appliance.tenants import service as tenants
-from appliance.tenants.people import SignedIn
 
 from .conftest import KEY_SCOPES, member
 from .written import skill

@@ -13,7 +13,7 @@ from appliance.governance.policies import service as module
 from appliance.governance.policies.models import PolicyVersionRow
 from appliance.governance.policies.service import PolicyService
 from appliance.monitor import audit
-from appliance.tenants.scopes import NEVER_OF_AGENTS, SCOPES, scopes_of_role
+from appliance.tenants import NEVER_OF_AGENTS, SCOPES, scopes_of_role
 from tests.governance.policies.facts import AGENT, KEY, action, policy, rule
 from tests.integrations.world import World
 

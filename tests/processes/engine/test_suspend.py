@@ -16,8 +16,8 @@ from appliance.processes.engine import suspension
 from appliance.processes.engine.children import MAX_DEPTH
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Resumption
+from appliance.tenants import ALL
 from appliance.tenants import service as tenants
-from appliance.tenants.scopes import ALL
 from tests.processes.world import GRANTS, SEALER, Bell, Wall, World, code, rule, wait_until
 
 HUMAN = {**GRANTS, "human": True}

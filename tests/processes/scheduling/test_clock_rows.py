@@ -17,7 +17,7 @@ from appliance.processes.engine.suspension import PendingCall
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Birth, Execution, StartRequest
 from appliance.processes.scheduling.clock_jumps import ClockJumps, move_durations
-from appliance.tenants.service import system_scope
+from appliance.tenants import system_scope
 from tests.processes.world import Wall
 
 HOUR = 3_600_000

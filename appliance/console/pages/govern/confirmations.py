@@ -9,11 +9,8 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants import people
-from appliance.tenants.grants import confirmations
-from appliance.tenants.grants.confirmations import Confirmation, may_decide
-from appliance.tenants.grants.grants import Need, Reach
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import SCOPES, people
+from appliance.tenants.grants import Confirmation, Need, Reach, confirmations, may_decide
 
 HERE = "/console/confirmations"
 DECIDED = 20

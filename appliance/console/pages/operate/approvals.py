@@ -22,7 +22,7 @@ from appliance.governance.approvals.deciders import find_decidable
 from appliance.governance.approvals.questions import FREE_TEXT
 from appliance.governance.approvals.wording import title_of
 from appliance.processes.definitions import versions
-from appliance.tenants.people import SignedIn
+from appliance.tenants import SignedIn
 
 from .approval_actions import ShownAction, show_action
 

@@ -21,8 +21,7 @@ from appliance.processes.executions.service import Brief, ExecutionFilter, Start
 from appliance.processes.host import version_grants
 from appliance.processes.host.authority import reach_of_draft, subject_of
 from appliance.processes.rehearsal import samples
-from appliance.tenants.grants import grants
-from appliance.tenants.grants.confirmations import may_decide
+from appliance.tenants.grants import grants, may_decide
 
 from . import flow, outline
 

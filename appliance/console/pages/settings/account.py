@@ -8,8 +8,7 @@ from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.tenants import people, preferences
-from appliance.tenants.sign_in import sessions
-from appliance.tenants.sign_in.password_checks import Attempt, SignInFailed
+from appliance.tenants.sign_in import Attempt, SignInFailed, sessions
 
 HERE = "/console/account"
 

@@ -7,9 +7,8 @@ from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, Gone, ValidationFailed
 from appliance.core.texts import gettext as _
-from appliance.tenants import invitations
-from appliance.tenants.invitations import Offer
-from appliance.tenants.sign_in.password_checks import Attempt
+from appliance.tenants import Offer, invitations
+from appliance.tenants.sign_in import Attempt
 
 PEOPLE = "/console/people"
 

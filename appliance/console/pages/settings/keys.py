@@ -6,10 +6,8 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.tenants.keys import adoption, keys, lineage
-from appliance.tenants.keys.keys import ApiKey
-from appliance.tenants.keys.lineage import KeyAuthority
-from appliance.tenants.scopes import SCOPES
+from appliance.tenants import SCOPES, ApiKey
+from appliance.tenants.keys import KeyAuthority, adoption, keys, lineage
 
 MOST_REQUESTS = 1_000_000
 SOON_MS = 30 * 86_400_000

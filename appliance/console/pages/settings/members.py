@@ -5,9 +5,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.texts import mark
 from appliance.solutions import departures
-from appliance.tenants import invitations, people
-from appliance.tenants.invitations import InvitationSpec
-from appliance.tenants.scopes import ROLES
+from appliance.tenants import ROLES, InvitationSpec, invitations, people
 
 HERE = "/console/people"
 MEANINGS = {

@@ -10,8 +10,7 @@ from appliance.core.texts import mark
 from appliance.solutions.dependents import dependents_of
 from appliance.solutions.secret_places import find_place, unbound_uses
 from appliance.tenants import service
-from appliance.tenants.grants import secret_bindings
-from appliance.tenants.grants.secret_bindings import Binding, Destination, Kind
+from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
 
 KIND_NAMES: Mapping[str, str] = {
     "integration": mark("Integration"), "process": mark("Code of a process"), "webhook": mark("Webhooks of a process"),

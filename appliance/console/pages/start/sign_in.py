@@ -7,10 +7,8 @@ from appliance.console.frame import session
 from appliance.console.frame.routing import Answer, Arrival, Later, Page, Redirect, Visit, base_page, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.tenants import people
-from appliance.tenants.hosts import split_host
-from appliance.tenants.sign_in import sessions
-from appliance.tenants.sign_in.password_checks import Attempt
+from appliance.tenants import people, split_host
+from appliance.tenants.sign_in import Attempt, sessions
 
 from . import provision, visiting
 

@@ -6,8 +6,7 @@ from appliance.console.frame.routing import Answer, Arrival, Page, Redirect, bas
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark
-from appliance.tenants import people
-from appliance.tenants.hosts import match_host, split_host
+from appliance.tenants import match_host, people, split_host
 from appliance.webapps.access.sign_ins import Place, SignIns
 
 VISIT, SIGNED_IN = "/visit", "/visit/signed-in"

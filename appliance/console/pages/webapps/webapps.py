@@ -7,7 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.govern.confirmations import lines_of
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.tenants.grants.confirmations import may_decide
+from appliance.tenants.grants import may_decide
 from appliance.webapps.publishing import previews, served_grants
 
 

@@ -7,9 +7,7 @@ import pytest
 
 from appliance.console.pages.govern.confirmations import TELLERS, lines_of
 from appliance.console.pages.processes.outline import outline
-from appliance.tenants.grants.confirmations import Confirmation
-from appliance.tenants.grants.grants import make_reach
-from appliance.tenants.grants.secret_bindings import Destination
+from appliance.tenants.grants import Confirmation, Destination, make_reach
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,12 @@
+from . import adoption as adoption
+from . import keys as keys
+from . import lineage as lineage
+from .key_leaks import holds_key as holds_key
+from .keys import Caller as Caller
+from .keys import KeyKind as KeyKind
+from .keys import KeySpec as KeySpec
+from .keys import is_key_text as is_key_text
+from .keys import issue_key as issue_key
+from .keys import make_key_text as make_key_text
+from .lineage import Issuers as Issuers
+from .lineage import KeyAuthority as KeyAuthority
