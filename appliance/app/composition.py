@@ -34,16 +34,11 @@ from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import FileImports, StorageCount
 from appliance.datapool import service as datapool
+from appliance.documents import Uploads, delete_overdue, forget_expired
 from appliance.documents import service as documents
-from appliance.documents.contents.previews import Previews
-from appliance.documents.contents.reading import make_readings
-from appliance.documents.contents.scanning import incoming_blobs
+from appliance.documents.contents import Previews, incoming_blobs, make_readings
 from appliance.documents.reviews import reviews
-from appliance.documents.sharing.leaving import Exits
-from appliance.documents.sharing.publications import Publications
-from appliance.documents.sharing.shares import Shares
-from appliance.documents.upkeep import delete_overdue
-from appliance.documents.uploads import Uploads, forget_expired
+from appliance.documents.sharing import Exits, Publications, Shares
 from appliance.governance import budgets
 from appliance.governance.approvals import approvals, crowding
 from appliance.governance.approvals.action_approvals import ActionApprovals

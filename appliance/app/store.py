@@ -5,8 +5,8 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.datapool import service as datapool
+from appliance.documents import refuse_tenant_with_kept
 from appliance.documents import service as documents
-from appliance.documents.keeping import refuse_tenant_with_kept
 from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants

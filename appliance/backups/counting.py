@@ -8,7 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import MAX_COLLECTIONS
-from appliance.documents.folder_rules import MOST_RULES
+from appliance.documents import MOST_RULES
 from appliance.governance.approvals import crowding
 from appliance.governance.policies.service import MAX_POLICIES
 from appliance.monitor import MOST_WEBHOOKS

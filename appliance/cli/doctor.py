@@ -16,7 +16,7 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.interface import ui_folder
-from appliance.documents.contents.scanning import Scanner, check_command, eicar
+from appliance.documents.contents import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations
 from appliance.webapps.certificates.service import survey

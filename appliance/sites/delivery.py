@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from appliance.documents.naming import disposition
-from appliance.documents.sharing.leaving import Leaving
-from appliance.documents.sharing.publications import FOREVER as IMMUTABLE
+from appliance.documents import disposition
+from appliance.documents.sharing import FOREVER as IMMUTABLE
+from appliance.documents.sharing import Leaving
 from appliance.webapps.service import ServedFile
 
 from .front.representation import CHECKED, FOREVER, Representations

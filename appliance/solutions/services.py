@@ -15,11 +15,9 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.queue import TaskQueue
 from appliance.datapool import FileImports
-from appliance.documents.contents.previews import Previews
-from appliance.documents.service import Documents
-from appliance.documents.sharing.publications import Publications
-from appliance.documents.sharing.shares import Shares
-from appliance.documents.uploads import Uploads
+from appliance.documents import Documents, Uploads
+from appliance.documents.contents import Previews
+from appliance.documents.sharing import Publications, Shares
 from appliance.governance.executor.executor import GovernedExecutor
 from appliance.governance.executor.threads import TenantThreads
 from appliance.governance.governor import Governor

@@ -13,7 +13,7 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.datapool import service as datapool
-from appliance.documents.service import HOLDER, Documents
+from appliance.documents import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance.approvals.action_approvals import ActionApprovals

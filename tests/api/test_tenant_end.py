@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.core.database import db
-from appliance.documents.keeping import DocumentKept
+from appliance.documents import DocumentKept
 from appliance.tenants import service
 from appliance.testing.running import Running
 from tests.api.resources import FIELDS, Resources

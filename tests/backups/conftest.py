@@ -24,7 +24,7 @@ from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.documents import service as documents
-from appliance.documents.contents.scanning import incoming_blobs
+from appliance.documents.contents import incoming_blobs
 from appliance.tenants import people, service
 
 CANARY = "canary-7f3a9c51e0d24b86"

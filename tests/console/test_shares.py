@@ -7,9 +7,7 @@ import httpx
 import pytest
 
 from appliance.core import clock
-from appliance.documents.sharing.audiences import AudienceChange
-from appliance.documents.sharing.downloads import Origin
-from appliance.documents.sharing.shares import NewShare
+from appliance.documents.sharing import AudienceChange, NewShare, Origin
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn, upload

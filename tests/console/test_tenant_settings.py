@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from appliance.documents import folder_rules
-from appliance.documents.folder_rules import FolderRule
+from appliance.documents import FolderRule, folder_rules
 from appliance.tenants import service
 from appliance.testing.running import Running
 from tests.console.browser import Browser

@@ -11,7 +11,7 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.connectors.contract import Action, ConfigError, Connector, Context, Rejected, TransientError
 from appliance.connectors.registry import Installed, Registry
 from appliance.core import clock
-from appliance.documents.service import HOLDER, Documents, NewDocument
+from appliance.documents import HOLDER, Documents, NewDocument
 from appliance.governance.executor.documents import DocumentDoor
 from appliance.governance.executor.executor import GovernedExecutor, Instance
 from appliance.governance.executor.requests import ActionFailed, ActionRequest

@@ -12,7 +12,7 @@ import pytest
 
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
-from appliance.documents.service import NewDocument, Wanted
+from appliance.documents import NewDocument, Wanted
 from appliance.processes.executions.service import Execution
 
 from .world import World, rule

@@ -8,7 +8,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.datapool import service as datapool
-from appliance.documents.service import Documents, NewDocument, Wanted
+from appliance.documents import Documents, NewDocument, Wanted
 from appliance.processes.engine import store
 from appliance.processes.files import loading
 

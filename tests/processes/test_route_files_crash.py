@@ -8,7 +8,7 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.pages import PageRequest
-from appliance.documents.service import Wanted
+from appliance.documents import Wanted
 from appliance.processes.executions.service import StartRequest
 from appliance.sites.webapps.route_files import keep_files
 from appliance.uploads import SentFile

@@ -22,7 +22,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.documents.service import HOLDER, Documents
+from appliance.documents import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
 from appliance.governance.executor.documents import DocumentDoor

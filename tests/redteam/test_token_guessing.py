@@ -12,7 +12,7 @@ import httpx
 
 from appliance.core import clock, ids
 from appliance.core.errors import Gone, RateLimited
-from appliance.documents.sharing.shares import Shares
+from appliance.documents.sharing import Shares
 from appliance.tenants import invitations
 from appliance.tenants.keys import make_key_text
 from appliance.tenants.sign_in import Door, EmailCodes, email_codes, sessions

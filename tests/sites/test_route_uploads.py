@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from appliance.documents.contents.scanning import ScannedBlobs, Scanner
-from appliance.documents.service import HOLDERS
+from appliance.documents import HOLDERS
+from appliance.documents.contents import ScannedBlobs, Scanner
 from appliance.testing.running import Running
 from tests.sites.route_shop import PNG
 

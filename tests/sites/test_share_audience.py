@@ -9,10 +9,7 @@ import pytest
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.documents.sharing.audiences import Audience
-from appliance.documents.sharing.downloads import Origin
-from appliance.documents.sharing.leaving import Leaving
-from appliance.documents.sharing.shares import OpenShare, Share, Shares
+from appliance.documents.sharing import Audience, Leaving, OpenShare, Origin, Share, Shares
 from appliance.sites.front.answers import Exchange
 from appliance.sites.shares.share_gate import Asked, ShareGate
 from appliance.tenants.sign_in import EmailCodes

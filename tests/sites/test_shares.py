@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from appliance.core import clock
-from appliance.documents.sharing.shares import Shares
+from appliance.documents.sharing import Shares
 from appliance.tenants.sign_in import WAITING, Attempt, DayPace
 from appliance.testing.running import Running
 from tests.sites.test_cdn import DOCUMENTS, upload

@@ -7,8 +7,8 @@ from typing import Any
 
 from appliance.core.database.full_text import search_words
 from appliance.core.pages import PageRequest
+from appliance.documents import Documents, Wanted
 from appliance.documents.contents import texts
-from appliance.documents.service import Documents, Wanted
 
 from .shapes import COUNT, TEXT, Shape, inputs, listed, outputs, page
 from .tool import Caller, Tool

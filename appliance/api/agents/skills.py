@@ -14,7 +14,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
-from appliance.documents.naming import disposition
+from appliance.documents import disposition
 
 FILES = Json(
     "archive",

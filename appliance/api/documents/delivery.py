@@ -8,7 +8,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.documents.sharing.publications import NewPublication, Publication
+from appliance.documents.sharing import NewPublication, Publication
 
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 WantedRevision = Number | Literal["latest", "latest_approved"]

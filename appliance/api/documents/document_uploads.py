@@ -12,8 +12,7 @@ from appliance.api.frame.routing import Answer, Body, Call, Json, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFailed
-from appliance.documents.records import NewDocument
-from appliance.documents.uploads import LIFETIME_MS, NewUpload, Part, Upload, offset_told
+from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_told
 
 from .documents import MediaType
 

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.database.full_text import search_words
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.documents import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 from appliance.documents.contents import texts
-from appliance.documents.service import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 
 MediaType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+*-]{1,100}$")]
 FILE = Json("file", "The file itself, or a form with the field `file`.")

@@ -7,7 +7,7 @@ from werkzeug.http import parse_etags
 
 from appliance.api.frame.contents import CACHE
 from appliance.api.frame.routing import Answer, Call, route
-from appliance.documents.contents.previews import MEDIA_TYPE, MOST_PAGE
+from appliance.documents.contents import MEDIA_TYPE, MOST_PAGE
 
 from .documents import ContentQuery
 

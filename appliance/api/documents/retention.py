@@ -7,9 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.documents import folder_rules, keeping
-from appliance.documents.folder_rules import FolderRule
-from appliance.documents.keeping import Keeping
+from appliance.documents import FolderRule, Keeping, folder_rules, keeping
 
 
 class LegalHoldView(View):

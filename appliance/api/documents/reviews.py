@@ -7,8 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Answer, Body, Call, Query, View, route
 from appliance.core import clock
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.documents.reviews import reviews
-from appliance.documents.reviews.reviews import NewReview, Review
+from appliance.documents.reviews import NewReview, Review, reviews
 
 
 class AskReview(Body):

@@ -8,10 +8,7 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, rou
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
-from appliance.documents.sharing import downloads
-from appliance.documents.sharing.audiences import AudienceChange
-from appliance.documents.sharing.downloads import Download
-from appliance.documents.sharing.shares import NewShare, Share
+from appliance.documents.sharing import AudienceChange, Download, NewShare, Share, downloads
 
 from .delivery import WantedRevision
 

@@ -12,8 +12,7 @@ from werkzeug.datastructures import ETags
 from werkzeug.http import http_date, parse_date, parse_etags, parse_if_range_header
 
 from appliance.core.errors import RangeNotSatisfiable, VersionConflict
-from appliance.documents.naming import disposition
-from appliance.documents.service import Content
+from appliance.documents import Content, disposition
 
 from .routing import Answer, Pieces
 

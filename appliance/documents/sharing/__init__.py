@@ -1,1 +1,5 @@
 """What leaves: shares, public documents and the log of downloads."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,7 +7,7 @@ from appliance.connectors.contract import ConfigError, DocumentContent, Rejected
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, StorageFull
 from appliance.core.scope import TenantScope
-from appliance.documents.service import Documents, NewDocument, clean_name
+from appliance.documents import Documents, NewDocument, clean_name
 
 
 @dataclass(frozen=True)

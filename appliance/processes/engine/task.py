@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.crypto import Sealer
-from appliance.documents.service import Documents
+from appliance.documents import Documents
 from appliance.formats import Formats
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.definitions.nodes import Grants, Step

@@ -9,7 +9,7 @@ from appliance import formats
 from appliance.core import clock
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
-from appliance.documents.service import Content, Document, NewDocument, clean_name
+from appliance.documents import Content, Document, NewDocument, clean_name
 from appliance.formats import Answer, Bounds, FormatFailed, Work
 from appliance.processes.engine.failing import StepFailed, failed_validation, from_coded, make_error
 from appliance.processes.engine.task import Result, Task, Tools

@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.documents.service import Content, Document, Documents, NewDocument
+from appliance.documents import Content, Document, Documents, NewDocument
 from appliance.processes.engine.store import Claim
 
 from .reached import Data

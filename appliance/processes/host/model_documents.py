@@ -5,8 +5,7 @@ import json
 
 from appliance.core.errors import Overloaded, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.documents.records import Content
-from appliance.documents.service import Documents
+from appliance.documents import Content, Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
 from appliance.llm import IMAGE_BYTES, IMAGE_TYPES, Image
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from appliance.core.crypto import Sealer
-from appliance.documents.service import Documents
+from appliance.documents import Documents
 from appliance.formats import Formats
 from appliance.processes.definitions.surroundings import FindActions, know_no_actions
 from appliance.processes.triggers.polls import Source

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import IO, Any
 
-from appliance.documents.service import Content, clean_name
+from appliance.documents import Content, clean_name
 from appliance.formats import Answer, Work
 from appliance.processes.engine.failing import StepFailed, failed_validation, make_error
 from appliance.processes.engine.task import Result, Task, Tools

@@ -7,8 +7,7 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
-from appliance.documents.sharing.leaving import Leaving
-from appliance.documents.sharing.publications import Publications
+from appliance.documents.sharing import Leaving, Publications
 from appliance.sites.delivery import represent
 from appliance.sites.front.answers import App, Exchange, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Representations

@@ -10,9 +10,7 @@ from appliance.core.errors import ApplianceError, Overloaded, RateLimited
 from appliance.core.networks import wide_network_of
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark_error
-from appliance.documents.sharing.audiences import Audience
-from appliance.documents.sharing.downloads import Origin
-from appliance.documents.sharing.shares import VISIT_MS, OpenShare, Shares
+from appliance.documents.sharing import VISIT_MS, Audience, OpenShare, Origin, Shares
 from appliance.sites.front.answers import Exchange, Headers
 from appliance.sites.sign_in.code_letters import CodeLetters, Purpose
 from appliance.sites.sign_in.visiting import Page, Redirect, can_hold_cookies

@@ -10,8 +10,7 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
-from appliance.documents.sharing.downloads import Origin
-from appliance.documents.sharing.shares import OpenShare, Shares
+from appliance.documents.sharing import OpenShare, Origin, Shares
 from appliance.sites.delivery import represent
 from appliance.sites.front.answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Plan

@@ -19,7 +19,7 @@ from appliance.core.errors import (
     UnsupportedMediaType,
     ValidationFailed,
 )
-from appliance.documents.contents.scanning import Infected, ScanFailed
+from appliance.documents.contents import Infected, ScanFailed
 from appliance.processes.engine import ending
 from appliance.processes.engine.store import FINISHED
 from appliance.processes.executions import pausing

@@ -8,7 +8,8 @@ from appliance.blobs import StoredBlob
 from appliance.core import ids
 from appliance.core.errors import UnsupportedMediaType
 from appliance.core.scope import TenantScope
-from appliance.documents.service import Documents, NewDocument, clean_name, settle_media_type
+from appliance.documents import Documents, NewDocument, clean_name
+from appliance.documents.contents import settle_media_type
 from appliance.uploads import SentFile
 from appliance.webapps.routes.routes import Upload
 

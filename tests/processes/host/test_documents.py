@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from appliance.core.pages import PageRequest
-from appliance.documents.service import Documents, NewDocument, Wanted
+from appliance.documents import Documents, NewDocument, Wanted
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.processes.rehearsal.replaying import digests, replay
 from tests.processes.world import World, code

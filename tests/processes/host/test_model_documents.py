@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from appliance.documents.service import NewDocument
+from appliance.documents import NewDocument
 from tests.llm.provider import Provider
 from tests.processes.world import World, code
 

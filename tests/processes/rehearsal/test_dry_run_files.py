@@ -3,7 +3,7 @@
 from typing import Any
 
 from appliance.core.database import db
-from appliance.documents.service import NewDocument
+from appliance.documents import NewDocument
 from appliance.processes.rehearsal.dry_run import DryRunRequest
 from tests.processes.world import World, rule
 

@@ -11,7 +11,7 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.database import db
 from appliance.datapool import ImportOptions
 from appliance.datapool import service as datapool
-from appliance.documents.service import HOLDER, Documents, NewDocument
+from appliance.documents import HOLDER, Documents, NewDocument
 from appliance.processes.engine.children import MAX_DEPTH
 from appliance.processes.executions.service import Execution
 from appliance.processes.triggers.service import Firing, TriggerState

@@ -2,8 +2,7 @@
 
 from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.documents.naming import clean_name
-from appliance.documents.service import Changes, NewDocument
+from appliance.documents import Changes, NewDocument, clean_name
 from appliance.uploads import SentFile
 
 from .document_list import browsed, list_page

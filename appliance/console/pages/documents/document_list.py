@@ -10,12 +10,9 @@ from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core.database import full_text
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import mark
-from appliance.documents import browsing
+from appliance.documents import Document, Order, Wanted, browsing, check_folder
 from appliance.documents.contents import previews, texts
-from appliance.documents.naming import check_folder
-from appliance.documents.reviews import reviews
-from appliance.documents.reviews.reviews import Review
-from appliance.documents.service import Document, Order, Wanted
+from appliance.documents.reviews import Review, reviews
 
 BASE = "/console/documents"
 THUMBNAIL_WIDTH = 160

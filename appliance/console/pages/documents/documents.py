@@ -9,14 +9,10 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.texts import mark, mark_error
-from appliance.documents import keeping
-from appliance.documents.contents import previews
-from appliance.documents.contents.texts import Text
-from appliance.documents.reviews import reviews
-from appliance.documents.reviews.reviews import Decision, NewReview, Review
-from appliance.documents.service import Document
-from appliance.documents.sharing import downloads
-from appliance.documents.sharing.shares import Share
+from appliance.documents import Document, keeping
+from appliance.documents.contents import Text, previews
+from appliance.documents.reviews import Decision, NewReview, Review, reviews
+from appliance.documents.sharing import Share, downloads
 from appliance.tenants import people
 
 from .document_list import THUMBNAIL_WIDTH, browsed, folders_above

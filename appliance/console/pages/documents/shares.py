@@ -3,9 +3,7 @@
 from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.documents.sharing import downloads
-from appliance.documents.sharing.leaving import Wanted
-from appliance.documents.sharing.shares import NewShare
+from appliance.documents.sharing import NewShare, Wanted, downloads
 
 from .documents import MadeShare, document_page, number_of
 from .sharing import SHARE_DAYS, names_of_shares

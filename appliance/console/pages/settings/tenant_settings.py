@@ -7,8 +7,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
-from appliance.documents import folder_rules
-from appliance.documents.folder_rules import FolderRule
+from appliance.documents import FolderRule, folder_rules
 from appliance.tenants import service
 
 from .appliance import is_administrator

@@ -1,0 +1,15 @@
+from . import previews as previews
+from . import texts as texts
+from .media_types import settle_media_type as settle_media_type
+from .previews import MEDIA_TYPE as MEDIA_TYPE
+from .previews import MOST_PAGE as MOST_PAGE
+from .previews import Previews as Previews
+from .reading import make_readings as make_readings
+from .scanning import Infected as Infected
+from .scanning import ScanFailed as ScanFailed
+from .scanning import ScannedBlobs as ScannedBlobs
+from .scanning import Scanner as Scanner
+from .scanning import check_command as check_command
+from .scanning import eicar as eicar
+from .scanning import incoming_blobs as incoming_blobs
+from .texts import Text as Text
