@@ -28,7 +28,7 @@ from appliance.tenants import ROLES, Member, people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys
 from appliance.tenants.sign_in import as_email
-from appliance.webapps.certificates.service import expiring_hosts
+from appliance.webapps.certificates import expiring_hosts
 
 SECONDS = 30.0
 MOST_READERS = 50

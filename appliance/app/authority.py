@@ -8,8 +8,8 @@ from appliance.core.scope import TenantScope
 from appliance.processes.host import version_grants
 from appliance.tenants.grants import Confirmation, ConfirmationDecisions, grace_of, secret_bindings
 from appliance.tenants.keys import adoption
+from appliance.webapps import WebApps
 from appliance.webapps.publishing import served_grants
-from appliance.webapps.service import WebApps
 
 from .secret_adoption import decide_secret
 

@@ -92,13 +92,11 @@ from appliance.tenants import LargeBodies, RateLimiter, on_other_host
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks
 from appliance.webapps import service as webapps
-from appliance.webapps.access.visits import Visits
-from appliance.webapps.certificates.assembly import certificate_upkeep
-from appliance.webapps.certificates.issuing import Worker
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.access import Visits
+from appliance.webapps.certificates import Certificates, Worker, certificate_upkeep
 from appliance.webapps.domains import service as domains
-from appliance.webapps.files.compression import Compression
-from appliance.webapps.publishing.publishing import Publishing
+from appliance.webapps.files import Compression
+from appliance.webapps.publishing import Publishing
 
 from .agents import Grounds, make_agents
 from .alerting import Reached, make_alerts

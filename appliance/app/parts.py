@@ -20,9 +20,9 @@ from appliance.solutions.route_targets import find_lost
 from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants
 from appliance.webapps import service as webapps
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
+from appliance.webapps.certificates import ca_certificate, internal_certificate
+from appliance.webapps.traffic import Quotas
 from appliance.webapps.traffic import noting as traffic
-from appliance.webapps.traffic.quotas import Quotas
 
 
 def runtimes_folder(config: Config) -> Path | None:

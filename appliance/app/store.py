@@ -11,7 +11,7 @@ from appliance.monitor import logs as log_lines
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import adoption
-from appliance.webapps.access.visits import forget_person
+from appliance.webapps.access import forget_person
 from appliance.webapps.domains import service as domains
 
 

@@ -14,7 +14,7 @@ from appliance.governance.policies.service import MAX_POLICIES
 from appliance.monitor import MOST_WEBHOOKS
 from appliance.monitor.alerts import MOST_ALERTS
 from appliance.tenants import MOST_OPEN
-from appliance.webapps.service import MOST_APPS
+from appliance.webapps import MOST_APPS
 
 from .copying import ENTITIES
 

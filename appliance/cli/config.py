@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.connectors.egress import Egress
 from appliance.core import config as settings
-from appliance.webapps.domains.service import of_config
+from appliance.webapps.domains import of_config
 
 from .output import add_json, opened_store, say
 

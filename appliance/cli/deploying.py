@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
-from appliance.webapps.files.archive import ABOUT, PUBLIC, read_settings
-from appliance.webapps.service import FileSpec, Settings
+from appliance.webapps import FileSpec, Settings
+from appliance.webapps.files import ABOUT, PUBLIC, read_settings
 
 from .calling import Caller, Refused, add_connection, connected
 from .sending import Content, Progress, gather_contents, repeated, send_contents

@@ -19,8 +19,8 @@ from appliance.core.interface import ui_folder
 from appliance.documents.contents import Scanner, check_command, eicar
 from appliance.tenants import service
 from appliance.tenants.grants import confirmations
-from appliance.webapps.certificates.service import survey
-from appliance.webapps.domains.operating import is_public_suffix, list_every_domain
+from appliance.webapps.certificates import survey
+from appliance.webapps.domains import is_public_suffix, list_every_domain
 
 from .output import add_json, seen_store, show
 

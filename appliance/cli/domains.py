@@ -26,7 +26,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from appliance.webapps.domains.operating import list_every_domain
+    from appliance.webapps.domains import list_every_domain
 
     with read_store(args.load()):
         if args.tenant:
@@ -45,7 +45,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_approve(args: argparse.Namespace) -> int:
     from appliance.connectors.egress import Egress
-    from appliance.webapps.domains.service import of_config
+    from appliance.webapps.domains import of_config
 
     config = args.load()
     with opened_store(config):
@@ -56,7 +56,7 @@ def run_approve(args: argparse.Namespace) -> int:
 
 
 def run_release(args: argparse.Namespace) -> int:
-    from appliance.webapps.domains.operating import release_name
+    from appliance.webapps.domains import release_name
 
     with opened_store(args.load()):
         done = release_name(args.host, lift=args.lift)

@@ -17,7 +17,7 @@ from appliance.solutions.planning import Tools
 from appliance.solutions.resetting import reset_tenant
 from appliance.tenants import service
 from appliance.webapps import service as webapps
-from appliance.webapps.publishing.publishing import Publishing
+from appliance.webapps.publishing import Publishing
 
 from .backup import passphrase_of
 from .output import opened_store, read_store, say

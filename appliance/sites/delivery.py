@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from appliance.documents import disposition
 from appliance.documents.sharing import FOREVER as IMMUTABLE
 from appliance.documents.sharing import Leaving
-from appliance.webapps.service import ServedFile
+from appliance.webapps import ServedFile
 
 from .front.representation import CHECKED, FOREVER, Representations
 

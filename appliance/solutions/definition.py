@@ -24,8 +24,8 @@ from appliance.solutions.kinds.skills import read_skill
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
 from appliance.solutions.kinds.webapps import SolutionApp, is_left_out, read_app
 from appliance.solutions.uses import secrets_used
-from appliance.webapps.files.archive import ABOUT
-from appliance.webapps.service import LONGEST_ID
+from appliance.webapps import LONGEST_ID
+from appliance.webapps.files import ABOUT
 
 ROOT_FILE = "solution.yaml"
 PROCESS_FILE = "process.yaml"

@@ -12,7 +12,7 @@ from appliance.governance.policies.service import active_policies
 from appliance.processes.definitions import versions
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
-from appliance.webapps.access.access import parse_access
+from appliance.webapps.access import parse_access
 
 Kind = Literal["integration", "llm-profile", "secret"]
 Name = tuple[str, str]

@@ -6,7 +6,7 @@ from appliance.core import yaml12
 from appliance.solutions.definition import PROCESS_FILE, ROOT_FILE, Solution
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS
 from appliance.solutions.kinds.webapps import comparable
-from appliance.webapps.files.archive import ABOUT
+from appliance.webapps.files import ABOUT
 
 
 def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -23,8 +23,8 @@ from appliance.solutions.kinds.skills import plan_skill
 from appliance.solutions.pruning import Births, PruneOptions, find_leftover
 from appliance.solutions.uses import names_used
 from appliance.tenants import service as tenants
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.service import WebApps
+from appliance.webapps import WebApps
+from appliance.webapps.publishing import Publishing
 
 META = ("created_at", "updated_at", "_version")
 

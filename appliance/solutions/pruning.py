@@ -22,9 +22,9 @@ from appliance.solutions.kinds.changes import Change, Kind, read_all
 from appliance.solutions.kinds.policies import find_policy
 from appliance.solutions.models import SolutionItem
 from appliance.solutions.uses import Name, names_used
+from appliance.webapps import WebApps
 from appliance.webapps.domains import service as domains
-from appliance.webapps.routes.routes import Route, parse_routes
-from appliance.webapps.service import WebApps
+from appliance.webapps.routes import Route, parse_routes
 
 # What uses comes before what it uses.
 _ORDER: Mapping[Kind, int] = {

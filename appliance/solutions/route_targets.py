@@ -6,7 +6,7 @@ from appliance.core.errors import Detail, NotFound, NotPublished
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.processes.executions import service as executions
-from appliance.webapps.routes.routes import Route
+from appliance.webapps.routes import Route
 
 
 def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:

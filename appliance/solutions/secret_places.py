@@ -16,9 +16,9 @@ from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
 from appliance.tenants import is_secret_name
 from appliance.tenants.grants import KINDS, Destination, Kind, place_of_hosts, secret_bindings
-from appliance.webapps.access.access import Access, parse_access
-from appliance.webapps.access.secret_use import destination_of as place_of_access
-from appliance.webapps.records import WebApp
+from appliance.webapps import WebApp
+from appliance.webapps.access import Access, parse_access
+from appliance.webapps.access import destination_of as place_of_access
 
 
 @dataclass(frozen=True)

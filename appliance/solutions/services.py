@@ -33,12 +33,12 @@ from appliance.solutions.transfers import Transfers
 from appliance.tenants import LargeBodies, RateLimiter, Streams
 from appliance.tenants.grants import ConfirmationDecisions
 from appliance.tenants.sign_in import PasswordChecks
-from appliance.webapps.access.visits import Visits
-from appliance.webapps.certificates.service import Certificates
-from appliance.webapps.domains.service import Domains
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.service import WebApps
-from appliance.webapps.traffic.noting import RequestLog
+from appliance.webapps import WebApps
+from appliance.webapps.access import Visits
+from appliance.webapps.certificates import Certificates
+from appliance.webapps.domains import Domains
+from appliance.webapps.publishing import Publishing
+from appliance.webapps.traffic import RequestLog
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from appliance.core.config import Config, environment, load_config
 from appliance.core.scope import TenantScope
 from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
-from appliance.webapps.certificates.authority import ca_certificate
+from appliance.webapps.certificates import ca_certificate
 
 START_SECONDS = 30.0
 

@@ -10,7 +10,7 @@ import httpx
 from appliance.solutions.archive import write_zip
 from appliance.solutions.folder import read_folder
 from appliance.solutions.starter import ORDER_SYSTEM, starter_folder
-from appliance.webapps.domains.names import names_of
+from appliance.webapps.domains import names_of
 
 STARTER = "starter"
 ROLES = ("owner", "builder", "operator", "approver", "viewer")

@@ -1,1 +1,5 @@
 """WebApps: numbered, immutable sets of files, of which one is published."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,8 +11,9 @@ from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool, Settings
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.service import HOLDERS, Limits, NewApp, WebApps
+from appliance.webapps import HOLDERS, NewApp, WebApps
+from appliance.webapps.files import Limits
+from appliance.webapps.publishing import Publishing
 from tests.agents.world import World
 from tests.processes.world import make_ports
 from tests.webapps.checked import Visitor, make_version

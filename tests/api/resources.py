@@ -16,9 +16,7 @@ from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Origin, parse_request
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
-from appliance.webapps.access.access import Access
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.access.visits import Visits
+from appliance.webapps.access import Access, Visitor, Visits
 
 PREFIX = "/api/v1"
 _numbers = count(1)

@@ -14,8 +14,9 @@ from appliance.core.config import Config, load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import service as tenants
-from appliance.webapps.domains.service import NewDomain, of_config
-from appliance.webapps.service import Limits, NewApp, WebApps
+from appliance.webapps import NewApp, WebApps
+from appliance.webapps.domains import NewDomain, of_config
+from appliance.webapps.files import Limits
 
 ACME, GLOBEX = TenantScope("acme", "key:acme"), TenantScope("globex", "key:globex")
 

@@ -21,9 +21,7 @@ from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.tenants import people
-from appliance.webapps.access.access import parse_access
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.access.visits import Visits
+from appliance.webapps.access import Visitor, Visits, parse_access
 from appliance.webapps.models import WebAppRow
 
 Gos = Callable[..., tuple[int, str, str]]

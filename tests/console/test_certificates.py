@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from appliance.testing.running import Running
-from appliance.webapps.certificates.checking import subject_of
+from appliance.webapps.certificates import subject_of
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.testing.running import Running
-from appliance.webapps.traffic.noting import SeenRequest
+from appliance.webapps.traffic import SeenRequest
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 from tests.console.test_documents import SignedIn

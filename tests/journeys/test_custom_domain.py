@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 from appliance.cli import main
 from appliance.testing.pages import launch
 from appliance.testing.running import Running, make_config, start
-from appliance.webapps.certificates.authority import ca_certificate
+from appliance.webapps.certificates import ca_certificate
 from tests.sites.served import await_that
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from appliance.documents import Wanted
 from appliance.processes.executions.service import StartRequest
 from appliance.sites.webapps.route_files import keep_files
 from appliance.uploads import SentFile
-from appliance.webapps.routes.routes import Upload
+from appliance.webapps.routes import Upload
 
 from .host.test_journal import MOST_WRITES, PowerCut, When, power_cut
 from .world import World, rule

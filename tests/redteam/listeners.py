@@ -15,7 +15,7 @@ from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.front.front import Front
 from appliance.sites.front.tls import make_server_config
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates import Certificates
 from tests.sites.served import PATIENCE, serving
 
 BASE = "gos.localhost"

@@ -11,8 +11,8 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from appliance.connectors.egress import Egress
 from appliance.connectors.oauth import make_verifier
-from appliance.webapps.access.access import parse_access
-from appliance.webapps.access.oidc import Identity, OidcClient, ProviderFailed, Returned
+from appliance.webapps.access import OidcClient, ProviderFailed, Returned, parse_access
+from appliance.webapps.access.oidc import Identity
 from tests.redteam.attempts import attempts
 from tests.webapps.identity_provider import EC, HMAC, OTHER, RSA, SECRET, IdentityProvider, signed, unsigned
 

@@ -20,12 +20,11 @@ from appliance.sites.front.tls import ServerConfig, make_server_config
 from appliance.sites.front.transport import Transport
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.client import Registration
-from appliance.webapps.certificates.issuing import Issuer, Standing, Wish, Worker
+from appliance.webapps.certificates import Authority, Certificates, Issuer, Registration, Worker
+from appliance.webapps.certificates.issuing import Standing, Wish
 from appliance.webapps.certificates.models import OrderRow
-from appliance.webapps.certificates.ordering import Authority, Ordering
+from appliance.webapps.certificates.ordering import Ordering
 from appliance.webapps.certificates.schedule import DAY, HOUR, MOST_TRIES
-from appliance.webapps.certificates.service import Certificates
 from tests.sites.acme_server import AcmeServer, Problem, acme_server
 from tests.sites.served import fingerprint, peer, serving
 from tests.store.opening import open_migrated

@@ -27,14 +27,17 @@ from appliance.sites.front.transport import Transport
 from appliance.tenants import match_host
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.assembly import make_issuer
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
-from appliance.webapps.certificates.checking import check_pair
-from appliance.webapps.certificates.issuing import Issuer, Worker
-from appliance.webapps.certificates.service import Certificates, Issued
-from appliance.webapps.domains.looking import Outside
-from appliance.webapps.domains.lookups import Lookups
-from appliance.webapps.domains.service import Domains, NewDomain, Settings
+from appliance.webapps.certificates import (
+    Certificates,
+    Issued,
+    Issuer,
+    Worker,
+    ca_certificate,
+    check_pair,
+    internal_certificate,
+    make_issuer,
+)
+from appliance.webapps.domains import Domains, Lookups, NewDomain, Outside, Settings
 from appliance.webapps.models import WebAppRow
 from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that, peer, serving

@@ -16,9 +16,8 @@ from appliance.sites.front.answers import Exchange
 from appliance.sites.webapps.routes import Asked, Routes
 from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
-from appliance.webapps.access.visitors import ANONYMOUS, Visitor
-from appliance.webapps.routes.route_table import RouteTable
-from appliance.webapps.routes.routes import parse_routes
+from appliance.webapps.access import ANONYMOUS, Visitor
+from appliance.webapps.routes import RouteTable, parse_routes
 from tests.sites.route_shop import ROUTES, deploy, executions, go_on, wait_for
 
 ADA, BOB = Visitor("user", "usr_ada", "ada@acme.example", "s-ada"), Visitor("user", "usr_bob", "bob@acme.example", "s-bob")

@@ -15,12 +15,11 @@ from appliance.core.scope import TenantScope
 from appliance.sites.front.tls import make_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
-from appliance.webapps.certificates import orders
-from appliance.webapps.certificates.issuing import Issuer, Wish, Worker
+from appliance.webapps.certificates import Authority, Certificates, Issuer, Worker, orders
+from appliance.webapps.certificates.issuing import Wish
 from appliance.webapps.certificates.models import OrderRow
-from appliance.webapps.certificates.ordering import Authority, Ordering
+from appliance.webapps.certificates.ordering import Ordering
 from appliance.webapps.certificates.schedule import DAY
-from appliance.webapps.certificates.service import Certificates
 from tests.sites.acme_server import AcmeServer, acme_server
 from tests.sites.served import await_that
 from tests.sites.signing import Authority as Signer

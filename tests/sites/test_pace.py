@@ -21,7 +21,7 @@ from appliance.sites.front.front import Front
 from appliance.sites.front.pace import Pace
 from appliance.sites.front.tls import ServerConfig, make_server_config
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates import Certificates
 from tests.sites.served import PATIENCE, await_that, serving
 
 SHORT, SILENT = 0.3, 1.0

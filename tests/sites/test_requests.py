@@ -12,9 +12,8 @@ from appliance.sites.front.answers import VISITOR, Receive, Scope, Send, answer
 from appliance.sites.webapps.requests import NotedRequests
 from appliance.tenants import HostMatch
 from appliance.testing.running import Running
-from appliance.webapps.access.visitors import ANONYMOUS, Visitor
-from appliance.webapps.traffic.noting import RequestLog, SeenRequest
-from appliance.webapps.traffic.quotas import Quotas
+from appliance.webapps.access import ANONYMOUS, Visitor
+from appliance.webapps.traffic import Quotas, RequestLog, SeenRequest
 from tests.sites.route_shop import executions
 from tests.sites.test_webapps import deploy, new_app, site
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from appliance.sites.front.representation import accepted
 from appliance.sites.webapps.resolution import Found, Moved, Resolver
-from appliance.webapps.files.redirects import parse_redirects, to_json
-from appliance.webapps.service import ServedFile, ServedVersion
+from appliance.webapps import ServedFile, ServedVersion
+from appliance.webapps.files import parse_redirects, to_json
 
 FILES = ("index.html", "about.html", "docs/index.html", "assets/app-3f2a1b9c.js", "a b.txt", "404.html")
 

@@ -10,8 +10,7 @@ import pytest
 
 from appliance.core.scope import TenantScope
 from appliance.testing.running import Running
-from appliance.webapps.access.access import parse_access
-from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.access import Visitor, parse_access
 from tests.sites.route_shop import PATIENCE, SAME, deploy
 from tests.sites.test_access import PAGE, at_base, cookie_of, send
 

@@ -8,9 +8,8 @@ import pytest
 from appliance.sites.webapps.routes import Routes
 from appliance.sites.webapps.sending import Sender
 from appliance.testing.running import Running
-from appliance.webapps.access.visitors import ANONYMOUS, Visitor
-from appliance.webapps.routes.route_table import RouteTable
-from appliance.webapps.routes.routes import parse_routes
+from appliance.webapps.access import ANONYMOUS, Visitor
+from appliance.webapps.routes import RouteTable, parse_routes
 from tests.sites.test_entity_routes import ADA, BOB, Shop
 
 ONCE = {"entities": "limit-notes", "operations": ["list"], "rate_limit": {"requests": 1, "window_s": 3600, "per": "session"}}

@@ -14,8 +14,7 @@ from appliance.sites.front.answers import Receive, Scope, Send, answer
 from appliance.sites.webapps.probing import Probing
 from appliance.testing.running import Running
 from appliance.webapps.models import VersionRow, WebAppRow
-from appliance.webapps.publishing import publications
-from appliance.webapps.publishing.smoke import Check
+from appliance.webapps.publishing import Check, publications
 from tests.api.resources import fresh
 from tests.processes.world import wait_until
 from tests.sites.route_shop import executions

@@ -15,9 +15,7 @@ from appliance.core.scope import TenantScope
 from appliance.sites.front.tls import ServerConfig, make_server_config
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate
-from appliance.webapps.certificates.checking import check_pair
-from appliance.webapps.certificates.service import Certificates, Issued
+from appliance.webapps.certificates import Certificates, Issued, ca_certificate, check_pair, internal_certificate
 from tests.sites.served import await_that, fingerprint, peer, serving
 from tests.sites.signing import Authority
 from tests.store.opening import open_migrated

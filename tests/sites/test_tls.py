@@ -9,9 +9,7 @@ from cryptography import x509
 
 from appliance.core.config import Config
 from appliance.testing.running import make_config
-from appliance.webapps.certificates.authority import ca_certificate, internal_certificate, issue_internal
-from appliance.webapps.certificates.client import Registration
-from appliance.webapps.certificates.ordering import Authority
+from appliance.webapps.certificates import Authority, Registration, ca_certificate, internal_certificate, issue_internal
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ import zstandard
 from appliance.core.scope import TenantScope
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
-from appliance.webapps.files.compression import Compression
-from appliance.webapps.publishing import served_grants
-from appliance.webapps.publishing.served_grants import Served
+from appliance.webapps.files import Compression
+from appliance.webapps.publishing import Served, served_grants
 from tests.sandbox.held import until
 
 PAGE = b"<!doctype html><title>Shop</title><script src=/assets/app-3f2a1b9c.js></script>"

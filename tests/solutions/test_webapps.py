@@ -14,9 +14,8 @@ from appliance.solutions.folder import write_folder
 from appliance.solutions.kinds.changes import Change
 from appliance.solutions.kinds.deploying import load_published
 from appliance.solutions.resetting import reset_tenant
-from appliance.webapps.domains.service import NewDomain
-from appliance.webapps.records import Settings
-from appliance.webapps.service import NewApp
+from appliance.webapps import NewApp, Settings
+from appliance.webapps.domains import NewDomain
 from tests.solutions.conftest import Gos, Place, make_solution, read
 from tests.solutions.test_service import actions_of
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.webapps.publishing.publishing import Publishing
+from appliance.webapps.publishing import Publishing
 
 from .shapes import TEXT, Shape, inputs, outputs
 from .tool import Caller, Hints, Tool, Waiting

@@ -8,8 +8,7 @@ from pydantic import StringConstraints
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.webapps.certificates.bringing import bring_certificate
-from appliance.webapps.certificates.service import Certificate
+from appliance.webapps.certificates import Certificate, bring_certificate
 
 _ONE = "/webapps/{app}/domains/{host}/certificate"
 Pem = Annotated[str, StringConstraints(max_length=64 << 10)]

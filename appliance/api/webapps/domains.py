@@ -7,7 +7,7 @@ from pydantic import StringConstraints
 from appliance.api.frame.routing import Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
-from appliance.webapps.domains.service import Domain, NewDomain
+from appliance.webapps.domains import Domain, NewDomain
 
 _ALL = "/webapps/{app}/domains"
 _ONE = f"{_ALL}/{{host}}"

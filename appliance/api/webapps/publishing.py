@@ -10,8 +10,7 @@ from appliance.api.frame.routing import Acts, Answer, Body, Call, Query, View, r
 from appliance.api.frame.tool_arguments import publication
 from appliance.api.processes.processes import version_number
 from appliance.core import clock
-from appliance.webapps.publishing import previews
-from appliance.webapps.publishing.publications import Publication
+from appliance.webapps.publishing import Publication, previews
 
 from .webapps import Number, WebAppVersionView, WebAppView, version_view, webapp_view
 

@@ -7,8 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Call, ListQuery, Query, View, route
 from appliance.api.monitor.logs import Moment, moment
 from appliance.core import clock
-from appliance.webapps.traffic import reading, usage
-from appliance.webapps.traffic.models import RequestRow
+from appliance.webapps.traffic import RequestRow, reading, usage
 
 
 class WebAppUsageView(View):

@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
-from appliance.webapps.files.archive import settings_of
-from appliance.webapps.service import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
+from appliance.webapps import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
+from appliance.webapps.files import settings_of
 
 from .traffic import WebAppUsageView, read_usage
 

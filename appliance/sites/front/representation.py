@@ -8,7 +8,7 @@ from functools import lru_cache
 from whitenoise.media_types import MediaTypes
 
 from appliance.sites.webapps.fingerprints import is_fingerprinted
-from appliance.webapps.service import ServedFile
+from appliance.webapps import ServedFile
 
 Headers = list[tuple[bytes, bytes]]
 FOREVER, CHECKED = "public, max-age=31536000, immutable", "public, max-age=0, must-revalidate"

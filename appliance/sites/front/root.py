@@ -11,7 +11,7 @@ from appliance.connectors.egress import MARK
 from appliance.core.config import Config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid, InvalidApiKey, NotFound
 from appliance.monitor import metrics
-from appliance.webapps.certificates.authority import ca_certificate
+from appliance.webapps.certificates import ca_certificate
 
 from .front import host_of
 from .networks import Networks

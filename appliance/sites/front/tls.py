@@ -14,9 +14,7 @@ from hypercorn.config import Config as HypercornConfig
 from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.periodic import Periodic
-from appliance.webapps.certificates.authority import internal_certificate
-from appliance.webapps.certificates.records import Certificate, Pair
-from appliance.webapps.certificates.service import Certificates
+from appliance.webapps.certificates import Certificate, Certificates, Pair, internal_certificate
 
 from .connections import use_connections
 

@@ -23,10 +23,7 @@ from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.sites.webapps.forms import read_form
 from appliance.solutions.services import Services
 from appliance.tenants.sign_in import EmailCodes
-from appliance.webapps.access.access import Access
-from appliance.webapps.access.oidc import OidcClient, ProviderFailed
-from appliance.webapps.access.visitors import ANONYMOUS, Visitor
-from appliance.webapps.access.visits import Visits
+from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 
 from .code_letters import CodeLetters
 from .provider_sign_in import ProviderSignIn

@@ -6,10 +6,7 @@ from typing import Any
 from appliance.connectors.oauth import make_verifier
 from appliance.core.crypto import Sealer
 from appliance.core.texts import mark_error
-from appliance.webapps.access.oidc import OidcClient, Returned
-from appliance.webapps.access.secret_use import open_access
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.access.visits import may_enter
+from appliance.webapps.access import OidcClient, Returned, Visitor, may_enter, open_access
 
 from .visiting import NOT_HERE, Answer, AskCookie, Asked, Foreign, Page, Redirect, new_state, same
 

@@ -7,10 +7,7 @@ from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import people
 from appliance.tenants.sign_in import Attempts, EmailCodes, as_email
-from appliance.webapps.access.secret_use import open_access
-from appliance.webapps.access.sign_ins import SignIns
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.access.visits import Visits, may_enter
+from appliance.webapps.access import SignIns, Visitor, Visits, may_enter, open_access
 
 from .code_letters import CodeLetters, Purpose
 from .provider_sign_in import ProviderSignIn

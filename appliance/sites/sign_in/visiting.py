@@ -17,9 +17,7 @@ from appliance.core.targets import is_own_path
 from appliance.core.texts import mark, mark_error
 from appliance.tenants import split_host
 from appliance.tenants.sign_in import Door
-from appliance.webapps.access.access import Access
-from appliance.webapps.access.sign_ins import Place
-from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.access import Access, Place, Visitor
 
 VISIT_COOKIE = "__Host-gos_visit"
 ASK_COOKIE = "__Host-gos_ask"

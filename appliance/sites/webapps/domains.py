@@ -11,8 +11,8 @@ from appliance.sites.front.answers import VISITOR, App, Receive, Scope, Send, an
 from appliance.sites.front.networks import Networks
 from appliance.sites.front.transport import CHALLENGE
 from appliance.tenants import CustomHosts, HostMatch, match_host, split_host
-from appliance.webapps.domains.table import HostTable
-from appliance.webapps.service import WebApps
+from appliance.webapps import WebApps
+from appliance.webapps.domains import HostTable
 
 _THIS_MACHINE = Networks(["127.0.0.0/8", "::1/128"])
 PERMITTED = "/domains/permitted"

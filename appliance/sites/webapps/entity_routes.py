@@ -10,9 +10,7 @@ from appliance.core.json_text import load_json
 from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
 from appliance.solutions.services import Services
-from appliance.webapps.routes.mapping import read_texts
-from appliance.webapps.routes.route_table import Match
-from appliance.webapps.routes.routes import WITH_BODY, Route
+from appliance.webapps.routes import WITH_BODY, Match, Route, read_texts
 
 from .route_answers import Reply, as_json
 from .route_bodies import Body, BodyLimits, Intake, read_fields

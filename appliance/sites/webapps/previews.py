@@ -10,8 +10,8 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer
+from appliance.webapps import WebApps
 from appliance.webapps.publishing import previews, served_grants
-from appliance.webapps.service import WebApps
 
 from .sending import Sender
 from .webapps import Index, Site, WebAppSites

@@ -11,8 +11,8 @@ from appliance.core.config import Config
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, App, Scope
 from appliance.tenants import HostMatch
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.publishing.smoke import MOST_MS, Check, Seen
+from appliance.webapps.access import Visitor
+from appliance.webapps.publishing import MOST_MS, Check, Seen
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,7 @@ from appliance.processes.executions import pausing
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution, StartRequest
 from appliance.solutions.services import Services
-from appliance.webapps.routes.mapping import Sent, map_input
-from appliance.webapps.routes.route_table import Match
-from appliance.webapps.routes.routes import WITH_BODY, Route
+from appliance.webapps.routes import WITH_BODY, Match, Route, Sent, map_input
 
 from .following import PREFIX
 from .route_answers import FAILED, Reply, as_json, failure_of, refused, succeeded

@@ -6,8 +6,8 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.sites.front.answers import NOTED, VISITOR, App, Receive, Scope, Send, refuse
-from appliance.webapps.access.visitors import ANONYMOUS
-from appliance.webapps.traffic.noting import RequestLog, SeenRequest
+from appliance.webapps.access import ANONYMOUS
+from appliance.webapps.traffic import RequestLog, SeenRequest
 
 
 class NotedRequests:

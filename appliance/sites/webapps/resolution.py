@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from appliance.webapps.files.redirects import Redirect, from_json
-from appliance.webapps.service import ServedVersion
+from appliance.webapps import ServedVersion
+from appliance.webapps.files import Redirect, from_json
 
 
 @dataclass(frozen=True)

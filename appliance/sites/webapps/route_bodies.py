@@ -14,7 +14,7 @@ from appliance.core.json_text import load_json
 from appliance.sites.front.answers import Receive
 from appliance.tenants import LARGE_BYTES, LargeBodies
 from appliance.uploads import FormLimits, FormReader, SentFile
-from appliance.webapps.routes.mapping import Text
+from appliance.webapps.routes import Text
 
 T = TypeVar("T")
 MOST_FIELDS, MOST_FILES = 1000, 10

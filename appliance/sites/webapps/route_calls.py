@@ -8,8 +8,8 @@ from appliance.core.errors import PolicyDenied, SignInRequired
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import Exchange
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.routes.routes import Access
+from appliance.webapps.access import Visitor
+from appliance.webapps.routes import Access
 
 from .tickets import browser_of, holder_of
 

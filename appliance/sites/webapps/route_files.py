@@ -11,7 +11,7 @@ from appliance.core.scope import TenantScope
 from appliance.documents import Documents, NewDocument, clean_name
 from appliance.documents.contents import settle_media_type
 from appliance.uploads import SentFile
-from appliance.webapps.routes.routes import Upload
+from appliance.webapps.routes import Upload
 
 from .route_bodies import gather
 

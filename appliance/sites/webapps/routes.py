@@ -17,10 +17,9 @@ from appliance.monitor import logs as log_lines
 from appliance.sites.front.answers import NOTED, Exchange, answer
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.solutions.services import Services
-from appliance.webapps.access.visitors import Visitor
-from appliance.webapps.publishing.served_grants import is_suspended
-from appliance.webapps.routes.route_table import Match, RouteTable
-from appliance.webapps.routes.routes import Route
+from appliance.webapps.access import Visitor
+from appliance.webapps.publishing import is_suspended
+from appliance.webapps.routes import Match, Route, RouteTable
 
 from .entity_routes import EntityRoutes
 from .following import PREFIX, Following

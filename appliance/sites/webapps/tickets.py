@@ -10,7 +10,7 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
-from appliance.webapps.access.visitors import Visitor
+from appliance.webapps.access import Visitor
 
 LIFETIME_MS = 24 * 3_600_000
 COOKIE = "__Host-gos_browser"

@@ -11,13 +11,11 @@ from appliance.core.scope import TenantScope
 from appliance.sites.front.answers import VISITOR, Exchange, Receive, Scope, Send, answer, refuse
 from appliance.sites.front.representation import Representations
 from appliance.sites.sign_in.access import AccessGate
-from appliance.webapps.access.visitors import ANONYMOUS
-from appliance.webapps.files.headers import headers_for
-from appliance.webapps.publishing import served_grants
-from appliance.webapps.publishing.served_grants import Served
-from appliance.webapps.routes.route_table import RouteTable
-from appliance.webapps.routes.routes import parse_routes
-from appliance.webapps.service import ServedVersion, WebApps
+from appliance.webapps import ServedVersion, WebApps
+from appliance.webapps.access import ANONYMOUS
+from appliance.webapps.files import headers_for
+from appliance.webapps.publishing import Served, served_grants
+from appliance.webapps.routes import RouteTable, parse_routes
 
 from .fingerprints import may_be_fingerprinted
 from .resolution import Found, Moved, Resolver

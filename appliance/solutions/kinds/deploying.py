@@ -16,9 +16,9 @@ from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, read_all
 from appliance.solutions.kinds.webapps import SolutionApp, comparable
 from appliance.solutions.route_targets import find_lost
-from appliance.webapps.files.preparing import Prepared
-from appliance.webapps.publishing.publishing import Publishing
-from appliance.webapps.service import NewApp, Version, WebApps
+from appliance.webapps import NewApp, Version, WebApps
+from appliance.webapps.files import Prepared
+from appliance.webapps.publishing import Publishing
 
 LONGEST_WAIT_S = 45.0  # for the checks of all WebApps of an apply: its sender waits
 MOST_PULLED_BYTES = 12 << 20  # what an export carries of WebApps; it has to fit into a solution beside everything else

@@ -10,12 +10,10 @@ from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
 from appliance.solutions.archive import LARGEST_BYTES
 from appliance.tenants.keys import holds_key
-from appliance.webapps.access.access import Access, parse_access
-from appliance.webapps.files.archive import ABOUT, PUBLIC, read_settings
-from appliance.webapps.files.limits import Limits, check_files
-from appliance.webapps.files.rules import parse_rules
-from appliance.webapps.records import FileSpec, NewVersion, Settings
-from appliance.webapps.routes.routes import Route, parse_routes
+from appliance.webapps import FileSpec, NewVersion, Settings
+from appliance.webapps.access import Access, parse_access
+from appliance.webapps.files import ABOUT, PUBLIC, Limits, check_files, parse_rules, read_settings
+from appliance.webapps.routes import Route, parse_routes
 
 FOLDER = "webapps"
 LARGEST_COUNT = 10_000

@@ -1,1 +1,5 @@
 """The routes of a version: what they run or reach."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -30,7 +30,7 @@ from appliance.processes.executions.service import ExecutionFilter
 from appliance.tenants import invitations, people, service
 from appliance.tenants.grants import confirmations
 from appliance.tenants.keys import keys
-from appliance.webapps.certificates.service import expiring_hosts
+from appliance.webapps.certificates import expiring_hosts
 
 AHEAD_MS, BACK_MS, NEW_MS = 30 * DAY_MS, 7 * DAY_MS, 14 * DAY_MS
 SHOWN = 5

@@ -7,7 +7,7 @@ from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark
 from appliance.tenants import match_host, people, split_host
-from appliance.webapps.access.sign_ins import Place, SignIns
+from appliance.webapps.access import Place, SignIns
 
 VISIT, SIGNED_IN = "/visit", "/visit/signed-in"
 LONGEST_STATE = 100

@@ -4,7 +4,7 @@ from functools import partial
 
 from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
-from appliance.webapps.certificates.bringing import bring_certificate
+from appliance.webapps.certificates import bring_certificate
 
 from .domains import domains_page
 

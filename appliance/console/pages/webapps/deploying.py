@@ -2,7 +2,7 @@
 
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
-from appliance.webapps.service import NewApp
+from appliance.webapps import NewApp
 
 from .webapps import app_page, apps_page
 

@@ -8,8 +8,8 @@ from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.webapps.certificates.service import Certificate
-from appliance.webapps.domains.service import Domain, NewDomain
+from appliance.webapps.certificates import Certificate
+from appliance.webapps.domains import Domain, NewDomain
 
 METHODS = (
     ("txt", mark("a TXT record"), mark("Works at any time, also while the name still leads elsewhere.")),

@@ -10,10 +10,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.texts import mark
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Brief, ExecutionFilter
-from appliance.webapps.traffic import reading
-from appliance.webapps.traffic.models import RequestRow
-from appliance.webapps.traffic.reading import RequestFilter, Traffic, Window
-from appliance.webapps.traffic.usage import Allowance, read_usage
+from appliance.webapps.traffic import Allowance, RequestFilter, RequestRow, Traffic, Window, read_usage, reading
 
 HOUR, DAY = 3_600_000, 86_400_000
 # By their names in the address: what they are called, how far back they reach, and how wide a bar is.

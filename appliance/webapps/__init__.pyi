@@ -1,0 +1,15 @@
+from . import service as service
+from .records import Difference as Difference
+from .records import FileSpec as FileSpec
+from .records import NewVersion as NewVersion
+from .records import ServedFile as ServedFile
+from .records import ServedVersion as ServedVersion
+from .records import Settings as Settings
+from .records import Source as Source
+from .records import Version as Version
+from .records import WebApp as WebApp
+from .service import HOLDERS as HOLDERS
+from .service import LONGEST_ID as LONGEST_ID
+from .service import MOST_APPS as MOST_APPS
+from .service import NewApp as NewApp
+from .service import WebApps as WebApps

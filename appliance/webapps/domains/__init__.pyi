@@ -1,0 +1,16 @@
+from . import holding as holding
+from . import lookups as lookups
+from . import service as service
+from .looking import Outside as Outside
+from .lookups import Lookups as Lookups
+from .names import CHALLENGE_PATH as CHALLENGE_PATH
+from .names import is_public_suffix as is_public_suffix
+from .names import names_of as names_of
+from .operating import list_every_domain as list_every_domain
+from .operating import release_name as release_name
+from .records import Domain as Domain
+from .records import NewDomain as NewDomain
+from .records import Settings as Settings
+from .service import Domains as Domains
+from .service import of_config as of_config
+from .table import HostTable as HostTable

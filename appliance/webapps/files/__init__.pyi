@@ -1,0 +1,14 @@
+from .archive import ABOUT as ABOUT
+from .archive import PUBLIC as PUBLIC
+from .archive import read_settings as read_settings
+from .archive import settings_of as settings_of
+from .compression import Compression as Compression
+from .headers import headers_for as headers_for
+from .limits import Limits as Limits
+from .limits import check_files as check_files
+from .preparing import Prepared as Prepared
+from .redirects import Redirect as Redirect
+from .redirects import from_json as from_json
+from .redirects import parse_redirects as parse_redirects
+from .redirects import to_json as to_json
+from .rules import parse_rules as parse_rules

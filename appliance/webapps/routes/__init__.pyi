@@ -1,0 +1,11 @@
+from .mapping import Sent as Sent
+from .mapping import Text as Text
+from .mapping import map_input as map_input
+from .mapping import read_texts as read_texts
+from .route_table import Match as Match
+from .route_table import RouteTable as RouteTable
+from .routes import WITH_BODY as WITH_BODY
+from .routes import Access as Access
+from .routes import Route as Route
+from .routes import Upload as Upload
+from .routes import parse_routes as parse_routes

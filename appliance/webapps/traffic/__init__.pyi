@@ -1,0 +1,12 @@
+from . import noting as noting
+from . import reading as reading
+from . import usage as usage
+from .models import RequestRow as RequestRow
+from .noting import RequestLog as RequestLog
+from .noting import SeenRequest as SeenRequest
+from .quotas import Quotas as Quotas
+from .reading import RequestFilter as RequestFilter
+from .reading import Traffic as Traffic
+from .reading import Window as Window
+from .usage import Allowance as Allowance
+from .usage import read_usage as read_usage
