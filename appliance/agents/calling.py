@@ -25,15 +25,9 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.texts import mark_error
-from appliance.governance.actions import canonical_action
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import Wish, is_over
-from appliance.governance.approvals.approvals import Approval
-from appliance.governance.approvals.questions import check_schema
-from appliance.governance.governor import denied
-from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.subjects import SkillUsed
-from appliance.governance.taint import source_of, tainted
+from appliance.governance import SkillUsed, canonical_action, denied, source_of, tainted
+from appliance.governance.approvals import Approval, Wish, approvals, check_schema, is_over
+from appliance.governance.policies import Decision, ToolAction
 
 from . import store
 from .definition import CALL_ACTION, LIST_ACTIONS, LOAD_SKILL

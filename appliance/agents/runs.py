@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, ExecutionFinished, IdempotencyMismatch, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals.approvals import withdraw_approval
+from appliance.governance.approvals import withdraw_approval
 from appliance.llm import NANO
 from appliance.monitor import audit
 from appliance.tenants import KEEP_MS, NEVER_OF_AGENTS

@@ -12,8 +12,7 @@ from appliance.core.errors import Draining
 from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Approval
+from appliance.governance.approvals import Approval, approvals
 from appliance.processes.engine.ending import on_withdrawn
 from appliance.processes.scheduling.shared_threads import SharedThreads
 

@@ -8,12 +8,9 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.governance import switches
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.policies.service import active_policies
-from appliance.governance.subjects import SkillUsed, Subject
-from appliance.governance.taint import source_of_skill, tainted
+from appliance.governance import SkillUsed, Subject, source_of_skill, switches, tainted
+from appliance.governance.approvals import ActionApprovals
+from appliance.governance.policies import Decision, ToolAction, active_policies
 from appliance.llm import NANO, Generated
 from appliance.monitor import audit
 from appliance.processes.engine.attempts import LONGEST_RETRY_AFTER_S

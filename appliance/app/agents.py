@@ -9,8 +9,8 @@ from appliance.agents.tools import Toolbox
 from appliance.core.config import Config
 from appliance.core.database.presence import Presence
 from appliance.core.queue import TaskQueue
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.governor import Governor
+from appliance.governance import Governor
+from appliance.governance.approvals import ActionApprovals
 from appliance.llm import LanguageModels
 
 if TYPE_CHECKING:

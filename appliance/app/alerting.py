@@ -16,8 +16,8 @@ from appliance.core.errors import (
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error, speaking, tell
-from appliance.governance.approvals.writing import Writing
-from appliance.governance.executor.requests import ActionRequest
+from appliance.governance.approvals import Writing
+from appliance.governance.executor import ActionRequest
 from appliance.integrations import gate
 from appliance.monitor import DiskGauge, Webhooks
 from appliance.monitor.alerts import OWNERS, Action, Alerts, Facts, Letters, Notice, Reach

@@ -39,20 +39,11 @@ from appliance.documents import service as documents
 from appliance.documents.contents import Previews, incoming_blobs, make_readings
 from appliance.documents.reviews import reviews
 from appliance.documents.sharing import Exits, Publications, Shares
-from appliance.governance import budgets
-from appliance.governance.approvals import approvals, crowding
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.approvals.expiry import expire_due
-from appliance.governance.approvals.links import on_console
-from appliance.governance.approvals.notices import Notices
-from appliance.governance.approvals.writing import Writing
-from appliance.governance.executor.documents import DocumentDoor
-from appliance.governance.executor.executor import TASK as CALL_TASK
-from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.governance.executor.threads import REPLAYS, TenantThreads
-from appliance.governance.governor import Governor
-from appliance.governance.invitations import Invitations
-from appliance.governance.policies.service import PolicyService
+from appliance.governance import Governor, Invitations, budgets
+from appliance.governance.approvals import ActionApprovals, Notices, Writing, approvals, crowding, expire_due, on_console
+from appliance.governance.executor import REPLAYS, DocumentDoor, GovernedExecutor, Instance, TenantThreads
+from appliance.governance.executor import TASK as CALL_TASK
+from appliance.governance.policies import PolicyService
 from appliance.hooks import make_hooks
 from appliance.integrations import Kinship
 from appliance.llm import on_profile_stored

@@ -12,8 +12,8 @@ from appliance.agents.tools import (
 )
 from appliance.api.shapes import make_shapes
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.governor import Governor
+from appliance.governance import Governor
+from appliance.governance.approvals import ActionApprovals
 from appliance.solutions.services import Services
 
 

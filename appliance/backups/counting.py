@@ -10,7 +10,7 @@ from appliance.core.scope import TenantScope
 from appliance.datapool import MAX_COLLECTIONS
 from appliance.documents import MOST_RULES
 from appliance.governance.approvals import crowding
-from appliance.governance.policies.service import MAX_POLICIES
+from appliance.governance.policies import MAX_POLICIES
 from appliance.monitor import MOST_WEBHOOKS
 from appliance.monitor.alerts import MOST_ALERTS
 from appliance.tenants import MOST_OPEN

@@ -15,7 +15,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals.approvals import Approval, answer_of, withdraw_approval
+from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants.grants import secret_bindings
 

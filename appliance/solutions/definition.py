@@ -12,7 +12,7 @@ from appliance.agents.skills import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.datapool import read_definition
-from appliance.governance.policies.language import Policy, parse_policy
+from appliance.governance.policies import Policy, parse_policy
 from appliance.integrations import MOST_AT_ONCE, USUAL_AT_ONCE, Spec, open_settings
 from appliance.processes.definitions.definition import Definition, DefinitionProblems, parse_definition
 from appliance.processes.definitions.nodes import Severity

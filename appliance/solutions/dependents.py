@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from appliance.agents import versions as agents
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.service import active_policies
+from appliance.governance.policies import active_policies
 from appliance.processes.definitions import versions
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services

@@ -16,7 +16,7 @@ from appliance.datapool import (
     NOT_YET,
     RESERVED_FIELDS,
 )
-from appliance.governance.policies.language import policy_schema
+from appliance.governance.policies import policy_schema
 from appliance.integrations import MOST_AT_ONCE
 from appliance.processes.definitions.schema import process_schema
 from appliance.processes.definitions.schema_parts import (

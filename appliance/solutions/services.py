@@ -18,11 +18,9 @@ from appliance.datapool import FileImports
 from appliance.documents import Documents, Uploads
 from appliance.documents.contents import Previews
 from appliance.documents.sharing import Publications, Shares
-from appliance.governance.executor.executor import GovernedExecutor
-from appliance.governance.executor.threads import TenantThreads
-from appliance.governance.governor import Governor
-from appliance.governance.invitations import Invitations
-from appliance.governance.policies.service import PolicyService
+from appliance.governance import Governor, Invitations
+from appliance.governance.executor import GovernedExecutor, TenantThreads
+from appliance.governance.policies import PolicyService
 from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
 from appliance.monitor import DiskGauge, KeyTraffic, Webhooks

@@ -16,10 +16,10 @@ from appliance.datapool import service as datapool
 from appliance.documents import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.governance.governor import Governor
-from appliance.governance.policies.service import PolicyService
+from appliance.governance import Governor
+from appliance.governance.approvals import ActionApprovals
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.policies import PolicyService
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.engine import store

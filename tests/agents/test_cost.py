@@ -10,7 +10,7 @@ from appliance.connectors.egress import Egress
 from appliance.core.crypto import Sealer
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.governance.budgets import spent
+from appliance.governance import spent
 from appliance.llm import LanguageModels, Profile, usage
 from tests.agents.model_server import USAGE, Call, ModelServer, Turn, script
 from tests.agents.world import ALLOW, TAINTED, World, book, mark, open_world

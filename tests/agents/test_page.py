@@ -9,9 +9,8 @@ from appliance.agents.schema import agent_schema
 from appliance.api.agents.agent_runs import Status
 from appliance.core import yaml12
 from appliance.core.json_schema import compile_schema
-from appliance.governance.policies.decision import Facts, ToolAction
-from appliance.governance.policies.evaluation import decide
-from appliance.governance.subjects import Subject
+from appliance.governance import Subject
+from appliance.governance.policies import Facts, ToolAction, decide
 from tests.architecture.source_tree import ROOT
 from tests.governance.policies.facts import compiled
 

@@ -17,7 +17,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance import switches
 from appliance.governance.approvals import approvals, questions
-from appliance.governance.policies.service import PolicyService
+from appliance.governance.policies import PolicyService
 from appliance.llm import NANO, Generated, Used
 from appliance.monitor import AuditFilter, audit
 from appliance.tenants import service as tenants

@@ -35,12 +35,10 @@ from appliance.core.pages import PageRequest
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision
-from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.governance.governor import Governor
-from appliance.governance.policies.service import PolicyService
+from appliance.governance import Governor
+from appliance.governance.approvals import ActionApprovals, Approval, ApprovalFilter, Decision, approvals
+from appliance.governance.executor import GovernedExecutor, Instance
+from appliance.governance.policies import PolicyService
 from appliance.llm import LanguageModels
 from appliance.tenants import ALL, ApiKey
 from tests.governance.asking import Town

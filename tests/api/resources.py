@@ -12,8 +12,7 @@ import httpx
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Origin, parse_request
+from appliance.governance.approvals import Origin, approvals, parse_request
 from appliance.solutions.archive import write_zip
 from appliance.testing.running import Running
 from appliance.webapps.access import Access, Visitor, Visits

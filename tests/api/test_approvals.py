@@ -6,8 +6,7 @@ from typing import Any
 
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import ApprovalFilter, Decision
+from appliance.governance.approvals import ApprovalFilter, Decision, approvals
 from appliance.tenants import SignedIn, scopes_of_role
 from tests.api.resources import PREFIX, Resources, fresh
 

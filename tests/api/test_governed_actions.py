@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.governance.approvals.approvals import Decision
+from appliance.governance.approvals import Decision
 from tests.api.resources import PREFIX, Resources, fresh
 from tests.api.test_approvals import decide
 

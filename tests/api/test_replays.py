@@ -11,7 +11,7 @@ import pytest
 
 from appliance.api.governance import policy_replay
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.replay import Replayed
+from appliance.governance.policies import Replayed
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from appliance.connectors import Traffic
 from appliance.core.database import db
+from appliance.governance import Subject
+from appliance.governance.executor import ActionRequest
 from appliance.governance.executor.describing import describe
-from appliance.governance.executor.requests import ActionRequest
-from appliance.governance.subjects import Subject
 from appliance.integrations.calls import Shot, log_to_process
 from tests.governance.ruling import make_governor, put_rules
 from tests.integrations.world import World, open_world

@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from appliance.governance.policies.compiled import Active, Compiled
-from appliance.governance.policies.decision import Facts, ToolAction
-from appliance.governance.policies.evaluation import decide
-from appliance.governance.policies.language import parse_policy
-from appliance.governance.subjects import SkillUsed, Subject
+from appliance.governance import SkillUsed, Subject
+from appliance.governance.policies import Compiled, Facts, ToolAction, decide, parse_policy
+from appliance.governance.policies.compiled import Active
 
 RULES, ROUNDS, AIM_MS = 200, 5_000, 0.2
 INPUT = {"customer": {"country": "DE", "name": "Example"}, "total": "1250.00", "lines": [{"sku": "a", "n": 2}] * 10}

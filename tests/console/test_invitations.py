@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from appliance.core.errors import Gone, ScopeMissing, ValidationFailed
-from appliance.governance.approvals.writing import Writing
-from appliance.governance.invitations import Invitations
+from appliance.governance import Invitations
+from appliance.governance.approvals import Writing
 from appliance.tenants import InvitationSpec, invitations
 from appliance.testing.outside import Mailbox
 from appliance.testing.running import Running

@@ -23,7 +23,7 @@ from appliance.documents.sharing.leaving import Exits
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.documents.sharing.shares import NewShare, Shares
 from appliance.documents.uploads import NewUpload, Uploads
-from appliance.governance.executor.documents import DocumentDoor
+from appliance.governance.executor import DocumentDoor
 from appliance.monitor import audit
 from appliance.tenants import service as tenants
 from appliance.testing.running import make_config

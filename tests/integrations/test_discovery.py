@@ -12,7 +12,7 @@ from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.governance import switches
-from appliance.governance.executor.requests import ActionFailed, ActionRequest
+from appliance.governance.executor import ActionFailed, ActionRequest
 from appliance.integrations.service import Spec
 from tests.governance.ruling import DENY_WRITES, put_rules
 from tests.integrations.world import Ledger, World

@@ -10,8 +10,7 @@ from appliance.connectors.egress import Egress
 from appliance.core.config import load_config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid
 from appliance.core.scope import TenantScope
-from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.governance.executor.requests import ActionRequest
+from appliance.governance.executor import ActionRequest, GovernedExecutor, Instance
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec

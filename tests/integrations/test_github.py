@@ -16,7 +16,7 @@ from appliance.connectors.registry import Installed, check_discovered
 from appliance.connectors.testing import Answer, LoopbackServer, Received, open_context, schema_problems
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.governance.executor.requests import ActionRequest
+from appliance.governance.executor import ActionRequest
 from appliance.integrations.service import Spec
 from appliance.processes.definitions.definition import parse_definition
 from appliance.processes.definitions.surroundings import Named, look_around

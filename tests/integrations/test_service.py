@@ -14,7 +14,7 @@ from appliance.core.errors import (
     VersionConflict,
 )
 from appliance.core.pages import PageRequest
-from appliance.governance.executor.requests import ActionFailed
+from appliance.governance.executor import ActionFailed
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
 from appliance.integrations.service import Integrations, Spec, merged_spec

@@ -9,8 +9,7 @@ import pytest
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
-from appliance.governance.executor.offers import ActionWithheld
-from appliance.governance.executor.requests import ActionFailed, ActionRequest
+from appliance.governance.executor import ActionFailed, ActionRequest, ActionWithheld
 from appliance.integrations.service import Spec
 from appliance.monitor import AuditFilter, audit
 from tests.integrations.world import World

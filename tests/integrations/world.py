@@ -13,8 +13,7 @@ from appliance.connectors.registry import Installed, Registry, load_registry
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.governance.executor.executor import GovernedExecutor, Instance
-from appliance.governance.executor.requests import ActionRequest
+from appliance.governance.executor import ActionRequest, GovernedExecutor, Instance
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
 from appliance.integrations.service import Integrations, Spec

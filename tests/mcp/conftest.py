@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from appliance.connectors.testing import Answer, LoopbackServer
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Approval, Decision, Verdict
+from appliance.governance.approvals import Approval, Decision, Verdict, approvals
 from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources

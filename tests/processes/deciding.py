@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from appliance.core.database import db
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Verdict
-from appliance.governance.policies.service import PolicyService
+from appliance.governance.approvals import Verdict, approvals
+from appliance.governance.policies import PolicyService
 from appliance.tenants import SignedIn
 from appliance.tenants import service as tenants
 from appliance.tenants.models import Person

@@ -25,8 +25,7 @@ from appliance.datapool import service as datapool
 from appliance.documents import HOLDER, Documents
 from appliance.formats import Formats
 from appliance.formats import Settings as FormatSettings
-from appliance.governance.executor.documents import DocumentDoor
-from appliance.governance.executor.executor import GovernedExecutor, Instance
+from appliance.governance.executor import DocumentDoor, GovernedExecutor, Instance
 from appliance.integrations import Connections, Integrations, Spec, TokenKeeper, gate
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels, Profile

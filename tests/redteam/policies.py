@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Decision
+from appliance.governance.approvals import Decision, approvals
 from appliance.tenants import SignedIn
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

@@ -13,7 +13,7 @@ from appliance.api.frame.routing import Json
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance.approvals.approvals import Decision
+from appliance.governance.approvals import Decision
 from tests.api.resources import PREFIX, Resources, fresh
 from tests.api.test_approvals import decide
 from tests.redteam.attempts import Attempts, attempts

@@ -12,7 +12,8 @@ from appliance.connectors.egress import Egress
 from appliance.connectors.network import resolving_for
 from appliance.connectors.network.resolving import PER_OWNER, THREADS, ResolverThreads
 from appliance.core.scope import TenantScope
-from appliance.governance.executor.threads import Share, TenantThreads
+from appliance.governance.executor import TenantThreads
+from appliance.governance.executor.threads import Share
 
 PUBLIC = "93.184.215.14"
 

@@ -8,10 +8,9 @@ import pytest
 from appliance.core.errors import ApplianceError
 from appliance.core.ids import check_slug
 from appliance.core.scope import TenantScope
-from appliance.governance.actions import canonical_action, label_of, read_action, summary_of
-from appliance.governance.policies.decision import ToolAction
-from appliance.governance.subjects import Subject
-from appliance.governance.taint import MOST_SOURCES, source_of, tainted
+from appliance.governance import MOST_SOURCES, Subject, canonical_action, source_of, tainted
+from appliance.governance.actions import label_of, read_action, summary_of
+from appliance.governance.policies import ToolAction
 from tests.redteam.attempts import attempts
 
 SCOPE = TenantScope("one", "key:1")

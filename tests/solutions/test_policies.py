@@ -6,9 +6,8 @@ import pytest
 
 from appliance.core.errors import ScopeMissing
 from appliance.core.pages import PageRequest
-from appliance.governance.policies.decision import ToolAction
-from appliance.governance.policies.service import PolicyService
-from appliance.governance.subjects import Subject
+from appliance.governance import Subject
+from appliance.governance.policies import PolicyService, ToolAction
 from appliance.solutions.exporting import export_solution
 from appliance.solutions.schemas import schema_files
 from appliance.solutions.service import ApplyOptions, apply_solution, plan_solution

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from appliance.governance.subjects import SkillUsed
+from appliance.governance import SkillUsed
 
 Trust = Literal["trusted", "untrusted"]
 

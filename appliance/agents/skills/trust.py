@@ -9,7 +9,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.subjects import SkillUsed
+from appliance.governance import SkillUsed
 from appliance.monitor import audit
 from appliance.tenants import Member, SignedIn, people, service
 from appliance.tenants.keys import lineage

@@ -8,12 +8,9 @@ from typing import Any, Protocol
 from appliance.core import clock
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals.approvals import Approval
-from appliance.governance.approvals.human_input import HumanInput, request_human_input
-from appliance.governance.executor.requests import DEFAULT_SECONDS
-from appliance.governance.policies.decision import ToolAction
+from appliance.governance.approvals import ActionApprovals, Approval, HumanInput, Wish, approvals, request_human_input
+from appliance.governance.executor import DEFAULT_SECONDS
+from appliance.governance.policies import ToolAction
 
 from .integrations import Considers
 from .shapes import TEXT, inputs, outputs

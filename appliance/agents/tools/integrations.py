@@ -11,11 +11,9 @@ from appliance.connectors.contract import Action
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConnectorFailed, IdempotencyInFlight, NotFound, PolicyDenied
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.governance.executor.executor import GovernedExecutor
-from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest, ActionResult
-from appliance.governance.governor import told_of
-from appliance.governance.policies.decision import Decision, ToolAction
-from appliance.governance.subjects import Subject
+from appliance.governance import Subject, told_of
+from appliance.governance.executor import MOST_SECONDS, ActionRequest, ActionResult, GovernedExecutor
+from appliance.governance.policies import Decision, ToolAction
 from appliance.integrations import Integration, Integrations
 
 from .fitting import MOST_BYTES, size_of

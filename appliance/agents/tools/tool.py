@@ -7,8 +7,8 @@ from typing import Any
 
 from appliance.connectors.contract import Effect
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.decision import ToolAction
-from appliance.governance.subjects import Subject
+from appliance.governance import Subject
+from appliance.governance.policies import ToolAction
 
 APPROVAL_ID = "approval_id"
 """The argument that names an approval of exactly this call; no policy sees it."""

@@ -12,9 +12,8 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope
-from appliance.governance.governor import Held
-from appliance.governance.policies.decision import ToolAction
-from appliance.governance.subjects import Subject
+from appliance.governance import Held, Subject
+from appliance.governance.policies import ToolAction
 
 from .fitting import MOST_BYTES, fit
 from .tool import APPROVAL_ID, APPROVAL_ID_SCHEMA, Caller, Tool, Waiting

@@ -25,7 +25,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.governance.governor import Permit
+from appliance.governance import Permit
 from appliance.solutions.services import Services
 from appliance.tenants import PLACE, KeptAnswer, NoPlace, RequestKey, idempotency
 from appliance.tenants.keys import Caller

@@ -9,9 +9,8 @@ from pydantic import BaseModel
 from appliance.agents.tools import APPROVAL_ID, Caller
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied, ValidationFailed
-from appliance.governance.governor import Permit
-from appliance.governance.policies.decision import ToolAction
-from appliance.governance.subjects import subject_of
+from appliance.governance import Permit, subject_of
+from appliance.governance.policies import ToolAction
 
 from .routing import Call, Document, Route, Upload
 

@@ -11,11 +11,8 @@ from appliance.api.frame.routing import GOVERNED, NULL, Answer, Body, Call, List
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.governance.approvals import approvals, human_input
-from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Vote
-from appliance.governance.approvals.human_input import HumanInput
-from appliance.governance.subjects import Subject, subject_of
+from appliance.governance import Subject, subject_of
+from appliance.governance.approvals import ActionApprovals, Approval, ApprovalFilter, HumanInput, Vote, Wish, approvals, human_input
 
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 

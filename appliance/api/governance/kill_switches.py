@@ -9,8 +9,7 @@ from appliance.api.tenants.tenants import NoQuery
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.governance import switches
-from appliance.governance.switches import KillSwitch, Kind
+from appliance.governance import KillSwitch, Kind, switches
 
 
 class KillSwitchView(View):

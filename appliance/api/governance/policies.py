@@ -10,14 +10,23 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.connectors.contract import Effect
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.governance.policies.compiled import Compiled
-from appliance.governance.policies.decision import Decision, Facts, Mode, ToolAction, Verdict
-from appliance.governance.policies.difference import PolicyChange, differences
-from appliance.governance.policies.evaluation import decide
-from appliance.governance.policies.explaining import Finding, explain
-from appliance.governance.policies.language import parse_policy
-from appliance.governance.policies.service import PolicyVersion, StoredPolicy
-from appliance.governance.subjects import Credential, SkillUsed, Subject, Via, credential_of
+from appliance.governance import Credential, SkillUsed, Subject, Via, credential_of
+from appliance.governance.policies import (
+    Compiled,
+    Decision,
+    Facts,
+    Finding,
+    Mode,
+    PolicyChange,
+    PolicyVersion,
+    StoredPolicy,
+    ToolAction,
+    Verdict,
+    decide,
+    differences,
+    explain,
+    parse_policy,
+)
 
 POLICY = Json("document", "A policy: `mode` and `rules`, see docs/policies.md and the schema of policies/<name>.yaml.")
 Name = Annotated[str, Field(max_length=300)]

@@ -9,8 +9,7 @@ from pydantic import Field
 from appliance.api.frame.routing import READS, Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, ValidationFailed
-from appliance.governance.policies.language import Policy, parse_policy
-from appliance.governance.policies.replay import MOST_SHOWN, Rejudged, ReplayRequest, replay
+from appliance.governance.policies import MOST_SHOWN, Policy, Rejudged, ReplayRequest, parse_policy, replay
 
 DAYS_MS = 30 * 86_400_000
 LONGEST_WAIT = 20.0

@@ -12,8 +12,8 @@ from appliance.connectors.registry import Installed, Problem
 from appliance.core import clock
 from appliance.core.errors import VersionConflict
 from appliance.core.pages import Page
-from appliance.governance.executor.requests import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
-from appliance.governance.governor import told_of
+from appliance.governance import told_of
+from appliance.governance.executor import DEFAULT_SECONDS, MOST_SECONDS, ActionRequest, ActionResult
 from appliance.integrations import (
     MOST_AT_ONCE,
     USUAL_AT_ONCE,

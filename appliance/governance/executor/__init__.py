@@ -1,1 +1,5 @@
 """The governed executor: judges an action, records it and makes the call."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

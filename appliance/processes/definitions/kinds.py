@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from appliance.core.errors import ValidationFailed
-from appliance.governance.approvals.questions import KINDS as HUMAN_KINDS
-from appliance.governance.approvals.questions import MEMBERS as REQUEST_MEMBERS
-from appliance.governance.approvals.questions import Origin, parse_request
+from appliance.governance.approvals import KINDS as HUMAN_KINDS
+from appliance.governance.approvals import MEMBERS as REQUEST_MEMBERS
+from appliance.governance.approvals import Origin, parse_request
 from appliance.processes.files.members import read_file, read_ocr
 from appliance.processes.host.model_calls import read_llm
 

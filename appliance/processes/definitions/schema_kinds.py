@@ -1,7 +1,7 @@
 """The JSON Schema of each kind of step: its own member, as an editor offers and checks it."""
 
-from appliance.governance.approvals.questions import CHOICE, MOST_APPROVERS, MOST_CHOICES
-from appliance.governance.approvals.questions import KINDS as HUMAN_KINDS
+from appliance.governance.approvals import CHOICE, MOST_APPROVERS, MOST_CHOICES
+from appliance.governance.approvals import KINDS as HUMAN_KINDS
 from appliance.llm import MOST_FILES, MOST_MESSAGES, MOST_REPAIRS
 from appliance.llm import ROLES as ROLES_OF_MESSAGES
 from appliance.processes.files.members import file_schema, ocr_schema

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import Wish
-from appliance.governance.governor import Permit
+from appliance.governance import Permit
+from appliance.governance.approvals import Wish, approvals
 from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
 from appliance.sandbox import HostCall
 

@@ -11,7 +11,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
-from appliance.governance.governor import ActionNeedsApproval
+from appliance.governance import ActionNeedsApproval
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine import suspension, waits
 from appliance.processes.engine.store import Claim, JournalEntry, append_journal, check_fence

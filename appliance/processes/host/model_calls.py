@@ -16,8 +16,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.governance import switches
-from appliance.governance.subjects import subject_of
+from appliance.governance import subject_of, switches
 from appliance.llm import MEMBERS, MOST_REPAIRS, Generated, Image, LanguageModels, Origin, check_output_schema, parse_prompt
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.definitions.reading import Reader

@@ -10,11 +10,9 @@ from appliance.core.database import db
 from appliance.core.errors import IdempotencyInFlight, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
+from appliance.governance import Subject, subject_of, tainted
 from appliance.governance.approvals import approvals
-from appliance.governance.executor.executor import GovernedExecutor
-from appliance.governance.executor.requests import MOST_SECONDS, ActionRequest
-from appliance.governance.subjects import Subject, subject_of
-from appliance.governance.taint import tainted
+from appliance.governance.executor import MOST_SECONDS, ActionRequest, GovernedExecutor
 from appliance.integrations import Origin
 from appliance.processes.engine import tracing
 from appliance.processes.engine.store import Claim

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.governance.taint import MOST_SOURCES
+from appliance.governance import MOST_SOURCES
 
 
 def sources_of(scope: TenantScope, execution_id: str) -> list[str]:

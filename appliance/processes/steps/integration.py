@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from appliance.core.errors import ApplianceError
-from appliance.governance.governor import ActionNeedsApproval, Permit
+from appliance.governance import ActionNeedsApproval, Permit
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine.failing import StepFailed, from_coded, make_error
 from appliance.processes.engine.task import Result, Task, Tools

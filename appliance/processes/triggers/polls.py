@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConcurrencyLimited
 from appliance.core.scope import TenantScope
-from appliance.governance.executor.polling import POLL_SECONDS, PollRequest
+from appliance.governance.executor import POLL_SECONDS, PollRequest
 from appliance.processes.engine.failing import from_coded, make_error
 from appliance.processes.host import version_grants
 

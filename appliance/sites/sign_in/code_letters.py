@@ -11,8 +11,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError
 from appliance.core.texts import gettext as _
 from appliance.core.texts import speaking
-from appliance.governance.executor.executor import GovernedExecutor
-from appliance.governance.executor.requests import ActionRequest
+from appliance.governance.executor import ActionRequest, GovernedExecutor
 from appliance.monitor import Line, write_lines
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import Asked, Door, EmailCodes

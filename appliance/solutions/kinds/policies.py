@@ -5,9 +5,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
-from appliance.governance.policies.difference import differences
-from appliance.governance.policies.language import Policy
-from appliance.governance.policies.service import PolicyService, StoredPolicy
+from appliance.governance.policies import Policy, PolicyService, StoredPolicy, differences
 from appliance.solutions.kinds.changes import Change, read_all
 
 _service = PolicyService()  # nothing is kept in it but what judged last

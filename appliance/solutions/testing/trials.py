@@ -4,8 +4,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from appliance.core.scope import TenantScope
-from appliance.governance import switches
-from appliance.governance.subjects import subject_of
+from appliance.governance import subject_of, switches
 from appliance.llm import Trial
 from appliance.solutions.services import Services
 

@@ -11,8 +11,7 @@ from appliance.agents.journal import Entry
 from appliance.agents.store import FINISHED
 from appliance.core import clock
 from appliance.core.pages import PageRequest
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Approval, Decision
+from appliance.governance.approvals import Approval, Decision, approvals
 from tests.agents.model_server import ModelServer, obey
 
 from .driving import see_through

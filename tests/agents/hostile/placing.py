@@ -11,8 +11,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance.approvals.approvals import Decision
-from appliance.governance.subjects import Via
+from appliance.governance import Via
+from appliance.governance.approvals import Decision
 from appliance.monitor import Line, write_lines
 
 from .trap import Trap

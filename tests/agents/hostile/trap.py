@@ -13,11 +13,8 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.approvals.approvals import About, Decision
-from appliance.governance.approvals.questions import NOWHERE, parse_request
-from appliance.governance.policies.service import PolicyService
+from appliance.governance.approvals import NOWHERE, About, ActionApprovals, Decision, approvals, parse_request
+from appliance.governance.policies import PolicyService
 from appliance.monitor import AuditFilter, audit
 from appliance.solutions.archive import write_zip
 from appliance.tenants import SignedIn, people, scopes_of_role, service

@@ -11,8 +11,8 @@ from appliance.agents.skills.service import HOLDERS, Skills
 from appliance.agents.skills.trust import approve_skill
 from appliance.agents.tools.skills import SkillTools
 from appliance.blobs import Blobs, LocalPlaces
-from appliance.governance.actions import StoredAction, canonical_action
-from appliance.governance.approvals.action_approvals import ActionApprovals
+from appliance.governance import StoredAction, canonical_action
+from appliance.governance.approvals import ActionApprovals
 from tests.agents.world import ASK, World, book, calls, open_world, says
 
 from .written import skill

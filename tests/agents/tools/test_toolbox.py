@@ -21,9 +21,8 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
-from appliance.governance.governor import Held
-from appliance.governance.policies.decision import ToolAction, Verdict
-from appliance.governance.subjects import Subject
+from appliance.governance import Held, Subject
+from appliance.governance.policies import ToolAction, Verdict
 
 COUNT = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}, "additionalProperties": False}
 CALLER = Caller(TenantScope("acme", "key:1", frozenset({"entities.read", "entities.write"})), Subject("key:1", "mcp"))

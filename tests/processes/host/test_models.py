@@ -8,8 +8,7 @@ import pytest
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.pages import PageRequest
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import ApprovalFilter
+from appliance.governance.approvals import ApprovalFilter, approvals
 from appliance.llm import Used, on_profile_stored
 from appliance.processes.executions import service as executions
 from appliance.processes.host.model_calls import GENERATE

@@ -5,8 +5,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
-from appliance.governance import switches
-from appliance.governance.switches import KINDS, Kind
+from appliance.governance import KINDS, Kind, switches
 
 HERE = "/console/kill-switches"
 LONGEST_NAME = 100

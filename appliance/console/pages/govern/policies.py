@@ -8,9 +8,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Conflict, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
-from appliance.governance.policies.difference import differences
-from appliance.governance.policies.language import parse_policy
-from appliance.governance.policies.service import PolicyVersion, StoredPolicy
+from appliance.governance.policies import PolicyVersion, StoredPolicy, differences, parse_policy
 
 from .rule_sentences import tell_rules
 

@@ -11,13 +11,8 @@ from appliance.core.json_text import load_json
 from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.governance import subjects
-from appliance.governance.policies.compiled import Compiled
-from appliance.governance.policies.decision import Decision, Facts, ToolAction
-from appliance.governance.policies.evaluation import decide
-from appliance.governance.policies.explaining import Finding, explain
-from appliance.governance.policies.language import parse_policy
-from appliance.governance.subjects import SkillUsed, Subject, Via
+from appliance.governance import SkillUsed, Subject, Via, subjects
+from appliance.governance.policies import Compiled, Decision, Facts, Finding, ToolAction, decide, explain, parse_policy
 from appliance.tenants import people
 
 from .rule_sentences import tell_obligations

@@ -8,7 +8,7 @@ from typing import Any
 from appliance.console.frame.showing import duration
 from appliance.core.texts import decimal, mark, ngettext
 from appliance.core.texts import gettext as _
-from appliance.governance.policies.decision import Decision
+from appliance.governance.policies import Decision
 
 _KINDS = {
     "user": mark("people"), "key": mark("API keys"), "execution": mark("executions"), "agent": mark("agents"),

@@ -4,8 +4,7 @@ from urllib.parse import urlsplit
 
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.console.frame.session import COOKIE
-from appliance.governance import switches
-from appliance.governance.subjects import subject_of
+from appliance.governance import subject_of, switches
 from appliance.integrations import CALLBACK, Reply, connecting
 
 

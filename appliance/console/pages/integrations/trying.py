@@ -10,7 +10,7 @@ from appliance.console.frame.forms import InputForm, read_form
 from appliance.console.frame.routing import Answer, Later, Page, Visit, page, token_of
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
-from appliance.governance.executor.requests import ActionRequest, ActionResult
+from appliance.governance.executor import ActionRequest, ActionResult
 
 SECONDS = 60.0
 

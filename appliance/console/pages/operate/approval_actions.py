@@ -9,9 +9,8 @@ from appliance.console.frame.routing import Visit
 from appliance.core.logs import redact
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.governance.actions import StoredAction, printable
-from appliance.governance.approvals.action_approvals import ActionApprovals
-from appliance.governance.approvals.approvals import Approval
+from appliance.governance import StoredAction, printable
+from appliance.governance.approvals import ActionApprovals, Approval
 
 EFFECTS = {"read": mark("only reads"), "idempotent": mark("writes, and may be repeated"), "write": mark("writes")}
 

@@ -15,12 +15,18 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error
-from appliance.governance.approvals import approvals, batches
-from appliance.governance.approvals.approvals import Approval, ApprovalFilter, Decision, Verdict
-from appliance.governance.approvals.batches import Outcome
-from appliance.governance.approvals.deciders import find_decidable
-from appliance.governance.approvals.questions import FREE_TEXT
-from appliance.governance.approvals.wording import title_of
+from appliance.governance.approvals import (
+    FREE_TEXT,
+    Approval,
+    ApprovalFilter,
+    Decision,
+    Outcome,
+    Verdict,
+    approvals,
+    batches,
+    find_decidable,
+    title_of,
+)
 from appliance.processes.definitions import versions
 from appliance.tenants import SignedIn
 

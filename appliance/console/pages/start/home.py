@@ -18,9 +18,7 @@ from appliance.core import clock
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import ngettext, tell
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.approvals import Approval, ApprovalFilter
-from appliance.governance.approvals.wording import title_of
+from appliance.governance.approvals import Approval, ApprovalFilter, approvals, title_of
 from appliance.integrations import gate
 from appliance.monitor import failures
 from appliance.processes.definitions import versions

@@ -11,13 +11,10 @@ from appliance.console.frame.particulars import describe, leaves
 from appliance.console.pages.operate.waiting import Wait, waits_of
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.governance.approvals import approvals
-from appliance.governance.approvals.action_approvals import ActionApprovals, Wish
-from appliance.governance.approvals.approvals import Approval
-from appliance.governance.approvals.wording import TOOLS
-from appliance.governance.policies.decision import Decision as Judgement
-from appliance.governance.policies.decision import Obligations, ToolAction
-from appliance.governance.subjects import SkillUsed, Subject
+from appliance.governance import SkillUsed, Subject
+from appliance.governance.approvals import TOOLS, ActionApprovals, Approval, Wish, approvals
+from appliance.governance.policies import Decision as Judgement
+from appliance.governance.policies import Obligations, ToolAction
 from appliance.processes.executions.service import Execution
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh

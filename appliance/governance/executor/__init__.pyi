@@ -1,0 +1,14 @@
+from .documents import DocumentDoor as DocumentDoor
+from .executor import TASK as TASK
+from .executor import GovernedExecutor as GovernedExecutor
+from .executor import Instance as Instance
+from .offers import ActionWithheld as ActionWithheld
+from .polling import POLL_SECONDS as POLL_SECONDS
+from .polling import PollRequest as PollRequest
+from .requests import DEFAULT_SECONDS as DEFAULT_SECONDS
+from .requests import MOST_SECONDS as MOST_SECONDS
+from .requests import ActionFailed as ActionFailed
+from .requests import ActionRequest as ActionRequest
+from .requests import ActionResult as ActionResult
+from .threads import REPLAYS as REPLAYS
+from .threads import TenantThreads as TenantThreads
