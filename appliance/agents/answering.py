@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.json_schema import compile_schema
-from appliance.processes.rehearsal.expectations import find_differences
+from appliance.processes.rehearsal import find_differences
 
 from .tools.tool import APPROVAL_ID, Tool
 

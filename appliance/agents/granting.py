@@ -5,7 +5,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
-from appliance.processes.definitions.nodes import Grants
+from appliance.processes.definitions import Grants
 from appliance.processes.executions import service as executions
 
 from .definition import CALL_ACTION

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from appliance.processes.definitions.schema_parts import DURATION, SLUG, TEXT, Shape, listed, optional, shape, whole
+from appliance.processes.definitions import DURATION, SLUG, TEXT, Shape, listed, optional, shape, whole
 
 from .definition import MOST_BUDGET, MOST_COST, MOST_NAMES, MOST_TEXT, OPERATION, TOOLS, UNLISTED, Budget
 

@@ -13,8 +13,8 @@ from appliance.core.periodic import Periodic
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Approval, approvals
-from appliance.processes.engine.ending import on_withdrawn
-from appliance.processes.scheduling.shared_threads import SharedThreads
+from appliance.processes.engine import on_withdrawn
+from appliance.processes.scheduling import SharedThreads
 
 from . import runs, store
 from .runner import Runner

@@ -6,9 +6,8 @@ from typing import Any
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.processes.engine.store import Claim
-from appliance.processes.host import tainting
-from appliance.processes.host.agent_runs import MadeCall, PreparedRun, WantedRun
+from appliance.processes.engine import Claim
+from appliance.processes.host import MadeCall, PreparedRun, WantedRun, tainting
 
 from . import runs, store, versions
 from .definition import CALL_ACTION

@@ -13,7 +13,7 @@ from appliance.governance.approvals import ActionApprovals
 from appliance.governance.policies import Decision, ToolAction, active_policies
 from appliance.llm import NANO, Generated
 from appliance.monitor import audit
-from appliance.processes.engine.attempts import LONGEST_RETRY_AFTER_S
+from appliance.processes.engine import LONGEST_RETRY_AFTER_S
 from appliance.tenants.grants import refuse_departed
 
 from . import answers, store

@@ -21,9 +21,9 @@ from appliance.governance.executor import ActionRequest
 from appliance.integrations import gate
 from appliance.monitor import DiskGauge, Webhooks
 from appliance.monitor.alerts import OWNERS, Action, Alerts, Facts, Letters, Notice, Reach
+from appliance.processes import ProcessFlow
+from appliance.processes.executions import StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import StartRequest
-from appliance.processes.service import ProcessFlow
 from appliance.tenants import ROLES, Member, people
 from appliance.tenants import service as tenants
 from appliance.tenants.keys import keys

@@ -51,13 +51,10 @@ from appliance.mcp import McpEdge, make_edge
 from appliance.monitor import Deliverer, DiskGauge, KeyTraffic, rollup, watch_room, webhooks
 from appliance.monitor import logs as log_lines
 from appliance.monitor.alerts import tell_due, watch_all
+from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
-from appliance.processes.host.model_calls import ModelReach
-from appliance.processes.host.model_documents import DocumentReading
-from appliance.processes.host.ports import Ports
-from appliance.processes.host.reach import ActionReach, DataPoolReach
+from appliance.processes.host import ActionReach, DataPoolReach, DocumentReading, ModelReach, Ports
 from appliance.processes.scheduling import backlog
-from appliance.processes.service import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder

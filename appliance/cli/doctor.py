@@ -82,8 +82,8 @@ def check_storage(config: Config) -> Iterator[tuple[str, str]]:
 
 def _clock() -> Iterator[tuple[str, str]]:
     """Whether the clock was set back behind what has been written."""
-    from appliance.processes.executions.service import newest_of_all
-    from appliance.processes.scheduling.clock_jumps import JUMP_MS
+    from appliance.processes.executions import newest_of_all
+    from appliance.processes.scheduling import JUMP_MS
 
     behind = (newest_of_all() or 0) - clock.now_ms()
     if behind >= JUMP_MS:

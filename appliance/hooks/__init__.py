@@ -10,8 +10,7 @@ from quart import Blueprint, Response, request
 
 from appliance.core import logs
 from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
-from appliance.processes.triggers.signatures import Request
-from appliance.processes.triggers.webhooks import fields_of
+from appliance.processes.triggers import Request, fields_of
 from appliance.solutions.services import Services
 
 DRAIN_BYTES = 1 << 20

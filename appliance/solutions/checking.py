@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from appliance.connectors.registry import Installed, Registry
 from appliance.core.errors import ValidationFailed
 from appliance.integrations import Sealed, open_settings, take_secrets
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.surroundings import Look, Named, Surroundings, know_nothing
-from appliance.processes.definitions.typings import agents_used
+from appliance.processes.definitions import Look, Named, Surroundings, agents_used, know_nothing, versions
 from appliance.sandbox import Pool
 from appliance.solutions.definition import PROCESS_FILE, Problem, Solution, SolutionIntegration, SolutionProcess
 from appliance.solutions.planning import markers_of

@@ -14,11 +14,17 @@ from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, Val
 from appliance.datapool import read_definition
 from appliance.governance.policies import Policy, parse_policy
 from appliance.integrations import MOST_AT_ONCE, USUAL_AT_ONCE, Spec, open_settings
-from appliance.processes.definitions.definition import Definition, DefinitionProblems, parse_definition
-from appliance.processes.definitions.nodes import Severity
-from appliance.processes.definitions.typings import API_FILE
-from appliance.processes.definitions.versions import Draft, check_draft, line_of
-from appliance.processes.engine.failing import refuse_unchecked
+from appliance.processes.definitions import (
+    API_FILE,
+    Definition,
+    DefinitionProblems,
+    Draft,
+    Severity,
+    check_draft,
+    line_of,
+    parse_definition,
+)
+from appliance.processes.engine import refuse_unchecked
 from appliance.solutions.kinds.skills import FOLDER as SKILLS
 from appliance.solutions.kinds.skills import read_skill
 from appliance.solutions.kinds.webapps import FOLDER as WEBAPPS

@@ -7,8 +7,7 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
-from appliance.processes.definitions import publishers
-from appliance.processes.definitions.publishers import Publication
+from appliance.processes.definitions import Publication, publishers
 from appliance.processes.executions import pausing
 from appliance.tenants import ApiKey, Member, people, scopes_of_role
 from appliance.tenants.keys import Issuers, adoption, lineage

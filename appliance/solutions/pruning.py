@@ -12,11 +12,10 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations import Integrations
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.definition import DefinitionProblems, parse_definition
-from appliance.processes.engine.store import OPEN
+from appliance.processes.definitions import DefinitionProblems, parse_definition, versions
+from appliance.processes.engine import OPEN
+from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import ExecutionFilter
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, Kind, read_all
 from appliance.solutions.kinds.policies import find_policy

@@ -18,8 +18,7 @@ from appliance.datapool import (
 )
 from appliance.governance.policies import policy_schema
 from appliance.integrations import MOST_AT_ONCE
-from appliance.processes.definitions.schema import process_schema
-from appliance.processes.definitions.schema_parts import (
+from appliance.processes.definitions import (
     FLAG,
     NAME,
     SLUG,
@@ -29,11 +28,12 @@ from appliance.processes.definitions.schema_parts import (
     listed,
     one_of,
     optional,
+    process_schema,
     shape,
     whole,
 )
-from appliance.processes.rehearsal.mocks import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
-from appliance.processes.rehearsal.rule_tests import MOST_CASES
+from appliance.processes.rehearsal import ERROR_MEMBERS as MOCK_ERROR_MEMBERS
+from appliance.processes.rehearsal import MOST_CASES
 from appliance.solutions.testing.agent_cases import AGENT_STATUSES, ORDERS
 from appliance.solutions.testing.cases import CALL_MEMBERS, ERROR_MEMBERS, STATUSES, STEP_MEMBERS
 

@@ -8,10 +8,9 @@ from appliance.core.scope import TenantScope
 from appliance.integrations import Integration, secret_names
 from appliance.llm import StoredProfile
 from appliance.llm import service as llm
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.definition import DefinitionProblems
-from appliance.processes.definitions.versions import Process
-from appliance.processes.host.secret_use import find_secret_use
+from appliance.processes import Process
+from appliance.processes.definitions import DefinitionProblems, versions
+from appliance.processes.host import find_secret_use
 from appliance.solutions.kinds.changes import read_all
 from appliance.solutions.services import Services
 from appliance.tenants import is_secret_name

@@ -11,9 +11,8 @@ from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.surroundings import look_around
-from appliance.processes.host.authority import reach_of_draft, subject_of
+from appliance.processes.definitions import look_around, versions
+from appliance.processes.host import reach_of_draft, subject_of
 from appliance.solutions.checking import Checks, find_problems
 from appliance.solutions.definition import Problem, Solution, refuse
 from appliance.solutions.kinds.changes import Change

@@ -25,7 +25,7 @@ from appliance.integrations import Integrations
 from appliance.llm import LanguageModels
 from appliance.monitor import DiskGauge, KeyTraffic, Webhooks
 from appliance.monitor.alerts import Alerts
-from appliance.processes.service import ProcessFlow
+from appliance.processes import ProcessFlow
 from appliance.sandbox import Pool
 from appliance.solutions.transfers import Transfers
 from appliance.tenants import LargeBodies, RateLimiter, Streams

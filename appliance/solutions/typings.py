@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from appliance.connectors.registry import Registry
-from appliance.processes.definitions.typings import API_FILE, code_steps, declare_process
+from appliance.processes.definitions import API_FILE, code_steps, declare_process
 from appliance.solutions.checking import solution_surroundings
 from appliance.solutions.definition import EDITOR_FILE, Solution
 from appliance.solutions.schemas import schema_files

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from appliance.processes.definitions.definition import Definition
+from appliance.processes.definitions import Definition
 
 Name = tuple[str, str]
 

@@ -7,9 +7,8 @@ from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Draft, PublishRequest
-from appliance.processes.service import ProcessFlow
+from appliance.processes import ProcessFlow
+from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.sandbox import Pool, Settings
 from appliance.webapps import HOLDERS, NewApp, WebApps
 from appliance.webapps.files import Limits

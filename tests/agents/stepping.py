@@ -20,14 +20,12 @@ from appliance.governance import Governor
 from appliance.governance.approvals import ActionApprovals
 from appliance.governance.executor import GovernedExecutor, Instance
 from appliance.governance.policies import PolicyService
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Draft, PublishRequest
+from appliance.processes import Execution, ProcessFlow
+from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.processes.engine import store
+from appliance.processes.executions import StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, StartRequest
-from appliance.processes.host.ports import Ports
-from appliance.processes.host.reach import ActionReach, DataPoolReach
-from appliance.processes.service import ProcessFlow
+from appliance.processes.host import ActionReach, DataPoolReach, Ports
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from tests.agents.world import World, open_world

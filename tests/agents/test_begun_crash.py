@@ -10,7 +10,7 @@ from appliance.agents.runs import Run
 from appliance.agents.store import FINISHED
 from appliance.core.database import db
 from appliance.governance import switch_off
-from appliance.processes.executions.service import Execution
+from appliance.processes import Execution
 from tests.agents.equipped import Shop, equip_process, put_process
 from tests.agents.world import ALLOW, TAINTED, World, calls, open_world, says
 from tests.governance.ruling import put_rules

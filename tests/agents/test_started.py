@@ -9,8 +9,8 @@ from appliance.agents.models import AgentRunRow
 from appliance.agents.tools.processes import ProcessTools
 from appliance.api.shapes import make_shapes
 from appliance.core.database import db
-from appliance.processes.engine.children import MAX_DEPTH
-from appliance.processes.executions.service import Execution
+from appliance.processes import Execution
+from appliance.processes.engine import MAX_DEPTH
 from tests.agents.equipped import put_process
 from tests.agents.stepping import STEP, Stepping, open_stepping
 from tests.agents.world import book, calls, says

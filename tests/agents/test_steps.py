@@ -12,9 +12,9 @@ from appliance.core.database import db
 from appliance.core.errors import DefinitionInvalid, Overloaded
 from appliance.core.pages import PageRequest
 from appliance.monitor import AuditFilter, audit
-from appliance.processes.definitions.versions import PublishRequest
+from appliance.processes.definitions import PublishRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.rehearsal.replay import ReplayRequest
+from appliance.processes.rehearsal import ReplayRequest
 from tests.agents.stepping import GIVEN, STEP, Stepping, open_stepping
 from tests.agents.world import ALLOW, ASK, TAINTED, book, calls, mark, says
 from tests.processes.world import Wall

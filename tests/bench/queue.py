@@ -20,8 +20,8 @@ from appliance.app.store import open_store
 from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
 from appliance.core.database import db
+from appliance.processes.executions import Birth, StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Birth, StartRequest
 from appliance.tenants import service
 from appliance.tenants.keys import keys
 

@@ -11,8 +11,8 @@ from appliance.core.crypto import load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid
 from appliance.processes.definitions import versions
+from appliance.processes.executions import Birth, StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Birth, StartRequest
 from appliance.tenants import service
 
 

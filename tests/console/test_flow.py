@@ -8,7 +8,7 @@ import yaml
 
 from appliance.console.pages.processes.flow import MOST_STEPS, Box, Picture, StepState, picture, states_of
 from appliance.console.pages.processes.outline import after_failure, every_line, outline
-from appliance.processes.executions.overview import StepCount
+from appliance.processes.executions import StepCount
 
 EVERY_MEMBER = Path(__file__).parents[1] / "processes" / "every_member.yaml"
 

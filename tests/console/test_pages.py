@@ -11,7 +11,7 @@ import pytest
 from appliance.console.frame.routing import PAGES, PageRoute
 from appliance.console.frame.session import SIGN_OUT
 from appliance.core.interface import ui_folder
-from appliance.processes.engine.store import FINISHED
+from appliance.processes.engine import FINISHED
 from appliance.testing.running import Running
 from tests.console.browser import Browser
 

@@ -17,8 +17,8 @@ from appliance.governance.executor.requests import ActionFailed
 from appliance.governance.subjects import Subject
 from appliance.monitor import Deliverer, Webhooks, emit
 from appliance.monitor import Spec as WebhookSpec
-from appliance.processes.engine.store import Claim
-from appliance.processes.host.model_calls import no_models
+from appliance.processes.engine import Claim
+from appliance.processes.host import no_models
 from tests.governance.ruling import ASK_FOR_WRITES, put_rules
 from tests.governance.test_governor import approved, needed
 from tests.integrations.world import Ledger, World

@@ -18,10 +18,8 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionRequest
 from appliance.integrations.service import Spec
-from appliance.processes.definitions.definition import parse_definition
-from appliance.processes.definitions.surroundings import Named, look_around
-from appliance.processes.definitions.typings import declare_process
-from appliance.processes.host.agent_runs import NoAgents
+from appliance.processes.definitions import Named, declare_process, look_around, parse_definition
+from appliance.processes.host import NoAgents
 from tests.integrations.github_document import fetch_document
 from tests.integrations.world import World, open_world
 

@@ -20,8 +20,8 @@ from openpyxl import Workbook
 
 from appliance.cli import main
 from appliance.core import yaml12
+from appliance.processes.definitions import process_schema
 from appliance.processes.definitions.nodes import KINDS
-from appliance.processes.definitions.schema import process_schema
 from appliance.tenants import people
 from appliance.testing.running import Running
 from tests.console.browser import Browser

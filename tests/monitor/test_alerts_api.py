@@ -17,8 +17,8 @@ from appliance.monitor import failures
 from appliance.monitor.alerts import turning
 from appliance.monitor.alerts.models import AlertEventRow
 from appliance.monitor.failures import Failure
+from appliance.processes import Execution
 from appliance.processes.definitions import versions
-from appliance.processes.models import Execution
 from appliance.tenants import people, preferences, service
 from tests.monitor.test_api import Api
 from tests.store.opening import migrated

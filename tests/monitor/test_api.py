@@ -21,7 +21,7 @@ from appliance.monitor import audit, failures, logs, tally
 from appliance.monitor.failures import Failure
 from appliance.monitor.logs import Line
 from appliance.processes.definitions import versions
-from appliance.processes.executions.service import StartRequest
+from appliance.processes.executions import StartRequest
 from appliance.solutions.services import Services
 from appliance.tenants import ALL, HostMatch
 from appliance.tenants.keys import KeySpec, keys

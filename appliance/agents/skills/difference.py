@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from appliance.processes.definitions.common_runs import Work, find_parts, group_parts
+from appliance.processes.definitions import Work, find_parts, group_parts
 
 MOST_WORK = 600_000  # steps of comparing for all files together, a fraction of a second
 LONGEST_TEXT = 64 << 10

@@ -8,12 +8,10 @@ from typing import Any
 
 from appliance.core.errors import NotFound, NotPublished
 from appliance.core.scope import TenantScope
-from appliance.processes.engine import ending
-from appliance.processes.engine.store import FINISHED
-from appliance.processes.executions import pausing
+from appliance.processes import Execution, ProcessFlow
+from appliance.processes.engine import FINISHED, ending
+from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, StartRequest
-from appliance.processes.service import ProcessFlow
 
 from .shapes import TEXT, Shape, inputs, with_truncated
 from .tool import Caller, Hints, Tool, Waiting

@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
 from appliance.core.pages import Page
 from appliance.monitor import Line, LineFilter, Tail, analytics, audit, failures, logs
-from appliance.processes.executions.failed_work import FailedWork
+from appliance.processes.executions import FailedWork
 from appliance.tenants.grants import standing
 
 POLL_SECONDS = 0.5

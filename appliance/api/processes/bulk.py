@@ -7,9 +7,7 @@ from pydantic import Field
 from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
-from appliance.processes.executions import bulk
-from appliance.processes.executions.finding import LONGEST_TEXT, By
-from appliance.processes.executions.service import ExecutionFilter
+from appliance.processes.executions import LONGEST_TEXT, By, ExecutionFilter, bulk
 
 from .execution_views import Status
 from .executions import FailureClass

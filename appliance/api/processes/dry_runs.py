@@ -8,10 +8,9 @@ from appliance.api.frame.routing import NULL, Answer, Body, Call, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.pages import Page
-from appliance.processes.host.shortening import shorten
-from appliance.processes.rehearsal import samples
-from appliance.processes.rehearsal.dry_run import DryCall, DryRun, DryRunRequest, StepDryRun
-from appliance.processes.rehearsal.samples import Sample, SampleRow
+from appliance.processes import SampleRow
+from appliance.processes.host import shorten
+from appliance.processes.rehearsal import DryCall, DryRun, DryRunRequest, Sample, StepDryRun, samples
 
 # Values of so many bytes in all are told whole, of the others the beginning: a for_each may have thousands.
 WHOLE_BYTES = 4 << 20

@@ -7,10 +7,9 @@ from pydantic import Field
 from appliance.api.frame.routing import NULL, View
 from appliance.core import clock
 from appliance.monitor import logs
+from appliance.processes import Execution, JournalRow, StepRunRow
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, JournalRow, StepRunRow
-from appliance.processes.host.shortening import shorten
-from appliance.processes.host.vault import told_answer
+from appliance.processes.host import shorten, told_answer
 
 SHOWN_TIMES = 100
 Status = Literal[

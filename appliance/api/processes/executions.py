@@ -16,12 +16,9 @@ from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.monitor import logs
 from appliance.processes.definitions import versions
-from appliance.processes.engine import ending
-from appliance.processes.engine.store import FINISHED
-from appliance.processes.executions import pausing
+from appliance.processes.engine import FINISHED, ending
+from appliance.processes.executions import LONGEST_TEXT, By, ExecutionFilter, Resumption, StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.finding import LONGEST_TEXT, By
-from appliance.processes.executions.service import ExecutionFilter, Resumption, StartRequest
 from appliance.tenants.grants import standing
 
 from .execution_views import (

@@ -9,10 +9,9 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Draft, Process, ProcessVersion, PublishRequest
-from appliance.processes.triggers.registration import triggers_of
-from appliance.processes.triggers.service import foretell
+from appliance.processes import Process, ProcessVersion
+from appliance.processes.definitions import Draft, PublishRequest, versions
+from appliance.processes.triggers import foretell, triggers_of
 
 DRAFT = Json("document", "`{definition, files}`, or the definition alone; JSON or YAML.")
 

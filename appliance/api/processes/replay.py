@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import NULL, Body, Call, View, route
-from appliance.processes.host.shortening import shorten
-from appliance.processes.rehearsal.replay import Change, Replay, ReplayRequest, StepReplay
+from appliance.processes.host import shorten
+from appliance.processes.rehearsal import Change, Replay, ReplayRequest, StepReplay
 
 # Outputs and changes are told for so many step runs that are not identical; of the others only that they are not.
 DETAILED = 100

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import Call, Query, View, route
-from appliance.processes.executions.retry_plan import RepeatedEffect, RetryPlan, StepFate
+from appliance.processes.executions import RepeatedEffect, RetryPlan, StepFate
 
 MOST = 1_000
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 from appliance.api.frame.routing import Call, View, route
 from appliance.core import clock
 from appliance.core.pages import Page
+from appliance.processes.triggers import Firing, TriggerView
 from appliance.processes.triggers import service as triggers
-from appliance.processes.triggers.service import Firing, TriggerView
 
 
 class FaultView(View):

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from appliance.api.frame.routing import Call, Query, View, route
-from appliance.processes.definitions import version_diff
-from appliance.processes.definitions.version_diff import Comparison, FileChange, StepChange
+from appliance.processes.definitions import Comparison, FileChange, StepChange, version_diff
 
 from .processes import version_number
 from .replay import DifferenceView, difference_view

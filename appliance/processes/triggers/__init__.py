@@ -1,1 +1,5 @@
 """Triggers: what starts executions of a published process without anybody asking for it."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

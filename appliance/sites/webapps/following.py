@@ -10,10 +10,9 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ConcurrencyLimited, MethodNotAllowed
-from appliance.processes.engine import ending
-from appliance.processes.engine.store import FINISHED
+from appliance.processes import Execution
+from appliance.processes.engine import FINISHED, ending
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.tenants import PLACE
 

@@ -20,11 +20,10 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.documents.contents import Infected, ScanFailed
-from appliance.processes.engine import ending
-from appliance.processes.engine.store import FINISHED
-from appliance.processes.executions import pausing
+from appliance.processes import Execution
+from appliance.processes.engine import FINISHED, ending
+from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, StartRequest
 from appliance.solutions.services import Services
 from appliance.webapps.routes import WITH_BODY, Match, Route, Sent, map_input
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.agents import Answering, ToolUse
 from appliance.conditions import matches
-from appliance.processes.rehearsal.expectations import find_differences
+from appliance.processes.rehearsal import find_differences
 from appliance.solutions.testing.agent_cases import AgentCase, AgentExpectation
 from appliance.solutions.testing.testing import differences, error_problems
 

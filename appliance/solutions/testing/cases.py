@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core import yaml12
-from appliance.processes.definitions.reading import pointer_token
-from appliance.processes.definitions.versions import line_of
+from appliance.processes.definitions import line_of, pointer_token
 from appliance.solutions.definition import Problem
 from appliance.solutions.testing.agent_cases import AGENT_CASE_MEMBERS, AgentCase, read_agent_expectation, read_answers
 

@@ -11,10 +11,8 @@ from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
 from appliance.datapool import service as datapool
 from appliance.integrations import is_marker
-from appliance.processes.rehearsal.dry_run import DryRun, DryRunRequest
-from appliance.processes.rehearsal.expectations import find_differences
-from appliance.processes.rehearsal.rule_tests import run_tables
-from appliance.processes.service import ProcessFlow
+from appliance.processes import ProcessFlow
+from appliance.processes.rehearsal import DryRun, DryRunRequest, find_differences, run_tables
 from appliance.sandbox import Pool
 from appliance.solutions.definition import Solution
 from appliance.solutions.service import Tools, apply_solution

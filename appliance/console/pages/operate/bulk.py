@@ -4,9 +4,7 @@ from typing import get_args
 
 from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFailed
-from appliance.processes.executions import bulk
-from appliance.processes.executions.bulk import MOST, Action
-from appliance.processes.executions.service import ExecutionFilter
+from appliance.processes.executions import MOST, Action, ExecutionFilter, bulk
 
 from .executions import list_page
 from .searching import Search, read_search

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.processes.definitions.versions import Process, ProcessVersion
+from appliance.processes import Process, ProcessVersion
 
 AROUND, LONGEST = 3, 240
 

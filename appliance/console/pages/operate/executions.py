@@ -13,11 +13,11 @@ from appliance.core.errors import ApplianceError, InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
 from appliance.llm import NANO, used_by_execution
 from appliance.monitor import LineFilter, logs
+from appliance.processes import Execution
 from appliance.processes.definitions import versions
-from appliance.processes.engine.store import FINISHED
-from appliance.processes.executions import overview, recovery
+from appliance.processes.engine import FINISHED
+from appliance.processes.executions import Resumption, overview, recovery
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, Resumption
 
 from .excerpts import excerpt_of
 from .searching import BYS, DURATIONS, SPANS, STATES, Search, read_search

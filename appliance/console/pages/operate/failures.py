@@ -6,7 +6,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import InvalidRequest
 from appliance.monitor import State, failures
-from appliance.processes.executions.failed_work import FailedWork
+from appliance.processes.executions import FailedWork
 
 STATES: tuple[State, ...] = get_args(State)
 

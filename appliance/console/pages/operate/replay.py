@@ -8,13 +8,13 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext
+from appliance.processes import Execution, JournalRow
 from appliance.processes.definitions import versions
-from appliance.processes.engine.store import CLOSING
+from appliance.processes.engine import CLOSING
 from appliance.processes.executions import overview
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Execution, JournalRow
-from appliance.processes.host.vault import told_answer
-from appliance.processes.rehearsal.replay import ReplayRequest
+from appliance.processes.host import told_answer
+from appliance.processes.rehearsal import ReplayRequest
 
 from .executions import execution_page
 

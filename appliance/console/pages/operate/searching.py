@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.core.texts import mark
-from appliance.processes.executions.finding import By
-from appliance.processes.executions.service import ExecutionFilter
+from appliance.processes.executions import By, ExecutionFilter
 
 STATES = ("running", "queued", "waiting", "scheduled", "succeeded", "failed", "cancelled", "timed_out", "expired")
 HOUR, DAY = 3_600_000, 86_400_000

@@ -6,11 +6,10 @@ from appliance.console.frame.routing import PAGE_ROWS, Answer, Page, Visit, page
 from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
 from appliance.monitor import LineFilter, logs
+from appliance.processes import Execution
 from appliance.processes.definitions import versions
-from appliance.processes.executions import overview
+from appliance.processes.executions import RunFilter, overview
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.overview import RunFilter
-from appliance.processes.executions.service import Execution
 
 from .excerpts import excerpt_of
 

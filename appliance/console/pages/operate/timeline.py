@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from appliance.console.pages.processes.outline import StepLine, kind_name
 from appliance.core import clock
-from appliance.processes.executions.overview import StepCount, Try
-from appliance.processes.executions.service import Execution, StepRunRow
+from appliance.processes import Execution, StepRunRow
+from appliance.processes.executions import StepCount, Try
 
 LEAST_WIDTH = 0.6
 # The state that stands for all runs of a step: trouble before progress before success.

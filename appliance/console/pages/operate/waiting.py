@@ -7,7 +7,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
-from appliance.processes.executions.service import Execution
+from appliance.processes import Execution
 
 
 @dataclass(frozen=True)

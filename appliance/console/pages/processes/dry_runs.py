@@ -11,13 +11,11 @@ from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
+from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Process, ProcessVersion
+from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import ExecutionFilter
-from appliance.processes.rehearsal import earlier, samples
-from appliance.processes.rehearsal.dry_run import DryRun, DryRunRequest
-from appliance.processes.rehearsal.earlier import Seen
+from appliance.processes.rehearsal import DryRun, DryRunRequest, Seen, earlier, samples
 
 from . import outline
 from .outline import StepLine

@@ -15,10 +15,8 @@ from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext
-from appliance.processes import examples
-from appliance.processes.definitions import versions
-from appliance.processes.definitions.renaming import rename_file
-from appliance.processes.definitions.versions import Draft, Problem, Process
+from appliance.processes import Process, examples
+from appliance.processes.definitions import Draft, Problem, rename_file, versions
 
 from . import outline
 

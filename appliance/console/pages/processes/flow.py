@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 from appliance.console.pages.operate.timeline import state_of
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext
-from appliance.processes.executions.overview import StepCount
+from appliance.processes.executions import StepCount
 
 from . import outline
 from .outline import StepLine

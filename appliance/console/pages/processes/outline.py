@@ -6,7 +6,7 @@ from typing import Any
 
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext
-from appliance.processes.definitions.nodes import AFTER_FAILURE
+from appliance.processes.definitions import AFTER_FAILURE
 
 KIND_NAMES: Mapping[str, str] = {
     "rule": mark("Rule"), "code": mark("Code"), "integration": mark("Integration"), "datapool": mark("DataPool"),

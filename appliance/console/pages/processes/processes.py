@@ -14,12 +14,11 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.monitor import Series, analytics
+from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Process, ProcessVersion
+from appliance.processes.executions import Brief, ExecutionFilter, StartRequest
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Brief, ExecutionFilter, StartRequest
-from appliance.processes.host import version_grants
-from appliance.processes.host.authority import reach_of_draft, subject_of
+from appliance.processes.host import reach_of_draft, subject_of, version_grants
 from appliance.processes.rehearsal import samples
 from appliance.tenants.grants import grants, may_decide
 

@@ -9,12 +9,10 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.govern.confirmations import Line, lines_of, owners_of
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
-from appliance.processes.definitions import version_diff, versions
-from appliance.processes.definitions.line_diff import TextDiff, compare_texts
-from appliance.processes.definitions.version_diff import Comparison
-from appliance.processes.definitions.versions import Process, PublishRequest
+from appliance.processes import Process
+from appliance.processes.definitions import Comparison, PublishRequest, TextDiff, compare_texts, version_diff, versions
 from appliance.processes.executions import service as executions
-from appliance.processes.host.authority import reach_of_draft
+from appliance.processes.host import reach_of_draft
 
 from .editor import DEFINITION, told_problems
 

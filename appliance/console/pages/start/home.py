@@ -21,10 +21,10 @@ from appliance.core.texts import ngettext, tell
 from appliance.governance.approvals import Approval, ApprovalFilter, approvals, title_of
 from appliance.integrations import gate
 from appliance.monitor import failures
+from appliance.processes import Process
 from appliance.processes.definitions import versions
-from appliance.processes.definitions.versions import Process
+from appliance.processes.executions import ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import ExecutionFilter
 from appliance.tenants import invitations, people, service
 from appliance.tenants.grants import confirmations
 from appliance.tenants.keys import keys

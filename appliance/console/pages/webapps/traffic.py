@@ -8,8 +8,8 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
 from appliance.core.texts import mark
+from appliance.processes.executions import Brief, ExecutionFilter
 from appliance.processes.executions import service as executions
-from appliance.processes.executions.service import Brief, ExecutionFilter
 from appliance.webapps.traffic import Allowance, RequestFilter, RequestRow, Traffic, Window, read_usage, reading
 
 HOUR, DAY = 3_600_000, 86_400_000

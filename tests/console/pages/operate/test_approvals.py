@@ -15,7 +15,7 @@ from appliance.governance import SkillUsed, Subject
 from appliance.governance.approvals import TOOLS, ActionApprovals, Approval, Wish, approvals
 from appliance.governance.policies import Decision as Judgement
 from appliance.governance.policies import Obligations, ToolAction
-from appliance.processes.executions.service import Execution
+from appliance.processes import Execution
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.console.browser import Browser

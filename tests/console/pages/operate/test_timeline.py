@@ -4,8 +4,8 @@ from typing import Any
 
 from appliance.console.pages.operate.timeline import Ran, make_timeline
 from appliance.console.pages.processes.outline import outline
-from appliance.processes.executions.overview import StepCount, Try
-from appliance.processes.models import Execution, StepRunRow
+from appliance.processes import Execution, StepRunRow
+from appliance.processes.executions import StepCount, Try
 
 START = 1_000_000
 

@@ -1,0 +1,17 @@
+from . import tainting as tainting
+from . import version_grants as version_grants
+from .agent_runs import MadeCall as MadeCall
+from .agent_runs import NoAgents as NoAgents
+from .agent_runs import PreparedRun as PreparedRun
+from .agent_runs import WantedRun as WantedRun
+from .authority import reach_of_draft as reach_of_draft
+from .authority import subject_of as subject_of
+from .model_calls import ModelReach as ModelReach
+from .model_calls import no_models as no_models
+from .model_documents import DocumentReading as DocumentReading
+from .ports import Ports as Ports
+from .reach import ActionReach as ActionReach
+from .reach import DataPoolReach as DataPoolReach
+from .secret_use import find_secret_use as find_secret_use
+from .shortening import shorten as shorten
+from .vault import told_answer as told_answer

@@ -1,0 +1,16 @@
+from . import earlier as earlier
+from . import samples as samples
+from .difference import Change as Change
+from .dry_run import DryRun as DryRun
+from .dry_run import DryRunRequest as DryRunRequest
+from .dry_run_calls import DryCall as DryCall
+from .dry_run_steps import StepDryRun as StepDryRun
+from .earlier import Seen as Seen
+from .expectations import find_differences as find_differences
+from .mocks import ERROR_MEMBERS as ERROR_MEMBERS
+from .replay import Replay as Replay
+from .replay import ReplayRequest as ReplayRequest
+from .replay_steps import StepReplay as StepReplay
+from .rule_tests import MOST_CASES as MOST_CASES
+from .rule_tests import run_tables as run_tables
+from .samples import Sample as Sample
