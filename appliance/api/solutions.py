@@ -5,14 +5,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from appliance.solutions import service
-from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive, write_zip
-from appliance.solutions.definition import Solution, read_solution
-from appliance.solutions.exporting import export_solution as write_solution
-from appliance.solutions.kinds.changes import Action, Kind
-from appliance.solutions.kinds.deploying import load_published
-from appliance.solutions.kinds.skills import load_skills
-from appliance.solutions.service import ApplyOptions, Change, Tools
+from appliance.solutions import (
+    LARGEST_BYTES,
+    ApplyOptions,
+    ArchiveLimits,
+    Solution,
+    Tools,
+    read_archive,
+    read_solution,
+    service,
+    write_zip,
+)
+from appliance.solutions import export_solution as write_solution
+from appliance.solutions.kinds import Action, Change, Kind, load_published, load_skills
 
 from .frame.routing import READS, Answer, Call, Json, Query, View, route
 

@@ -70,12 +70,8 @@ from appliance.sites.hosts import make_sites
 from appliance.sites.sign_in.access import make_gate
 from appliance.sites.webapps.domains import Permission, custom_hosts
 from appliance.sites.webapps.probing import Probing
-from appliance.solutions.expiry import delete_expired
-from appliance.solutions.planning import Tools as SolutionTools
-from appliance.solutions.service import apply_solution
-from appliance.solutions.services import Services
-from appliance.solutions.starter import order_system_url, starter_solution
-from appliance.solutions.transfers import Transfers
+from appliance.solutions import Services, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
+from appliance.solutions import Tools as SolutionTools
 from appliance.tenants import LargeBodies, RateLimiter, on_other_host
 from appliance.tenants import service as tenants
 from appliance.tenants.sign_in import PasswordChecks

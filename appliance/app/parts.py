@@ -16,7 +16,7 @@ from appliance.integrations import Connections, Integrations, TokenKeeper
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels
 from appliance.sandbox.pool.process import USERS
-from appliance.solutions.route_targets import find_lost
+from appliance.solutions import find_lost
 from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants
 from appliance.webapps import service as webapps

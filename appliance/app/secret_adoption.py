@@ -19,8 +19,7 @@ from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 from appliance.processes.definitions import versions
-from appliance.solutions.secret_places import Use, uses_of
-from appliance.solutions.services import Services
+from appliance.solutions import Services, Use, uses_of
 from appliance.tenants import scopes_of_actor
 from appliance.tenants import service as tenants
 from appliance.tenants.grants import Ask, Binding, Confirmation, Destination, Kind, confirmations, secret_bindings

@@ -10,9 +10,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ConnectorFailed, InvalidRequest
-from appliance.solutions.archive import write_zip
-from appliance.solutions.definition import is_ignored, read_solution
-from appliance.solutions.folder import read_folder
+from appliance.solutions import is_ignored, read_folder, read_solution, write_zip
 
 from .calling import Caller, add_connection, connected
 from .output import tell_error

@@ -12,7 +12,7 @@ from appliance.core import clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.database import db
-from appliance.solutions.starter import starter_input
+from appliance.solutions import starter_input
 from appliance.tenants import SCOPES, people, service
 from appliance.tenants.keys import keys
 

@@ -11,12 +11,19 @@ from typing import Any
 from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.errors import InvalidJson, NotFound
 from appliance.sandbox import Pool, Settings
-from appliance.solutions import service
-from appliance.solutions.archive import ArchiveLimits, read_archive
-from appliance.solutions.definition import ROOT_FILE, inspect_solution, read_solution, refuse
-from appliance.solutions.folder import read_folder, write_folder
-from appliance.solutions.merging import merge_pulled
-from appliance.solutions.typings import type_files
+from appliance.solutions import (
+    ROOT_FILE,
+    ArchiveLimits,
+    inspect_solution,
+    merge_pulled,
+    read_archive,
+    read_folder,
+    read_solution,
+    refuse,
+    service,
+    type_files,
+    write_folder,
+)
 
 from .calling import add_connection, connected
 from .following import follow

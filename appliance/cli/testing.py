@@ -15,13 +15,8 @@ from appliance.core.config import Config, load_config
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.llm import LanguageModels, Lent, Used, borrow_profiles, bring_home, lend_profiles, used_here
-from appliance.solutions.definition import Solution, read_solution, refuse
-from appliance.solutions.folder import read_folder, read_test_files
-from appliance.solutions.service import Tools
-from appliance.solutions.testing.agent_cases import AgentCase
-from appliance.solutions.testing.agent_testing import run_agent_case
-from appliance.solutions.testing.cases import Case, read_cases
-from appliance.solutions.testing.testing import CaseOutcome, run_case, run_rule_cases, set_up
+from appliance.solutions import Solution, Tools, read_folder, read_solution, read_test_files, refuse
+from appliance.solutions.testing import AgentCase, Case, CaseOutcome, read_cases, run_agent_case, run_case, run_rule_cases, set_up
 from appliance.tenants import service as tenants
 
 from .output import add_json, opened_store

@@ -11,10 +11,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import AlreadyExists, InvalidRequest
 from appliance.documents import service as documents
-from appliance.solutions.definition import read_solution
-from appliance.solutions.folder import read_folder
-from appliance.solutions.planning import Tools
-from appliance.solutions.resetting import reset_tenant
+from appliance.solutions import Tools, read_folder, read_solution, reset_tenant
 from appliance.tenants import service
 from appliance.webapps import service as webapps
 from appliance.webapps.publishing import Publishing

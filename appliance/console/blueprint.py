@@ -7,7 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Quart, Response
 
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 
 from .frame.dispatch import Edge
 from .frame.rendering import Renderer

@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 from appliance.core import logs
 from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from appliance.processes.triggers import Request, fields_of
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 
 DRAIN_BYTES = 1 << 20
 MOST_PARAMETERS = 200

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 
 from .edge import McpEdge
 

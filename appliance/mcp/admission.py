@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from appliance.agents.tools import Caller
 from appliance.core.errors import BrowserCallRefused, InvalidRequest, MissingApiKey, PolicyDenied
 from appliance.governance import Subject
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import HostMatch
 from appliance.tenants.keys import keys
 

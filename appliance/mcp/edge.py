@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from appliance.core import logs
 from appliance.core.errors import ApplianceError, InvalidJson, MethodNotAllowed, http_status
 from appliance.core.json_text import refuse_doubled
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import LARGE_BYTES, SCOPES
 
 from .admission import Admitted, Arrival, admit, refuse_browser

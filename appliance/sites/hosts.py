@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants.sign_in import EmailCodes
 
 from .cdn.cdn import Cdn

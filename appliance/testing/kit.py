@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 
-from appliance.solutions.starter import order_system_url
+from appliance.solutions import order_system_url
 from appliance.tenants import people
 
 from .draining import SECONDS, await_rest, open_work

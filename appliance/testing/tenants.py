@@ -7,9 +7,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from appliance.solutions.archive import write_zip
-from appliance.solutions.folder import read_folder
-from appliance.solutions.starter import ORDER_SYSTEM, starter_folder
+from appliance.solutions import ORDER_SYSTEM, read_folder, starter_folder, write_zip
 from appliance.webapps.domains import names_of
 
 STARTER = "starter"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.agent_examples import AGENTS
 from tests.api.delivery_examples import DELIVERY
 from tests.api.document_examples import DOCUMENTS

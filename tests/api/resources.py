@@ -13,7 +13,7 @@ from appliance.core.database import db
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.governance.approvals import Origin, approvals, parse_request
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from appliance.webapps.access import Access, Visitor, Visits
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh
 

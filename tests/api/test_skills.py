@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.resources import fresh
 
 ABOUT = "---\nname: {name}\ndescription: How returns are handled.\nallowed-tools: query_entities\n---\nAsk before you write.\n"

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.resources import fresh
 
 WEBAPPS = "/api/v1/webapps"

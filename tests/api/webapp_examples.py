@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.example import Example
 from tests.api.resources import Resources, fresh
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import httpx
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.resources import fresh
 from tests.console.browser import Browser
 

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.core import clock
 from appliance.documents import keeping
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants import people, service
 from appliance.testing.running import Running
 from tests.api.resources import Resources

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.console.browser import Browser

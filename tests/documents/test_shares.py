@@ -23,7 +23,7 @@ from appliance.documents.sharing.downloads import Origin, PublicDeliveries, agen
 from appliance.documents.sharing.leaving import Exits
 from appliance.documents.sharing.publications import NewPublication, Publications
 from appliance.documents.sharing.shares import DAY, VISIT_MS, NewShare, OpenShare, Shares, purge
-from appliance.solutions.expiry import delete_expired
+from appliance.solutions import delete_expired
 from appliance.tenants.keys import make_key_text
 from appliance.testing.running import make_config
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from appliance.solutions.starter import starter_input
+from appliance.solutions import starter_input
 from appliance.testing.kit import Gos
 from appliance.testing.pages import flaws_of
 from appliance.testing.tenants import QaTenant

@@ -11,9 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from appliance.solutions import service
-from appliance.solutions.service import Tools
-from appliance.solutions.starter import starter_solution
+from appliance.solutions import Tools, service, starter_solution
 from appliance.testing.running import Running
 from tests.journeys.order_files import Planted, Row, plant, to_csv, total_of
 

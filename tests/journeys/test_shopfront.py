@@ -10,8 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from appliance.cli import main
 from appliance.sites.sign_in.visiting import VISIT_COOKIE
-from appliance.solutions.archive import write_zip
-from appliance.solutions.folder import read_folder
+from appliance.solutions import read_folder, write_zip
 from appliance.testing.kit import Gos
 from appliance.testing.pages import Watch, flaws_of
 from appliance.testing.running import Running

@@ -10,7 +10,7 @@ import pytest
 from appliance.agents.tools import Toolbox
 from appliance.mcp.server import make_server
 from appliance.mcp.tools import ToolHandlers
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 from tests.mcp.fixtures import Fixtures

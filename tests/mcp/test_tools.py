@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from appliance.connectors.testing import LoopbackServer
 from appliance.core import clock
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from tests.api.resources import Resources, fresh
 from tests.mcp.client import ERAS, read, talk

@@ -22,7 +22,7 @@ from appliance.monitor.failures import Failure
 from appliance.monitor.logs import Line
 from appliance.processes.definitions import versions
 from appliance.processes.executions import StartRequest
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import ALL, HostMatch
 from appliance.tenants.keys import KeySpec, keys
 from tests.store.opening import migrated

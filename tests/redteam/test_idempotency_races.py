@@ -16,7 +16,7 @@ from appliance.api.frame.routing import PREFIX, Route
 from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from tests.api.examples import EXAMPLES, Example
 from tests.api.resources import FIELDS, Resources, fresh
 from tests.redteam.attempts import Attempts, attempts

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from appliance.api import ROUTES
 from appliance.api.frame.routing import PREFIX, Route
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants import SCOPES
 from appliance.testing.running import Running
 from tests.api.examples import EXAMPLES

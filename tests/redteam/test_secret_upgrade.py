@@ -14,7 +14,7 @@ from appliance.console.pages.govern.confirmations import TELLERS
 from appliance.core import clock, migrations
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.solutions.secret_places import unbound_uses
+from appliance.solutions import unbound_uses
 from appliance.tenants import ALL, people
 from appliance.tenants.grants import Confirmation, confirmations, secret_bindings
 from appliance.tenants.keys import keys

@@ -15,7 +15,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
 from appliance.integrations.models import IntegrationRow
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants import ALL
 from appliance.tenants.grants import Destination, confirmations, place_of_hosts, secret_bindings
 from appliance.testing.running import Running

@@ -16,9 +16,8 @@ import pytest
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ScopeMissing
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
-from appliance.solutions.definition import read_solution
-from appliance.solutions.service import Application, ApplyOptions, Tools, apply_solution, plan_solution
+from appliance.solutions import ApplyOptions, Tools, apply_solution, read_solution, write_zip
+from appliance.solutions.service import Application, plan_solution
 from appliance.tenants import SCOPES
 from appliance.testing.running import Running
 from tests.api.resources import PREFIX, fresh

@@ -11,7 +11,7 @@ from appliance.cli.doctor import authority_findings
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants import ALL
 from appliance.tenants.grants import Assessor, Confirmation, confirmations, grace_of, grants
 from appliance.testing.running import Running

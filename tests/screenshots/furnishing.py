@@ -11,9 +11,7 @@ import httpx
 from appliance.agents import runs
 from appliance.core import clock
 from appliance.core.pages import PageRequest
-from appliance.solutions.archive import write_zip
-from appliance.solutions.service import Tools, apply_solution
-from appliance.solutions.starter import starter_input, starter_solution
+from appliance.solutions import Tools, apply_solution, starter_input, starter_solution, write_zip
 from appliance.tenants import people, service
 from appliance.tenants.sign_in import sessions
 from appliance.testing.running import Running

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 
 PATIENCE = 30.0
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 40

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from appliance.sites.sign_in.visiting import safe_target
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 
 from .test_webapps import deploy, new_app

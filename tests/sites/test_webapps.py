@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.testing.running import Running
 from appliance.webapps.files import Compression
 from appliance.webapps.publishing import Served, served_grants

@@ -11,7 +11,7 @@ import zstandard
 
 from appliance.blobs import Blobs, quota
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.webapps.files.compression import Compression
 from appliance.webapps.files.preparing import Form
 from appliance.webapps.publishing.served_grants import find_served

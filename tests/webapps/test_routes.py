@@ -8,7 +8,7 @@ import pytest
 from appliance.blobs import Blobs
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.webapps.access.visitors import Visitor
 from appliance.webapps.files.archive import read_settings, settings_of
 from appliance.webapps.routes.mapping import Sent, Text, map_input

@@ -25,7 +25,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants.keys import make_key_text
 from appliance.webapps import versions
 from appliance.webapps.files import arrivals

@@ -11,7 +11,7 @@ from appliance.core import clock
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page
 from appliance.llm import KEEP, NANO, Budgets, KeyChange, Parameters, Prices, Profile, Redaction, Settings, StoredProfile, Used
-from appliance.solutions.testing.trials import try_profile
+from appliance.solutions.testing import try_profile
 
 
 class SealedKey(Settings):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.core.scope import TenantScope
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import HostMatch, NoPlace, RequestPlace, no_turn
 from appliance.tenants.keys import keys
 

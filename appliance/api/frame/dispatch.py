@@ -26,7 +26,7 @@ from appliance.core.errors import (
 )
 from appliance.core.scope import TenantScope
 from appliance.governance import Permit
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import PLACE, KeptAnswer, NoPlace, RequestKey, idempotency
 from appliance.tenants.keys import Caller
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from quart import Blueprint, Response, jsonify, request
 
-from appliance.solutions.schemas import schema_files
-from appliance.solutions.services import Services
+from appliance.solutions import Services, schema_files
 
 from . import openapi
 

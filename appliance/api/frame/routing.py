@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, RootModel, TypeAdapter
 from appliance.blobs import Received, StoredBlob
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import SCOPES, NoPlace, RequestKey, RequestPlace, no_turn
 
 H = TypeVar("H", bound=Callable[..., Any])

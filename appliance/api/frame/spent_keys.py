@@ -7,7 +7,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, RateLimited
 from appliance.core.scope import TenantScope
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants.keys import keys, lineage
 
 from .auth import LONGEST_KEY, refuse_browser

@@ -10,7 +10,7 @@ from werkzeug.http import parse_options_header
 
 from appliance.blobs import Receiver
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.uploads import FormLimits, FormReader
 
 from .routing import Upload

@@ -8,7 +8,7 @@ from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
-from appliance.solutions.secret_places import find_place
+from appliance.solutions import find_place
 from appliance.tenants import SecretName, service
 from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
 

@@ -19,7 +19,7 @@ from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
 from appliance.core.scope import TenantScope
 from appliance.core.texts import mark, mark_error
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import PLACE, NoPlace, SignedIn
 from appliance.tenants.sign_in import sessions
 from appliance.uploads import FormLimits, FormReader

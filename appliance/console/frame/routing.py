@@ -8,7 +8,7 @@ from typing import Any, Literal
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
 from appliance.core.texts import ENGLISH, Language
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import NoPlace, RequestPlace, SignedIn
 from appliance.uploads import SentFile
 

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from appliance.core.config import Config
 from appliance.core.errors import NotFound
 from appliance.core.targets import is_own_path
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants import SignedIn, people, split_host
 from appliance.tenants.sign_in import devices, sessions
 

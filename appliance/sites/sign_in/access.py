@@ -21,7 +21,7 @@ from appliance.monitor import Line, write_lines
 from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
 from appliance.sites.front.buckets import Allowance, Buckets
 from appliance.sites.webapps.forms import read_form
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.tenants.sign_in import EmailCodes
 from appliance.webapps.access import ANONYMOUS, Access, OidcClient, ProviderFailed, Visitor, Visits
 

@@ -9,7 +9,7 @@ from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, No
 from appliance.core.json_text import load_json
 from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.webapps.routes import WITH_BODY, Match, Route, read_texts
 
 from .route_answers import Reply, as_json

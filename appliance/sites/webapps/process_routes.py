@@ -24,7 +24,7 @@ from appliance.processes import Execution
 from appliance.processes.engine import FINISHED, ending
 from appliance.processes.executions import StartRequest, pausing
 from appliance.processes.executions import service as executions
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.webapps.routes import WITH_BODY, Match, Route, Sent, map_input
 
 from .following import PREFIX

@@ -16,7 +16,7 @@ from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
 from appliance.sites.front.answers import NOTED, Exchange, answer
 from appliance.sites.front.buckets import Allowance, Buckets
-from appliance.solutions.services import Services
+from appliance.solutions import Services
 from appliance.webapps.access import Visitor
 from appliance.webapps.publishing import is_suspended
 from appliance.webapps.routes import Match, Route, RouteTable

@@ -16,7 +16,7 @@ from appliance.datapool import service as datapool
 from appliance.governance.approvals import NOWHERE, About, ActionApprovals, Decision, approvals, parse_request
 from appliance.governance.policies import PolicyService
 from appliance.monitor import AuditFilter, audit
-from appliance.solutions.archive import write_zip
+from appliance.solutions import write_zip
 from appliance.tenants import SignedIn, people, scopes_of_role, service
 from appliance.testing.running import Running
 from tests.agents.model_server import ModelServer

@@ -12,8 +12,8 @@ from appliance.processes.definitions.versions import Draft, PublishRequest
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Execution, StartRequest
 from appliance.sandbox import Pool, Settings
-from appliance.solutions.definition import Problem as SolutionProblem
-from appliance.solutions.definition import refuse
+from appliance.solutions import Problem as SolutionProblem
+from appliance.solutions import refuse
 from tests.processes.world import Bell, World, code, wait_until
 
 BODY = "return await api.integrations.execute('bell', 'hold', {})"

@@ -8,7 +8,7 @@ from appliance.connectors import said
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.integrations import USUAL_AT_ONCE, Check, Integration, Spec, connecting
-from appliance.solutions.dependents import dependents_of
+from appliance.solutions import dependents_of
 
 from .integrations import connector_of
 from .settings_form import SettingsForm

@@ -11,8 +11,8 @@ from appliance.core.errors import ApplianceError, Detail, ValidationFailed
 from appliance.core.texts import fixed, grouped, mark
 from appliance.core.texts import gettext as _
 from appliance.llm import KEEP, NANO, Budget, KeyChange, Profile, StoredProfile, Trial, Usage, Used
-from appliance.solutions.dependents import dependents_of
-from appliance.solutions.testing.trials import try_profile
+from appliance.solutions import dependents_of
+from appliance.solutions.testing import try_profile
 
 from .settings_form import SettingsForm
 

@@ -9,7 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.texts import mark
 from appliance.monitor import audit
-from appliance.solutions.transfers import EXPORT
+from appliance.solutions import EXPORT
 
 from .tenant_settings import KINDS
 

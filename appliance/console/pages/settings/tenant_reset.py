@@ -3,11 +3,17 @@
 from appliance.backups import counting
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
-from appliance.solutions.archive import LARGEST_BYTES, ArchiveLimits, read_archive
-from appliance.solutions.definition import Solution, read_solution
-from appliance.solutions.planning import Tools
-from appliance.solutions.starter import order_system_url, starter_solution
-from appliance.solutions.transfers import RESET
+from appliance.solutions import (
+    LARGEST_BYTES,
+    RESET,
+    ArchiveLimits,
+    Solution,
+    Tools,
+    order_system_url,
+    read_archive,
+    read_solution,
+    starter_solution,
+)
 
 from .tenant_settings import KINDS
 

@@ -7,8 +7,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.texts import mark
-from appliance.solutions.dependents import dependents_of
-from appliance.solutions.secret_places import find_place, unbound_uses
+from appliance.solutions import dependents_of, find_place, unbound_uses
 from appliance.tenants import service
 from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
 

@@ -1,9 +1,7 @@
 """A sandbox tenant with the example solution for a signed-in person who belongs to no tenant."""
 
 from appliance.core.database import db
-from appliance.solutions.service import Tools, apply_solution
-from appliance.solutions.services import Services
-from appliance.solutions.starter import order_system_url, starter_solution
+from appliance.solutions import Services, Tools, apply_solution, order_system_url, starter_solution
 from appliance.tenants import people
 from appliance.tenants import service as tenants
 
