@@ -58,18 +58,20 @@ from appliance.processes.scheduling import backlog
 from appliance.sandbox import Pool
 from appliance.sandbox import Settings as PoolSettings
 from appliance.sandbox.runtimes import default_folder
-from appliance.sites.demo import make_demo
-from appliance.sites.front.answers import App
-from appliance.sites.front.bodies import PacedConnection, PacedRequest
-from appliance.sites.front.front import Front, Readiness
-from appliance.sites.front.root import make_root
-from appliance.sites.front.static import StaticFiles
-from appliance.sites.front.tls import make_server_config
-from appliance.sites.front.transport import Transport
-from appliance.sites.hosts import make_sites
-from appliance.sites.sign_in.access import make_gate
-from appliance.sites.webapps.domains import Permission, custom_hosts
-from appliance.sites.webapps.probing import Probing
+from appliance.sites import make_demo, make_sites
+from appliance.sites.front import (
+    App,
+    Front,
+    PacedConnection,
+    PacedRequest,
+    Readiness,
+    StaticFiles,
+    Transport,
+    make_root,
+    make_server_config,
+)
+from appliance.sites.sign_in import make_gate
+from appliance.sites.webapps import Permission, Probing, custom_hosts
 from appliance.solutions import Services, Transfers, apply_solution, delete_expired, order_system_url, starter_solution
 from appliance.solutions import Tools as SolutionTools
 from appliance.tenants import LargeBodies, RateLimiter, on_other_host

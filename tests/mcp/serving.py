@@ -16,9 +16,7 @@ from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.mcp import McpEdge
 from appliance.mcp.transport import Transport
-from appliance.sites.front.answers import refuse
-from appliance.sites.front.front import Front
-from appliance.sites.front.tls import make_server_config
+from appliance.sites.front import Front, make_server_config, refuse
 from appliance.testing.running import Running
 
 SECONDS = 60.0

@@ -11,9 +11,8 @@ from typing import Any
 
 from appliance.connectors.testing import free_port
 from appliance.core.crypto import Sealer
+from appliance.sites.front import Front, make_server_config
 from appliance.sites.front.answers import Receive, Scope, Send, answer
-from appliance.sites.front.front import Front
-from appliance.sites.front.tls import make_server_config
 from appliance.testing.running import make_config
 from appliance.webapps.certificates import Certificates
 from tests.sites.served import PATIENCE, serving

@@ -1,0 +1,10 @@
+from .answers import App as App
+from .answers import refuse as refuse
+from .bodies import PacedConnection as PacedConnection
+from .bodies import PacedRequest as PacedRequest
+from .front import Front as Front
+from .front import Readiness as Readiness
+from .root import make_root as make_root
+from .static import StaticFiles as StaticFiles
+from .tls import make_server_config as make_server_config
+from .transport import Transport as Transport

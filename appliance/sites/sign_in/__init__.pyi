@@ -1,0 +1,1 @@
+from .access import make_gate as make_gate
