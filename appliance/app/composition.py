@@ -21,7 +21,7 @@ from appliance.connectors import folder_of
 from appliance.connectors.development import Watch
 from appliance.connectors.egress import Egress
 from appliance.connectors.registry import CONNECTORS, Registry
-from appliance.console.blueprint import register as register_console
+from appliance.console import register as register_console
 from appliance.core import catalogues, clock
 from appliance.core.config import Config
 from appliance.core.crypto import Sealer

@@ -116,7 +116,7 @@ def _header_comment(text: str) -> str:
 
 def missing_of(catalogue: Catalog, wanted: Catalog) -> list[str]:
     """The texts that have no translation and should, coded errors aside."""
-    from appliance.console.extraction import WAITS
+    from appliance.console import WAITS
 
     missing = []
     for each in wanted:
@@ -129,6 +129,6 @@ def missing_of(catalogue: Catalog, wanted: Catalog) -> list[str]:
 
 
 def _wanted() -> Catalog:
-    from appliance.console.extraction import extract, needed
+    from appliance.console import extract, needed
 
     return needed(extract())

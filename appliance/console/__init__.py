@@ -1,1 +1,5 @@
 """The web console: HTML over the same verbs as the API."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

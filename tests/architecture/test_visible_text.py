@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.translation import missing_of
-from appliance.console.extraction import extract, needed
+from appliance.console import extract, needed
 from appliance.core.catalogues import read_catalogue
 from tests.architecture.source_tree import ROOT, name_of, project_files
 from tests.architecture.visible_text import in_python, in_template
