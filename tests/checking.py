@@ -3,7 +3,7 @@
 import hashlib
 from functools import cached_property
 
-from appliance.sandbox.typecheck import TypeCheck
+from appliance.sandbox import TypeCheck
 
 PROPER = TypeCheck.__dict__["digest"]
 

@@ -14,7 +14,7 @@ from werkzeug.exceptions import HTTPException
 from appliance import api
 from appliance.agents.skills import service as skills
 from appliance.agents.tools import Toolbox
-from appliance.api.frame.errors import error_body
+from appliance.api.frame import error_body
 from appliance.backups import BackupUpkeep
 from appliance.blobs import Blobs, installation_id, quota
 from appliance.connectors import folder_of
@@ -55,9 +55,8 @@ from appliance.processes import ProcessFlow
 from appliance.processes.engine import caching, suspension
 from appliance.processes.host import ActionReach, DataPoolReach, DocumentReading, ModelReach, Ports
 from appliance.processes.scheduling import backlog
-from appliance.sandbox import Pool
+from appliance.sandbox import Pool, default_folder
 from appliance.sandbox import Settings as PoolSettings
-from appliance.sandbox.runtimes import default_folder
 from appliance.sites import make_demo, make_sites
 from appliance.sites.front import (
     App,

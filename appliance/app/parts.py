@@ -15,7 +15,7 @@ from appliance.formats import Settings as FormatSettings
 from appliance.integrations import Connections, Integrations, TokenKeeper
 from appliance.integrations.calls import Calls
 from appliance.llm import LanguageModels
-from appliance.sandbox.pool.process import USERS
+from appliance.sandbox import USERS
 from appliance.solutions import find_lost
 from appliance.tenants import StreamLimits, Streams
 from appliance.tenants import service as tenants

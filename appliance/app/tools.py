@@ -10,7 +10,7 @@ from appliance.agents.tools import (
     WebAppTools,
     entity_tools,
 )
-from appliance.api.shapes import make_shapes
+from appliance.api import make_shapes
 from appliance.core.scope import TenantScope
 from appliance.governance import Governor
 from appliance.governance.approvals import ActionApprovals

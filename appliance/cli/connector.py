@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.connectors import catalogue
-from appliance.connectors.declarative import DocumentInvalid, make_connector, read_document
-from appliance.connectors.declarative.plan import ConnectorPlan
+from appliance.connectors.declarative import ConnectorPlan, DocumentInvalid, make_connector, read_document
 from appliance.connectors.development import declaration_of, write_package_declaration, write_scaffold
 from appliance.connectors.registry import CONNECTORS, load_registry
 from appliance.core.config import environment

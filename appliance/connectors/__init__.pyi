@@ -1,7 +1,12 @@
 from . import catalogue as catalogue
+from . import context as context
 from . import contract as contract
 from . import egress as egress
+from . import oauth as oauth
 from . import preview as preview
+from . import registry as registry
+from . import suites as suites
+from . import testing as testing
 from .auth import OAuth as OAuth
 from .auth import oauth_of as oauth_of
 from .catalogue import Entry as Entry

@@ -13,6 +13,8 @@ from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from appliance.processes.triggers import Request, fields_of
 from appliance.solutions import Services
 
+__all__ = ["make_hooks"]
+
 DRAIN_BYTES = 1 << 20
 MOST_PARAMETERS = 200
 

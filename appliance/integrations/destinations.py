@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from appliance.connectors.contract import ConnectorError
-from appliance.connectors.declarative.connector import DeclarativeConnector
-from appliance.connectors.declarative.requests import base_address
+from appliance.connectors.declarative import DeclarativeConnector, base_address
 from appliance.connectors.registry import Installed
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed

@@ -3,8 +3,7 @@
 from functools import partial
 
 from appliance.monitor.metrics import Registry
-from appliance.sandbox import Outcome, Pool
-from appliance.sandbox.observer import Reason
+from appliance.sandbox import Outcome, Pool, Reason
 
 _GAUGES = (
     ("processes", "Sandbox processes that run code."),

@@ -2,7 +2,7 @@
 
 from appliance.agents.tools.processes import ProcessTools
 from appliance.agents.tools.webapps import WebAppTools
-from appliance.api.shapes import make_shapes
+from appliance.api import make_shapes
 from appliance.blobs import Blobs, LocalPlaces
 from appliance.core.config import load_config
 from appliance.core.database import db

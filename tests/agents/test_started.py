@@ -7,7 +7,7 @@ import pytest
 
 from appliance.agents.models import AgentRunRow
 from appliance.agents.tools.processes import ProcessTools
-from appliance.api.shapes import make_shapes
+from appliance.api import make_shapes
 from appliance.core.database import db
 from appliance.processes import Execution
 from appliance.processes.engine import MAX_DEPTH

@@ -26,7 +26,7 @@ from appliance.agents.tools.human import HumanTools
 from appliance.agents.tools.integrations import IntegrationTools
 from appliance.agents.tools.shapes import Shapes
 from appliance.agents.tools.toolbox import Toolbox
-from appliance.api.shapes import make_shapes
+from appliance.api import make_shapes
 from appliance.core import clock
 from appliance.core.config import load_config
 from appliance.core.database import db

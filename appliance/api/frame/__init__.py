@@ -1,1 +1,5 @@
 """What every family of routes shares: routes, callers, bodies, answers, errors and the OpenAPI document."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

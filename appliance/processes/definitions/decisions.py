@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from appliance.core import yaml12
-from appliance.sandbox import Pool
-from appliance.sandbox.evaluation.decision_model import names_read, unreachable_rules
+from appliance.sandbox import Pool, names_read, unreachable_rules
 
 from .compiled import load_decision
 from .nodes import Definition, Problem, Severity, Step

@@ -4,8 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of
-from appliance.sandbox.compilation.artefact import resolve
+from appliance.sandbox import CodeStep, Failure, Finding, Pool, Reach, TypeCheck, TypedExpression, instead_of, resolve
 
 from .action_inputs import integrations_used
 from .compiled import MODULE_SUFFIXES, make_program

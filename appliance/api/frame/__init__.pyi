@@ -1,0 +1,1 @@
+from .errors import error_body as error_body
