@@ -6,7 +6,6 @@ import random
 import signal
 import sqlite3
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,8 @@ import psycopg
 
 from appliance.connectors.testing import free_port
 from appliance.core.config import load_config
+from tests.chaos.launcher import launch  # as whoever begins it names it
+from tests.forking import Forked
 
 ROOT = Path(__file__).parent.parent.parent
 ITEMS = 3
@@ -141,8 +142,7 @@ class Chaos:
         self.random = random.Random(seed)  # noqa: S311
         self.port = free_port()
         self.report = Report()
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._log = (folder / "appliance.log").open("ab")
+        self._processes: list[Forked] = []
         settings = {
             "server": {"port": self.port}, "logs": {"level": "warning"}, "queue": {"workers": 4}, "storage": {"database": database},
         }  # fmt: skip
@@ -170,10 +170,8 @@ class Chaos:
                 except httpx.TransportError:
                     time.sleep(0.02)  # asked again until it answers or is dead; a test's own limit bounds it
 
-    def _spawn(self, command: str) -> "subprocess.Popen[bytes]":
-        line = [sys.executable, "-m", "tests.chaos.launcher", self.control, "--data", str(self.folder), command]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("GOS_")}
-        return subprocess.Popen(line, cwd=ROOT, env=environment, stderr=self._log, start_new_session=True)
+    def _spawn(self, command: str) -> Forked:
+        return Forked(launch, self.control, ["--data", str(self.folder), command], log=self.folder / "appliance.log")
 
     def kill(self) -> None:
         """kill -9 of every process group."""
@@ -196,7 +194,6 @@ class Chaos:
             process.terminate()
         for process in self._processes:
             process.wait(60)
-        self._log.close()
 
     # -- the work
 
@@ -227,17 +224,17 @@ class Chaos:
 
         def send(name: str) -> str:
             wait = "?wait=5" if hash(name) % 3 == 0 else ""
-            while not stopped.is_set():
-                try:
-                    with self.client() as client:
+            with self.client() as client:
+                while not stopped.is_set():
+                    try:
                         answer = client.post(
                             f"/api/v1/processes/chaos/execute{wait}", json={"run": name}, headers={"Idempotency-Key": name}
                         )
-                    if answer.status_code in (200, 202):
-                        return str(answer.json()["data"]["execution_id"])
-                    if answer.status_code not in (409, 503):
-                        raise AssertionError(answer.text)
-                except httpx.TransportError:
+                        if answer.status_code in (200, 202):
+                            return str(answer.json()["data"]["execution_id"])
+                        assert answer.status_code in (409, 503), answer.text
+                    except httpx.TransportError:
+                        pass
                     stopped.wait(0.05)
             raise AssertionError("stopped before it was accepted")
 

@@ -1,6 +1,5 @@
 """Starts `gos serve` or `gos worker`, optionally with one defence removed: the control that the chaos test must fail."""
 
-import sys
 from typing import Any
 
 from appliance.cli import main
@@ -54,6 +53,8 @@ def remove_sweeper() -> None:
 
 CONTROLS = {"none": lambda: None, "fence": remove_fence, "sweeper": remove_sweeper}
 
-if __name__ == "__main__":
-    CONTROLS[sys.argv[1]]()
-    sys.exit(main(sys.argv[2:]))
+
+def launch(control: str, argv: list[str]) -> int:
+    """`gos` with these arguments, without the defence that `control` names; its exit code."""
+    CONTROLS[control]()
+    return main(argv)

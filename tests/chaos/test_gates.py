@@ -83,7 +83,6 @@ def reclaims(folder: Path, count: int, enough: float = 0.0) -> list[float]:
         return found
     finally:
         chaos.kill_all()
-        chaos._log.close()
 
 
 def test_a_crash_is_noticed_within_two_seconds(tmp_path: Path) -> None:
