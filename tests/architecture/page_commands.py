@@ -34,23 +34,32 @@ class Block:
 
 @dataclass
 class Reader:
-    """Follows one page from top to bottom: own data folder, own port, failing HTTP answers fail the command."""
+    """Follows one page from top to bottom: own data folder, own port, failing HTTP answers fail the command.
+
+    Who reads several pages that begin with the same start, starts once: `running` holds who did, by the text of the block.
+    """
 
     home: Path
     port: int = 0
+    running: "dict[str, Reader]" = field(default_factory=dict)
+    data: Path = Path()
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
+        self.data = self.home / "data"
 
     def environment(self) -> dict[str, str]:
         (self.home / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GOS_")}
-        own = {"HOME": str(self.home), "GOS_DATA": str(self.home / "data"), "GOS_PORT": str(self.port), "NO_COLOR": "1"}
+        own = {"HOME": str(self.home), "GOS_DATA": str(self.data), "GOS_PORT": str(self.port), "NO_COLOR": "1"}
         return inherited | own
 
     def follow(self, block: Block) -> None:
         script = block.text.replace(SHOWN_PORT, str(self.port))
+        if block.text in self.running:
+            self.join(self.running[block.text])
+            return
         if block.starts:
             self.start(script)
             return
@@ -76,6 +85,12 @@ class Reader:
             assert process.poll() is None, f"the start ended: {(self.home / 'start.log').read_text()}"
             assert time.monotonic() < deadline, f"not ready in time: {(self.home / 'start.log').read_text()}"
             pause.wait(0.1)
+
+    def join(self, other: "Reader") -> None:
+        """Go on with the appliance of another reader, which still runs."""
+        assert is_ready(other.port), f"it runs no more: {(other.home / 'start.log').read_text()}"
+        assert not self.data.exists(), "commands before a shared start would be about another appliance"
+        self.port, self.data = other.port, other.data
 
     def stop(self) -> None:
         while self.started:

@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,27 @@ CODE = re.compile(r"`[^`\n]*`")  # a pattern in it may look like a link
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s#]+)[^)]*\)")
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Reader]]:
+    """Who started what several pages begin with, by the text of the block."""
+    starts = [block for page in PAGES for block in blocks_of(page.read_text("utf-8")) if block.starts]
+    pages = Counter(block.text for block in starts)
+    readers: dict[str, Reader] = {}
+    try:
+        for block in starts:
+            if pages[block.text] > 1 and block.text not in readers:
+                readers[block.text] = Reader(tmp_path_factory.mktemp("shared"))
+                readers[block.text].follow(block)
+        yield readers
+    finally:
+        for reader in readers.values():
+            reader.stop()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work(page: Path, tmp_path: Path, started: dict[str, Reader]) -> None:
     blocks = [block for block in blocks_of(page.read_text("utf-8")) if not block.unverified]
-    reader = Reader(tmp_path)
+    reader = Reader(tmp_path, running=started)
     try:
         for block in blocks:
             reader.follow(block)
@@ -49,6 +68,14 @@ def test_a_failing_command_fails_the_page(tmp_path: Path) -> None:
 def test_a_block_gets_its_own_data_folder_and_port(tmp_path: Path) -> None:
     (block,) = blocks_of('```sh\ntest "$GOS_DATA" != data\ntest "$GOS_PORT" = 8080\n```\n')
     Reader(tmp_path).follow(block)
+
+
+def test_a_shared_start_that_has_ended_fails_the_next_page(tmp_path: Path) -> None:
+    (block,) = blocks_of("```sh start\nsleep 60\n```\n")
+    first = Reader(tmp_path)
+    (tmp_path / "start.log").write_text("killed")
+    with pytest.raises(AssertionError, match="runs no more: killed"):
+        Reader(tmp_path, running={block.text: first}).follow(block)
 
 
 @pytest.mark.parametrize("info", ["bash", "console", "sh later", "sh unverified:"])
