@@ -14,6 +14,7 @@ from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
 from tests import matrices
 from tests.checking import check_types_once
+from tests.compiling import compile_once
 from tests.hashing import hash_cheaply
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
@@ -27,6 +28,7 @@ _live: list[Running] = []
 hash_cheaply()
 sync_never()
 check_types_once()
+compile_once()
 trust_once()
 # How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

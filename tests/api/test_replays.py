@@ -11,7 +11,7 @@ import pytest
 
 from appliance.api.governance import policy_replay
 from appliance.core.scope import TenantScope
-from appliance.governance.policies import Replayed
+from appliance.governance.policies import Replayed, replay
 from appliance.testing.running import Running
 from tests.api.resources import fresh
 
@@ -35,7 +35,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
     made = Slow()
-    monkeypatch.setattr(policy_replay, "replay", made.replay)
+    monkeypatch.setattr(replay, "replay", made.replay)
     yield made
     made.go_on.set()
 

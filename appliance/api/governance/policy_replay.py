@@ -85,7 +85,7 @@ def _replay(call: Call, latest: float) -> PolicyReplayView:
     now = clock.now_ms()
     until = clock.parse_rfc3339(body.until, pointer="/until") if body.until else now + 1
     since = clock.parse_rfc3339(body.since, pointer="/since") if body.since else until - DAYS_MS
-    found = replay(call.scope, _draft(call, body), ReplayRequest(since, until, body.limit, body.cursor))
+    found = replay.replay(call.scope, _draft(call, body), ReplayRequest(since, until, body.limit, body.cursor))
     return PolicyReplayView(
         scanned=found.scanned, before=_counts(found.before), after=_counts(found.after),
         changed=[_view(each) for each in found.changed], undecidable_count=found.undecidable_count,

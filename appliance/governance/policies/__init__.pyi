@@ -1,3 +1,4 @@
+from . import replay as replay
 from .compiled import Compiled as Compiled
 from .decision import Decision as Decision
 from .decision import Facts as Facts
@@ -17,7 +18,6 @@ from .replay import MOST_SHOWN as MOST_SHOWN
 from .replay import Rejudged as Rejudged
 from .replay import Replayed as Replayed
 from .replay import ReplayRequest as ReplayRequest
-from .replay import replay as replay
 from .service import MAX_POLICIES as MAX_POLICIES
 from .service import PolicyService as PolicyService
 from .service import PolicyVersion as PolicyVersion
