@@ -16,6 +16,7 @@ from tests import matrices
 from tests.checking import check_types_once
 from tests.compiling import compile_once
 from tests.hashing import hash_cheaply
+from tests.reading import read_once
 from tests.spreading import Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
@@ -30,6 +31,7 @@ sync_never()
 check_types_once()
 compile_once()
 trust_once()
+read_once()
 # How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
