@@ -79,7 +79,8 @@ def test_an_integration_that_fails_three_times_in_a_row_is_told_once(told: Calla
 
     def ring(ours: Resources) -> str:
         slug = fresh("ringing")
-        ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": {"base_url": server.url}})
+        settings = {"base_url": server.url, "retries": {"attempts": 1}}
+        ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": settings})
         for path in ("/broken", "/broken", "/fine", "/broken", "/broken", "/refused"):
             body = {"action": "get", "input": {"url": path}}
             assert ours.client.post(f"/api/v1/integrations/{slug}/execute", json=body).is_success == (path == "/fine")
