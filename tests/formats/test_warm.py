@@ -29,6 +29,15 @@ def own(tmp_path: Path) -> Iterator[Formats]:
     formats.stop()
 
 
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
+    """With an engine, which takes a second or two to be loaded."""
+    formats = Formats(Settings(tmp_path_factory.mktemp("loaded"), processes=2, first_user=65_510))
+    recognise(formats, picture())
+    yield formats
+    formats.stop()
+
+
 def recognise(formats: Formats, content: bytes, is_cancelled: object = bool) -> int:
     with tempfile.TemporaryFile() as file:
         file.write(content)
@@ -64,9 +73,8 @@ def test_the_engine_is_loaded_once_and_for_nothing_that_cannot_be_read(own: Form
     assert kept(own) is None
 
 
-def test_a_cancelled_worker_ends_and_the_engine_stays(own: Formats) -> None:
-    recognise(own, picture())
-    engine = kept(own)
+def test_a_cancelled_worker_ends_and_the_engine_stays(loaded: Formats) -> None:
+    engine = kept(loaded)
     assert engine is not None
     seen: list[dict[str, str]] = []
 
@@ -75,9 +83,9 @@ def test_a_cancelled_worker_ends_and_the_engine_stays(own: Formats) -> None:
         return bool(seen)
 
     with pytest.raises(Cancelled):
-        recognise(own, picture(), look)
+        recognise(loaded, picture(), look)
     assert children_of(engine) == []
-    assert kept(own) == engine
+    assert kept(loaded) == engine
 
 
 def children_of(process: int) -> list[int]:
@@ -89,9 +97,8 @@ def status_of(process: int) -> dict[str, str]:
     return {name: value.strip() for name, value in (line.split(":", 1) for line in text.splitlines())}
 
 
-def test_an_engine_that_was_lost_is_started_anew(own: Formats) -> None:
-    recognise(own, picture())
-    first = kept(own)
+def test_an_engine_that_was_lost_is_started_anew(loaded: Formats) -> None:
+    first = kept(loaded)
     assert first is not None
 
     def lose() -> bool:
@@ -99,10 +106,10 @@ def test_an_engine_that_was_lost_is_started_anew(own: Formats) -> None:
         return False
 
     with pytest.raises(FormatFailed) as caught:
-        recognise(own, picture(), lose)
+        recognise(loaded, picture(), lose)
     assert (caught.value.code, caught.value.failure_class) == ("formats_lost", "system")
-    assert recognise(own, picture()) == 1
-    assert kept(own) not in (None, first)
+    assert recognise(loaded, picture()) == 1
+    assert kept(loaded) not in (None, first)
 
 
 def test_what_nobody_uses_is_let_go() -> None:
