@@ -264,7 +264,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_held(server: Scripted, it: Ft
 def test_silence_costs_no_more_than_the_deadline(server: Scripted, it: FtpConnector) -> None:
     for verb in ("GREETING", "PWD", "MLST"):
         server.answers = {verb: []}
-        with open_context(seconds=1.0) as ctx, pytest.raises(TransientError, match="in time") as caught:
+        with open_context(seconds=0.4) as ctx, pytest.raises(TransientError, match="in time") as caught:
             it.call("put", PUT, ctx)
         assert caught.value.outcome == "not_done"
 

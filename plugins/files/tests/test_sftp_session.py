@@ -160,7 +160,7 @@ def liar() -> Iterator[Any]:
 
 @pytest.mark.parametrize("line", [b"", b"SSH-2.0-Silent\r\n"])
 def test_a_silent_server_costs_the_deadline_and_not_more(place: Any, liar: Any, line: bytes) -> None:
-    with open_context(seconds=1.0) as hurried, pytest.raises(TransientError) as caught:
+    with open_context(seconds=0.4) as hurried, pytest.raises(TransientError) as caught:
         SftpConnector({**place.settings, "port": liar(line)}).check(hurried)
     assert time.monotonic() < hurried.deadline + 2
     assert caught.value.outcome == "not_done"

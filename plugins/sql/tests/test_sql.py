@@ -262,7 +262,7 @@ def test_a_server_that_speaks_otherwise(place: Place, ctx: Context) -> None:
     server = LoopbackServer()
     try:
         server.answers["/"] = lambda _: Answer()
-        with open_context(seconds=2.0) as hurried, pytest.raises((SystemFailure, TransientError)):
+        with open_context(seconds=0.5) as hurried, pytest.raises((SystemFailure, TransientError)):
             place.connector(place.settings(port=server.port, tls="off")).check(hurried)
     finally:
         server.close()
