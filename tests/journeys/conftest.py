@@ -1,0 +1,16 @@
+"""What the journeys share."""
+
+import pytest
+
+from appliance.console.pages.agents import agents
+from appliance.console.pages.operate import executions
+
+BUSY_MS, CALM_MS = 200, 400
+
+
+@pytest.fixture(autouse=True)
+def soon_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of what goes on ask for news more often than the 0.7 and 3 s of the console, for which a test would wait."""
+    for pages in (executions, agents):
+        monkeypatch.setattr(pages, "BUSY_MS", BUSY_MS)
+        monkeypatch.setattr(pages, "CALM_MS", CALM_MS)
