@@ -4,6 +4,9 @@ from itertools import groupby
 
 from xdist.scheduler import LoadScopeScheduling
 
+# They look at the syntax trees of all files, which one process parses once: 7 s of the processor.
+OF_TREES = frozenset(f"tests/architecture/test_{each}.py" for each in ("doors", "forbidden", "layers", "size", "vocabulary"))
+
 
 class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # the library has no annotations
     """Tests of one file that follow each other stay together, and whoever is free takes the next of these.
@@ -15,7 +18,8 @@ class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # the library has n
     def _split_scope(self, nodeid: str) -> str:
         if not self._parts:
             runs = groupby(self.collection or [], key=lambda each: each.partition("::")[0])
-            self._parts = {each: f"{number} {file}" for number, (file, tests) in enumerate(runs) for each in tests}
+            parts = ((f"{number} {file}", file, tests) for number, (file, tests) in enumerate(runs))
+            self._parts = {each: "trees" if file in OF_TREES else part for part, file, tests in parts for each in tests}
         return self._parts[nodeid]
 
     _parts: dict[str, str] = {}  # noqa: RUF012  # filled once, when the collection is known
