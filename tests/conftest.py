@@ -1,6 +1,7 @@
 """Fixtures of every test: one running appliance for the session, with two tenants that must never see each other."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,14 @@ read_once()
 # How busy the machine is fails no test, and what is drawn by lot is the same every time; `--hypothesis-profile default` draws anew.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+# Python keeps compiled tests, whatever the environment says: compiling 900 files takes as long as finding the tests in them.
+_compiles_in_vain, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 gc.disable()  # until every test is found: they stay, and were walked through again and again while there came more of them
 
 
 def pytest_collection_finish() -> None:
     """What is there now stays to the end; the collector has no need to look at it with every pass."""
+    sys.dont_write_bytecode = _compiles_in_vain
     gc.collect()
     gc.freeze()
     gc.enable()
