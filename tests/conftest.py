@@ -14,6 +14,7 @@ from appliance.tenants import service as tenants
 from appliance.testing.running import Running, make_config, start
 from appliance.webapps.domains import lookups
 from tests import matrices
+from tests.backups.sealing import seal_cheaply
 from tests.checking import check_types_once
 from tests.compiling import compile_once
 from tests.hashing import hash_cheaply
@@ -28,6 +29,7 @@ from tests.webapps.name_server import NameServer, running_name_server
 _live: list[Running] = []
 
 hash_cheaply()
+seal_cheaply()
 sync_never()
 check_types_once()
 compile_once()

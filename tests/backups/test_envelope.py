@@ -1,12 +1,15 @@
 """A sealed file opens with its passphrase, whole and unchanged, or not at all."""
 
 import io
+import json
 import random
 
 import pytest
 
-from appliance.backups.envelope import PIECE, TAG, OpeningReader, SealingWriter
+from appliance.backups import envelope
+from appliance.backups.envelope import MAGIC, PIECE, TAG, OpeningReader, SealingWriter
 from appliance.backups.problems import BackupInvalid
+from tests.backups.sealing import PROPER
 
 PASSPHRASE = "a passphrase of a test"
 
@@ -47,6 +50,15 @@ def test_another_passphrase_opens_nothing() -> None:
         opened(FILE, "another passphrase")
 
 
+def test_the_key_is_made_as_strongly_as_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 9106, section 4, asks for 64 MiB with three passes in four lanes where there are no 2 GiB."""
+    monkeypatch.setattr(envelope, "_COST", PROPER)
+    file = sealed(CONTENT)
+    told = json.loads(file[len(MAGIC) + 2 : file.index(b"}") + 1])
+    assert (told["memory_kib"] >= 65_536, told["rounds"] >= 3, told["lanes"]) == (True, True, 4)
+    assert opened(file) == CONTENT
+
+
 def test_a_short_passphrase_is_refused() -> None:
     with pytest.raises(BackupInvalid, match="at least 12"):
         SealingWriter(io.BytesIO(), "too short")
@@ -72,10 +84,12 @@ def test_what_was_changed_does_not_open(changed: bytes) -> None:
 
 
 def test_a_file_cannot_demand_more_than_we_give() -> None:
-    greedy = FILE.replace(b'"memory_kib":65536', b'"memory_kib":99999999')
+    usual = b'"memory_kib":%d' % envelope._COST["memory_kib"]
+    assert usual in FILE
+    greedy = FILE.replace(usual, b'"memory_kib":99999999')
     with pytest.raises(BackupInvalid, match="header"):
         opened(greedy)  # its length is told too
     told = greedy[13:15]
-    longer = (int.from_bytes(told, "big") + 3).to_bytes(2, "big")
+    longer = (int.from_bytes(told, "big") + len(greedy) - len(FILE)).to_bytes(2, "big")
     with pytest.raises(BackupInvalid, match="does not know"):
         opened(greedy[:13] + longer + greedy[15:])
