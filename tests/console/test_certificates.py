@@ -40,7 +40,7 @@ def form_of(leaf: Leaf) -> dict[str, str | list[str]]:
 def test_a_certificate_is_uploaded_read_and_forgotten(owner: Browser, acme: httpx.Client, shop: str) -> None:
     host = f"{shop}.certified.test"
     page = owner.get(owner.at("acme", f"/console/webapps/{shop}/domains")).text
-    assert page.count("Upload a certificate of your own") == 1, "of the proven domain alone"
+    assert page.count("Upload your own certificate") == 1, "of the proven domain alone"
     sent = form_of(Leaf([host, f"www.{host}"]))
     page = owner.post(at(owner, shop), sent).text
     told = acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").json()["data"]
@@ -49,7 +49,7 @@ def test_a_certificate_is_uploaded_read_and_forgotten(owner: Browser, acme: http
     assert (facts["Issuer"], facts["Key"]) == ("Authority &lt;b&gt;of&lt;/b&gt; the tests", told["key"])
     assert facts["Valid"].startswith(f"{told['not_before'][:10]} to {told['not_after'][:10]}")
     assert (facts["Subject"], facts["SHA-256"]) == ("none", told["fingerprint_sha256"])
-    assert "does no HTTPS by itself" in page
+    assert "does not serve HTTPS itself" in page
     assert "PRIVATE KEY" not in page
     assert owner.post(at(owner, shop, "/delete"), {}).status_code == 200
     assert acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").status_code == 404

@@ -127,7 +127,7 @@ def test_what_a_program_began_a_person_confirms(
     back = provider.allow(begun["url"])
     page = builder.get(back)
     assert page.status_code == 200
-    assert "Confirm only if you began this yourself" in page.text
+    assert "Confirm only if you started this yourself" in page.text
     assert (state(acme), provider.asked) == ("not_connected", [])
     fields = {name: values[0] for name, values in parse_qs(urlsplit(back).query).items()}
     foreign = builder.post(builder.at("acme", "/console/oauth/finish"), fields, **{"Sec-Fetch-Site": "cross-site"})

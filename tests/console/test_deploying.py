@@ -46,7 +46,7 @@ def test_documents_are_uploaded_changed_and_deleted(owner: Browser, acme: httpx.
     now = acme.get(f"/api/v1/documents/{found['id']}").json()["data"]
     assert (now["name"], now["revision"], now["tags"]) == ("to Ben.txt", 2, [])
     kinds = owner.get(owner.at("acme", f"/console/documents?folder={folder}&kind=application/pdf")).text
-    assert "None fits what you look for." in kinds
+    assert "Nothing matches your search." in kinds
     owner.post(f"{at}/delete", {})
     assert acme.get(f"/api/v1/documents/{found['id']}").status_code == 404
 

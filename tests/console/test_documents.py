@@ -108,7 +108,7 @@ def test_a_review_is_asked_for_on_the_page(signed_in: SignedIn, acme: httpx.Clie
         ["viewer@acme.test", "operator@acme.test"],
         "look",
     )
-    assert "Ask for a review" not in shown(builder, f"/{made['id']}")
+    assert "Request a review" not in shown(builder, f"/{made['id']}")
     assert builder.post(f"{address}/{review['id']}/withdraw", {}).status_code == 200
     assert acme.get(f"/api/v1/documents/{made['id']}/reviews/{review['id']}").json()["data"]["status"] == "withdrawn"
 
@@ -187,7 +187,7 @@ def test_folders_are_browsed_and_searched(signed_in: SignedIn, acme: httpx.Clien
     assert {f"?folder={word}", f"?folder={word}-not"} <= set(rows(shown(viewer, "")))
     told = shown(viewer, f"?folder={word}")
     assert rows(told) == [f"?folder={inside}", f"/{top}"]
-    assert ("3 documents in this folder and below." in told, ">2 documents<" in told) == (True, True)
+    assert ("3 documents in this folder and its subfolders." in told, ">2 documents<" in told) == (True, True)
     told = shown(viewer, f"?folder={inside}")
     assert rows(told) == [f"?folder={inside}%2Fx", f"/{inner}"]
     (crumbs,) = re.findall(r'<ol class="crumbs">(.*?)</ol>', told, re.DOTALL)

@@ -21,7 +21,7 @@ def test_a_domain_is_claimed_checked_made_primary_and_released(
     owner: Browser, acme: httpx.Client, shop: str, name_server: NameServer
 ) -> None:
     at, host = owner.at("acme", f"/console/webapps/{shop}/domains"), f"{shop}.doctor.test"
-    assert "No domain yet" in owner.get(at).text
+    assert "No domains yet" in owner.get(at).text
     form = {"host": host.upper(), "method": "txt", "redirect_from": "www"}
     page = owner.post(at, form).text
     proof = acme.get(f"/api/v1/webapps/{shop}/domains/{host}").json()["data"]["records"][0]
@@ -33,14 +33,14 @@ def test_a_domain_is_claimed_checked_made_primary_and_released(
     assert "has another TXT record" in page
     name_server.set(proof["name"], "TXT", f'"{proof["expected"][0]}"')
     page = owner.post(f"{at}/{host}/verify", {}).text
-    assert "as soon as it leads here" in page
+    assert "as soon as its DNS points here" in page
     assert "primary</span>" in owner.post(f"{at}/{host}/primary", {"primary": "true"}).text
     refused = owner.post(at, form)
     assert (refused.status_code, "already" in refused.text) == (409, True)
     refused = owner.post(at, {"host": "http://x.test/", "method": "txt", "redirect_from": ""})
     assert (refused.status_code, "without scheme" in refused.text) == (422, True)
     assert owner.post(at, {"host": "x.doctor.test", "method": "trust me", "redirect_from": ""}).status_code == 422
-    assert "No domain yet" in owner.post(f"{at}/{host}/release", {}).text
+    assert "No domains yet" in owner.post(f"{at}/{host}/release", {}).text
 
 
 def test_who_may_only_read_sees_it_and_changes_nothing(signed_in: Callable[[str], Browser], acme: httpx.Client, shop: str) -> None:

@@ -26,9 +26,9 @@ def test_an_action_is_previewed_called_and_recorded(owner: Browser, orders: str)
     page = owner.get(at).text
     assert f"use: {orders}" in page
     shown = owner.post(at, {"in/url": "orders", "do": "preview"}).text
-    assert "What would be sent" in shown
+    assert "Request preview" in shown
     assert "/demo/orders" in shown
-    assert "No call yet" in owner.get(owner.at("acme", f"/console/integrations/{orders}")).text
+    assert "No calls yet" in owner.get(owner.at("acme", f"/console/integrations/{orders}")).text
     called = owner.post(at, {"in/url": "orders", "do": "execute", "token": "t1"})
     assert 'data-testid="answered"' in called.text
     calls = owner.get(owner.at("acme", f"/console/integrations/{orders}/calls?action=get&status=succeeded")).text
@@ -50,7 +50,7 @@ def test_a_failed_call_is_told_and_made_again(owner: Browser, orders: str, acme:
     assert failed.status_code == 502
     call_id = failed.text.split("/calls/")[1].split('"')[0]
     page = owner.get(owner.at("acme", f"/console/integrations/{orders}/calls/{call_id}")).text
-    assert "Make it again" in page
+    assert "Sends the same input" in page
     again = owner.post(owner.at("acme", f"/console/integrations/{orders}/calls/{call_id}/retry"), {})
     assert f"/calls/{call_id}" in again.text
     assert not owner.url.endswith(call_id)
@@ -87,12 +87,12 @@ def test_a_system_that_is_left_alone_is_asked_again_on_demand(
     db.write(lambda: db.execute(sql, (orders, now + 60_000, now)))
     at = f"/console/integrations/{orders}"
     page = owner.get(owner.at("acme", at)).text
-    assert "It is left alone." in page
+    assert "Calls are paused." in page
     assert "it hung up" in page
-    assert "left alone" in owner.get(owner.at("acme", "/console/integrations")).text
+    assert "calls paused" in owner.get(owner.at("acme", "/console/integrations")).text
     viewer = signed_in("viewer@acme.test")
     assert viewer.post(viewer.at("acme", f"{at}/circuit/close"), {}).status_code == 403
     assert acme.get(f"/api/v1/integrations/{orders}").json()["data"]["circuit"]["state"] == "open"
-    assert "It is left alone." not in owner.post(owner.at("acme", f"{at}/circuit/close"), {}).text
+    assert "Calls are paused." not in owner.post(owner.at("acme", f"{at}/circuit/close"), {}).text
     assert acme.get(f"/api/v1/integrations/{orders}").json()["data"]["circuit"]["state"] == "closed"
     assert "integration.close-circuit" in acme.get("/api/v1/logs/audit?action=integration.close-circuit").text

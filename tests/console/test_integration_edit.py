@@ -101,7 +101,7 @@ def test_changed_settings_keep_their_secrets_unless_they_would_go_elsewhere(owne
     owner.post(owner.at("acme", NEW), {**sent, "do": "save"})
     at = owner.at("acme", f"/console/integrations/{sent['slug']}/settings")
     page = owner.get(at).text
-    assert "A value is sealed" in page
+    assert "A value is saved" in page
     assert TOKEN not in page
     change = {"name": "Renamed", "version": "1", "in/base_url": demo, "in/auth/kind": '"bearer"', "do": "save"}
     assert "Renamed" in owner.post(at, change).text
@@ -123,7 +123,7 @@ def test_a_secret_that_is_taken_away_stays_so_through_a_test(owner: Browser, acm
     assert ticked not in owner.get(at).text
     change = {**sent, "in/auth/token": "", "version": "1", "forget:in/auth/token": "true", "do": "test"}
     page = owner.post(at, change).text
-    assert (ticked in page, "The sealed value is taken away" in page, draft_of(page)) == (True, True, "")
+    assert (ticked in page, "The saved value is removed" in page, draft_of(page)) == (True, True, "")
 
 
 def test_what_is_stored_is_told_so_while_nobody_can_test_it(

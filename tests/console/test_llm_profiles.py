@@ -36,7 +36,7 @@ def test_a_profile_is_made_tested_and_deleted(owner: Browser, acme: httpx.Client
     assert KEY not in made.text
     provider.say(Say("ready"))
     tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
-    assert "It answers." in tested.text
+    assert "The model responds." in tested.text
     assert provider.heard[-1].headers["authorization"].endswith(KEY)
     assert acme.get(f"/api/v1/llm-profiles/{sent['slug']}/usage").json()["data"]["day"]["calls"] == 1
     assert sent["slug"] in owner.get(owner.at("acme", "/console/llm-profiles")).text
@@ -49,7 +49,7 @@ def test_that_a_model_does_not_answer_is_told(owner: Browser, provider: Provider
     owner.post(owner.at("acme", NEW), sent)
     provider.say(Say(status=401))
     tested = owner.post(owner.at("acme", f"/console/llm-profiles/{sent['slug']}/test"), {})
-    assert (tested.status_code, "It does not answer." in tested.text) == (200, True)
+    assert (tested.status_code, "The model does not respond." in tested.text) == (200, True)
 
 
 def test_a_changed_profile_keeps_its_key_unless_it_goes_elsewhere(owner: Browser, acme: httpx.Client, provider: Provider) -> None:

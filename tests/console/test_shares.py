@@ -53,7 +53,7 @@ def test_a_share_is_made_shown_once_counted_and_revoked(
     assert ",wrong_password" in export.text
     assert builder.post(f"{at}/shares/{share['id']}/revoke", {}).status_code == 200
     assert acme.get(f"/api/v1/documents/{document}/shares/{share['id']}").json()["data"]["state"] == "revoked"
-    assert "Revoke the share" not in builder.get(at).text
+    assert "Revoke share" not in builder.get(at).text
 
 
 def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(

@@ -83,7 +83,7 @@ def test_the_log_is_read_by_status_and_path_and_page_by_page(signed_in: SignedIn
     assert rows(page_of(viewer, shop, "?status=4xx")) == ["GET /&lt;script&gt;alert(1)&lt;/script&gt;"]
     assert rows(page_of(viewer, shop, "?status=5xx&path=/bro*")) == ["GET /broken"]
     assert rows(page_of(viewer, shop, "?status=5xx&span=24h")) == []
-    assert "None fits what you look for" in page_of(viewer, shop, "?path=/nowhere")
+    assert "Nothing matches your search" in page_of(viewer, shop, "?path=/nowhere")
     for wrong in ("?status=9xx", "?status=404", "?span=2h"):
         page_of(viewer, shop, wrong, 400)
 
@@ -92,7 +92,7 @@ def test_the_last_errors_of_routes_tell_why(
     signed_in: SignedIn, running: Running, acme: httpx.Client, shop: str, greeting: str
 ) -> None:
     viewer = signed_in("viewer@acme.test")
-    assert "Routes that failed" not in page_of(viewer, shop)  # a file failed, no route
+    assert "Failed routes" not in page_of(viewer, shop)  # a file failed, no route
     begun = acme.post(f"/api/v1/processes/{greeting}/execute?wait=30", json={"guest": "nobody"}).json()
     execution, log = begun["data"]["execution_id"], running.appliance.services.requests
     asked = SeenRequest("acme", shop, clock.now_ms(), "POST", "/api/hello/7", 502, 90, 2.5, "203.0.113.7", "", "", "x.localhost")
@@ -101,10 +101,10 @@ def test_the_last_errors_of_routes_tell_why(
     log.add(replace(asked, at=asked.at - 2, route="/api/refused", status=422))
     log.flush()
     page = page_of(viewer, shop)
-    shown = page.partition("Routes that failed")[2].partition("</section>")[0]
+    shown = page.partition("Failed routes")[2].partition("</section>")[0]
     told = [" ".join(re.sub("<[^>]+>", " ", row).split()) for row in re.findall(r"<tr data-testid.*?</tr>", shown, re.DOTALL)]
     assert told[0].startswith(f"POST /api/hello/:id 502 nobody cannot be greeted {execution}")
-    assert told[1].startswith("POST /api/bye 503 See the log")
+    assert told[1].startswith("POST /api/bye 503 View logs")
     assert len(told) == 2
     assert f'href="/console/executions/{execution}"' in shown
 

@@ -111,8 +111,8 @@ def test_a_webapp_is_deleted_by_who_may_write_after_being_told_what_goes(
     assert viewer.post(viewer.at("acme", f"/console/webapps/{shop}/delete"), {"force": "yes"}).status_code == 403
     at = owner.at("acme", f"/console/webapps/{shop}")
     page = owner.get(at).text
-    assert f"The &lt;b&gt;{shop}&lt;/b&gt; goes at once, with its 2 versions" in page
-    assert f"These domains are given up: {shop}.example.org." in page
+    assert f"Permanently deletes The &lt;b&gt;{shop}&lt;/b&gt; with its 2 versions" in page
+    assert f"These domains are released: {shop}.example.org." in page
     assert 'name="force" value="yes" required' in page
     refused = owner.post(f"{at}/delete", {})
     assert (refused.status_code, "The WebApp is published" in refused.text) == (409, True)
@@ -128,7 +128,7 @@ def test_who_deletes_an_app_that_is_not_published_is_not_asked_to_stop_it(owner:
     acme.post("/api/v1/webapps", json={"id": app}).raise_for_status()
     at = owner.at("acme", f"/console/webapps/{app}")
     page = owner.get(at).text
-    assert ('name="force"' in page, f"{app} goes at once, and does not come back." in page) == (False, True)
+    assert ('name="force"' in page, f"Permanently deletes {app}." in page) == (False, True)
     owner.post(f"{at}/delete", {})
     assert owner.url == owner.at("acme", "/console/webapps")
     assert acme.get(f"/api/v1/webapps/{app}").status_code == 404

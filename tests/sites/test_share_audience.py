@@ -118,7 +118,7 @@ def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, b
     ann, bob, other = browser(made), browser(made), browser(made)
     for suffix in ("", "/file"):
         shut = ann.get(suffix)
-        assert (shut.status_code, "Who are you?" in shut.text, "pdf" in shut.text) == (403, True, False)
+        assert (shut.status_code, "Confirm your email address" in shut.text, "pdf" in shut.text) == (403, True, False)
     ann.send(email=" ANN@firma.example")
     code = post.code(0)
     assert post.letters[0][0] == [ANN]
@@ -214,7 +214,7 @@ def test_a_visit_is_left_and_opens_no_other_share(acme: httpx.Client, post: Post
     assert "Enter the password" in ann.send(email=ANN).text  # the password comes first
     assert post.letters == []
     assert ann.send(password="a sentence to tell").status_code == 303
-    assert "Who are you?" in ann.get().text
+    assert "Confirm your email address" in ann.get().text
     assert ann.get("/file").status_code == 403
     assert ann.enter(post, ANN).status_code == 200
     [(name, ticket)] = ann.jar.items()
@@ -274,7 +274,7 @@ def test_nothing_of_the_console_is_valid_here(
         visitor.jar.update(jar)
     assert visitor.jar
     for headers in ({}, {"X-API-Key": acme.headers["X-API-Key"]}):
-        assert "Who are you?" in visitor.get(**headers).text
+        assert "Confirm your email address" in visitor.get(**headers).text
         assert visitor.get("/file", **headers).status_code == 403
     assert visitor.enter(post, member).status_code == 200
 

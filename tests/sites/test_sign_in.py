@@ -139,7 +139,7 @@ def test_a_letter_that_cannot_be_sent_is_told_and_logged(
     post.verdict = "554 not today"
     browser = visitor("unsent")
     ask(browser, ANN)
-    wait_for(lambda: "could not be sent just now" in browser.get("/_gos/code", headers=PAGE).text)
+    wait_for(lambda: "cannot send email right now" in browser.get("/_gos/code", headers=PAGE).text)
     lines = acme.get("/api/v1/logs", params={"source": "webapp", "text": "unsent"}).json()["data"]
     assert "could not send the code" in lines[0]["message"]
 

@@ -18,8 +18,8 @@ _TYPES = {
     "date": "string", "datetime": "string", "number": "number", "integer": "integer", "boolean": "boolean",
 }  # fmt: skip
 _FORMATS = {"email": "email", "url": "uri", "date": "date"}
-UTC_HELP = mark("A time such as 2026-01-31T09:30:00Z; one without a zone is read as UTC.")
-BY_TITLE_HELP = mark("The id of one in %(target)s, or its %(title)s.")
+UTC_HELP = mark("For example 2026-01-31T09:30:00Z. A time without a zone is read as UTC.")
+BY_TITLE_HELP = mark("The id of an entity in %(target)s, or its %(title)s.")
 
 
 class EntityForm(InputForm):
@@ -60,7 +60,7 @@ def _member(visit: Visit, field: Mapping[str, Any], value: Any) -> dict[str, Any
     if kind == "datetime":
         told.append(_(UTC_HELP))
     if field["default"] == "$now":
-        told.append(_("Left empty, it becomes the moment of storing."))
+        told.append(_("If left empty, the time of saving is used."))
     if kind == "relation":
         told.append(_add_targets(visit, field["collection"], value, schema))
     return schema | {"description": " ".join(part for part in told if part)}
@@ -72,15 +72,15 @@ def _add_targets(visit: Visit, target: str, value: Any, schema: dict[str, Any]) 
     found = datapool.query_entities(visit.scope, target, {"limit": MAX_OPTIONS - 1, "sort": title or "id"})
     if found.next_cursor is not None or title is None:
         named = datapool.name_entities(visit.scope, target, [value]).get(value, "") if value else ""
-        told = _(BY_TITLE_HELP, target=target, title=title) if title else _("The id of one in %(target)s.", target=target)
-        return f"{told} {_('Now: %(name)s.', name=named)}" if named else told
+        told = _(BY_TITLE_HELP, target=target, title=title) if title else _("The id of an entity in %(target)s.", target=target)
+        return f"{told} {_('Current: %(name)s.', name=named)}" if named else told
     options = [{"const": each["id"], "title": str(each[title] or each["id"])} for each in found.items]
     if value and value not in {each["const"] for each in options}:
         options.append({"const": value, "title": str(value)})
     if options:
         schema["oneOf"] = options
         return ""
-    return _("There is none in %(target)s yet; make one there first.", target=target)
+    return _("%(target)s has no entities yet. Add one there first.", target=target)
 
 
 def read_entity(visit: Visit, form: EntityForm, sent: Form) -> dict[str, Any]:

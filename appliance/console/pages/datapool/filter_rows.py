@@ -19,7 +19,7 @@ WORDS: Mapping[str, str] = {
     "_eq": mark("is"), "_neq": mark("is not"), "_icontains": mark("contains"), "_starts_with": mark("begins with"),
     "_gt": mark("is more than"), "_gte": mark("is at least"), "_lt": mark("is less than"), "_lte": mark("is at most"),
     "_between": mark("is between"), "_in": mark("is one of"), "_nin": mark("is none of"), "_null": mark("is empty"),
-    "_filled": mark("is filled"), "_contains": mark("contains exactly"),
+    "_filled": mark("is not empty"), "_contains": mark("contains exactly"),
 }  # fmt: skip
 WITHOUT_VALUE = ("_null", "_filled")
 LISTS = ("_in", "_nin", "_between")

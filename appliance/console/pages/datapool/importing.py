@@ -16,7 +16,7 @@ from appliance.datapool import service as datapool
 from appliance.formats import DELIMITERS, KNOWN
 
 SHOWN_ERRORS = 50
-DELIMITER_WORDS = {",": mark("comma"), ";": mark("semicolon"), "\t": mark("tab"), "|": mark("bar")}
+DELIMITER_WORDS = {",": mark("comma"), ";": mark("semicolon"), "\t": mark("tab"), "|": mark("pipe")}
 FORMULA = ("=", "+", "-", "@")
 
 

@@ -18,8 +18,8 @@ BASE = "/console/documents"
 THUMBNAIL_WIDTH = 160
 SEARCHED_CHARACTERS = 200
 KINDS = (
-    ("application/pdf", "PDF"), ("image/*", mark("Pictures")), ("text/*", mark("Texts")), ("application/json", "JSON"),
-    ("audio/*", mark("Sound")), ("video/*", mark("Videos")), ("application/*", mark("Files of programs")),
+    ("application/pdf", "PDF"), ("image/*", mark("Images")), ("text/*", mark("Text")), ("application/json", "JSON"),
+    ("audio/*", mark("Audio")), ("video/*", mark("Videos")), ("application/*", mark("Application files")),
 )  # fmt: skip
 
 

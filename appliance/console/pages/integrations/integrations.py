@@ -16,12 +16,12 @@ _SHOWN = 50  # actions on the page of an integration; a search finds the others
 _LATEST = 8
 # Kinds of foreign systems by the distribution that brings their connectors; what others bring stands behind them.
 KINDS: Mapping[str, str] = {
-    "http": mark("Web interfaces"), "openapi": mark("Web interfaces"), "graphql": mark("Web interfaces"),
-    "odata": mark("Web interfaces"), "soap": mark("Web interfaces"), "mcp": mark("Web interfaces"), "sql": mark("Databases"),
-    "files": mark("Files"), "email": mark("Messages"), "messages": mark("Messages"), "business": mark("Business systems"),
+    "http": mark("Web APIs"), "openapi": mark("Web APIs"), "graphql": mark("Web APIs"),
+    "odata": mark("Web APIs"), "soap": mark("Web APIs"), "mcp": mark("Web APIs"), "sql": mark("Databases"),
+    "files": mark("Files"), "email": mark("Messaging"), "messages": mark("Messaging"), "business": mark("Business systems"),
     "tryton": mark("Business systems"), "ldap": mark("Directories"),
 }  # fmt: skip
-OTHERS = mark("Others")
+OTHERS = mark("Other")
 _BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # they come with OData, whose protocol they speak
 
 

@@ -17,7 +17,7 @@ from appliance.solutions.testing import try_profile
 from .settings_form import SettingsForm
 
 _TOKENS = {"type": "integer", "title": mark("Tokens"), "minimum": 1}
-_COST = {"type": "number", "title": mark("Money"), "description": mark("In the currency of the price.")}
+_COST = {"type": "number", "title": mark("Cost"), "description": mark("In the currency of the price.")}
 
 
 def _budget(title: str) -> dict[str, Any]:
@@ -26,52 +26,54 @@ def _budget(title: str) -> dict[str, Any]:
 
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "kind": {
-        "oneOf": [{"const": "openai", "title": mark("OpenAI, or what speaks as it does (Ollama, vLLM, …)")},
+        "oneOf": [{"const": "openai", "title": mark("OpenAI-compatible (Ollama, vLLM, …)")},
                   {"const": "anthropic", "title": mark("Anthropic")}],
-        "default": "openai", "title": mark("Interface"),
+        "default": "openai", "title": mark("API"),
     },
-    "model": {"type": "string", "title": mark("Model"), "description": mark("As its provider calls it.")},
+    "model": {"type": "string", "title": mark("Model"), "description": mark("The model's name at the provider.")},
     "base_url": {
         "type": "string", "title": mark("Address"), "main": True,
         "description": mark(
-            "Such as http://127.0.0.1:11434/v1; left empty, the provider's own. Addresses outside the public internet "
-            "have to be in the operator's egress.allow."
+            "For example http://127.0.0.1:11434/v1. Leave empty for the provider's default. The operator must allow "
+            "private addresses in egress.allow."
         ),
     },
     "api_key": {
-        "type": "string", "title": mark("Key"), "secret": True,
-        "description": mark("Or = secrets.<name>. A model of your own may need none."),
+        "type": "string", "title": mark("API key"), "secret": True,
+        "description": mark("Or = secrets.<name>. Self-hosted models may not need a key."),
     },
     "price": {
-        "type": "object", "title": mark("Price of a million tokens"), "main": True,
+        "type": "object", "title": mark("Price per million tokens"), "main": True,
         "properties": {
             "currency": {"type": "string", "title": mark("Currency"), "maxLength": 3},
-            "input": {"type": "number", "title": mark("Of a prompt")}, "output": {"type": "number", "title": mark("Of an answer")},
+            "input": {"type": "number", "title": mark("Input")}, "output": {"type": "number", "title": mark("Output")},
         },
     },
     "budgets": {
-        "type": "object", "title": mark("Most that may be used"), "main": True,
+        "type": "object", "title": mark("Budgets"), "main": True,
         "properties": {
-            "day": _budget(mark("In a day")), "month": _budget(mark("In a month")), "execution": _budget(mark("In an execution")),
+            "day": _budget(mark("Per day")), "month": _budget(mark("Per month")), "execution": _budget(mark("Per execution")),
         },
     },
     "fallbacks": {
-        "type": "string", "title": mark("Asked instead when it fails"), "description": mark("Ids of other profiles, with commas."),
+        "type": "string", "title": mark("Fallback profiles"),
+        "description": mark("Ids of other profiles, separated by commas, used when a call fails."),
     },
-    "timeout": {"type": "string", "title": mark("Time for an answer"), "description": mark("Such as 60s or 5m."), "default": "60s"},
-    "structured": {"enum": ["native", "json", "prompt"], "default": "native", "title": mark("How JSON is asked for")},
+    "timeout": {"type": "string", "title": mark("Timeout"), "description": mark("For example 60s or 5m."), "default": "60s"},
+    "structured": {"enum": ["native", "json", "prompt"], "default": "native", "title": mark("JSON mode")},
     "parameters": {
-        "type": "object", "title": mark("Usual parameters"),
+        "type": "object", "title": mark("Default parameters"),
         "properties": {
             "temperature": {"type": "number", "title": mark("Temperature")}, "top_p": {"type": "number", "title": mark("Top p")},
-            "max_tokens": {"type": "integer", "title": mark("Longest answer in tokens")},
+            "max_tokens": {"type": "integer", "title": mark("Maximum output tokens")},
             "extra": {
-                "type": "object", "title": mark("Further members"), "description": mark("JSON; sent to the provider as it is."),
+                "type": "object", "title": mark("Additional parameters"),
+                "description": mark("JSON, sent to the provider unchanged."),
             },
         },
     },
     "redaction": {
-        "type": "object", "title": mark("What is hidden from the model"),
+        "type": "object", "title": mark("Redaction"),
         "description": 'JSON: {"patterns": [{"use": "email"}], "restore": true}.',
     },
 }  # fmt: skip

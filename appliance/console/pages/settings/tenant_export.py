@@ -16,7 +16,7 @@ from .tenant_settings import KINDS
 HERE = "/console/settings/export"
 EVERY_MS = 1000
 STAGES = {
-    "": mark("It begins in a moment."), "database": mark("Rows are being copied."), "contents": mark("Contents are being added."),
+    "": mark("It starts in a moment."), "database": mark("Copying rows."), "contents": mark("Adding file contents."),
 }  # fmt: skip
 
 

@@ -12,24 +12,24 @@ from appliance.webapps.certificates import Certificate
 from appliance.webapps.domains import Domain, NewDomain
 
 METHODS = (
-    ("txt", mark("a TXT record"), mark("Works at any time, also while the name still leads elsewhere.")),
-    ("http", mark("a file on today's server"), mark("For a name that is served elsewhere now.")),
-    ("operator", mark("the operator's word"), mark("The operator of this appliance approves it by gos domain approve.")),
+    ("txt", mark("a TXT record"), mark("Works at any time, even while the name points elsewhere.")),
+    ("http", mark("a file on the current server"), mark("For a name that another server currently serves.")),
+    ("operator", mark("operator approval"), mark("The operator of this appliance approves it with gos domain approve.")),
 )
 REDIRECTS = (
-    ("", mark("nothing else")), ("www", mark("www. before it redirects to it")),
-    ("apex", mark("the name without www. redirects to it")),
+    ("", mark("nothing")), ("www", mark("the same name with www.")),
+    ("apex", mark("the same name without www.")),
 )  # fmt: skip
 # What each state means to whoever waits for the next one.
 MEANINGS = {
-    "pending_dns": mark("Nobody has proven yet that this name is yours. It is not served."),
-    "verified": mark("Proven, and served as soon as it leads here."),
-    "cert_pending": mark("Proven and served. Its certificate is being made."),
+    "pending_dns": mark("Ownership is not verified yet. The domain is not served."),
+    "verified": mark("Verified. Served as soon as its DNS points here."),
+    "cert_pending": mark("Verified and served. Its certificate is being issued."),
     "active": mark("Served."),
-    "failed": mark("It needs you: see below."),
+    "failed": mark("Action needed: see below."),
 }
-PURPOSES = {"ownership": mark("Proof"), "address": mark("Address"), "redirect": mark("Redirecting name")}
-ORIGINS = {"uploaded": mark("uploaded"), "acme": mark("ordered by itself"), "internal": mark("of the built-in authority")}
+PURPOSES = {"ownership": mark("Verification"), "address": mark("Address"), "redirect": mark("Redirect")}
+ORIGINS = {"uploaded": mark("uploaded"), "acme": mark("issued automatically"), "internal": mark("issued by the built-in CA")}
 _AT = "/webapps/<app>/domains"
 
 
@@ -80,7 +80,7 @@ def _stored(visit: Visit, domain: Domain) -> list[Stored]:
 
 def _meaning(domain: Domain) -> str:
     if domain.failing_since is not None:
-        return _("Something has gone wrong. It is given up when that lasts for seven days.")
+        return _("There is a problem. The domain is released if it lasts for seven days.")
     return _(MEANINGS[domain.state])
 
 

@@ -20,7 +20,7 @@ SPANS = {
     "30d": (mark("30 days"), 30 * DAY, DAY),
     "90d": (mark("90 days"), 90 * DAY, DAY),
 }
-CLASSES = {"2xx": mark("Served"), "3xx": mark("Elsewhere"), "4xx": mark("Refused"), "5xx": mark("Failed")}
+CLASSES = {"2xx": mark("Successful"), "3xx": mark("Redirected"), "4xx": mark("Rejected"), "5xx": mark("Failed")}
 LONGEST_PATH = 500
 TOP = 10
 FAILED = 5
@@ -62,7 +62,7 @@ def _executions_of(visit: Visit, rows: Sequence[RequestRow]) -> Mapping[str, Bri
 def _tops(traffic: Traffic) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """The lists of what came most often, without those that are empty."""
     lists = {
-        mark("Pages"): traffic.paths, mark("Came from"): traffic.referrers, mark("Statuses"): traffic.statuses,
+        mark("Pages"): traffic.paths, mark("Referrers"): traffic.referrers, mark("Status codes"): traffic.statuses,
         mark("Browsers"): traffic.agents,
     }  # fmt: skip
     for title, counted in lists.items():

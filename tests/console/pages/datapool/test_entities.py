@@ -100,9 +100,9 @@ def test_a_conflict_shows_both_values_and_loses_neither(owner: Browser, acme: ht
     acme.patch(f"/api/v1/datapool/form_things/entities/{thing['id']}", json={"price": "5.00", "stocked": True}).raise_for_status()
     page = owner.post(at, form | {"in/price": "4.00", "in/title": "Jar"})
     assert page.status_code == 412
-    assert "Changed meanwhile by API key" in page.text
+    assert "Changed by API key" in page.text
     rows = re.findall(r"<td>(\w+)</td><td><del>(.*?)</del></td><td><ins>(.*?)</ins></td><td>(.*?)</td>", page.text)
-    assert [(row[0], row[3].split(":")[0]) for row in rows] == [("price", "your value"), ("stocked", "theirs")]
+    assert [(row[0], row[3].split(";")[0]) for row in rows] == [("price", "yours"), ("stocked", "theirs")]
     assert "3.40" in rows[0][1]
     assert "5.00" in rows[0][2]
     assert stored(acme, thing["id"])["price"] == "5.00"
@@ -130,7 +130,7 @@ def test_an_entity_is_deleted_as_it_was_shown(owner: Browser, acme: httpx.Client
     owner.post(f"{at}/delete", {"version": "2"})
     assert owner.url.endswith("/console/datapool/form_things")
     gone = owner.get(at)
-    assert "These are the values that it had last" in gone.text
+    assert "These are its last values" in gone.text
     assert "5.00" in gone.text
     assert "Delete" not in re.sub("Deleted", "", gone.text)
 

@@ -55,7 +55,7 @@ def at(owner: Browser, path: str = "") -> str:
 def test_a_form_sent_back_unchanged_changes_nothing(owner: Browser, plans: httpx.Client) -> None:
     before = definition(plans)
     planned = owner.post(at(owner, "/plan"), form_of(owner.get(at(owner, "/edit"))))
-    assert "Nothing changes" in planned.text
+    assert "No changes" in planned.text
     assert "apply-schema" not in planned.text
     owner.post(at(owner), form_of(planned))
     assert definition(plans) == before
@@ -77,7 +77,7 @@ def test_a_field_is_renamed_with_its_values_and_one_is_added(owner: Browser, pla
 
 def test_values_are_lost_only_when_somebody_says_so(owner: Browser, plans: httpx.Client) -> None:
     planned = owner.post(at(owner, "/plan"), form_of(owner.get(at(owner, "/edit"))) | {"t1": "integer"})
-    assert "Lose 1 value of size; they do not come back" in re.sub(r"\s+", " ", planned.text)
+    assert "Permanently delete 1 value of size" in re.sub(r"\s+", " ", planned.text)
     refused = owner.post(at(owner), form_of(planned))
     assert refused.status_code == 422
     assert definition(plans)["fields"][1]["type"] == "text"
@@ -161,7 +161,7 @@ def test_a_file_becomes_a_collection_with_its_rows(owner: Browser, acme: httpx.C
     assert (form["u0"], form["r0"]) == ("1", "1")
     page = owner.post(owner.at("acme", "/console/datapool/-/new"), form | {"name": "schema_orders"})
     assert "/console/datapool/schema_orders/import/imp_" in owner.url
-    assert "5 of 5 lead to a field" in page.text
+    assert "5 of 5 mapped to a field" in page.text
 
 
 def test_who_may_not_change_schemas_sees_them_only(signed_in: Callable[[str], Browser], plans: httpx.Client) -> None:
