@@ -44,7 +44,7 @@ TONES: Mapping[str, str] = {
 
 NAMES = {
     "pending_dns": mark_in("state", "waiting for DNS"), "cert_pending": mark_in("state", "waiting for certificate"),
-    "unchecked": mark_in("state", "not looked at"), "ok": mark_in("state", "as it should be"),
+    "unchecked": mark_in("state", "not checked"), "ok": mark_in("state", "OK"),
 }  # fmt: skip
 
 STATE = "state"  # the context of names of states and roles in a catalogue

@@ -12,13 +12,13 @@ from appliance.webapps.certificates import Certificate
 from appliance.webapps.domains import Domain, NewDomain
 
 METHODS = (
-    ("txt", mark("a TXT record"), mark("Works at any time, even while the name points elsewhere.")),
-    ("http", mark("a file on the current server"), mark("For a name that another server currently serves.")),
-    ("operator", mark("operator approval"), mark("The operator of this appliance approves it with gos domain approve.")),
+    ("txt", mark("TXT record"), mark("Works at any time, even while the name points elsewhere.")),
+    ("http", mark("File on the current server"), mark("For a name that another server currently serves.")),
+    ("operator", mark("Operator approval"), mark("The operator of this appliance approves it with gos domain approve.")),
 )
 REDIRECTS = (
-    ("", mark("nothing")), ("www", mark("the same name with www.")),
-    ("apex", mark("the same name without www.")),
+    ("", mark("Nothing")), ("www", mark("The same name with www.")),
+    ("apex", mark("The same name without www.")),
 )  # fmt: skip
 # What each state means to whoever waits for the next one.
 MEANINGS = {
