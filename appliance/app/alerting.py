@@ -36,16 +36,16 @@ _LATER = (Draining, Overloaded, StorageFull)
 _NAMED = {"email": "integration", "webhook": "webhook", "process": "process"}
 _ENDING_KEY, _ENDING_CERTIFICATE = mark_error("the API key %(name)s"), mark_error("the certificate of %(host)s")
 _SUBJECTS = {
-    "firing": mark("%(tenant)s: %(alert)s fires"),
-    "repeated": mark("%(tenant)s: %(alert)s still fires"),
-    "resolved": mark("%(tenant)s: %(alert)s is over"),
-    "test": mark("%(tenant)s: %(alert)s is tried out"),
+    "firing": mark("%(tenant)s: %(alert)s is firing"),
+    "repeated": mark("%(tenant)s: %(alert)s is still firing"),
+    "resolved": mark("%(tenant)s: %(alert)s resolved"),
+    "test": mark("%(tenant)s: test of %(alert)s"),
 }
 _TURNS = {
-    "firing": mark('The alert "%(alert)s" of %(tenant)s fires, since %(time)s.'),
-    "repeated": mark('The alert "%(alert)s" of %(tenant)s still fires, %(time)s.'),
-    "resolved": mark('The alert "%(alert)s" of %(tenant)s is over, since %(time)s.'),
-    "test": mark('The alert "%(alert)s" of %(tenant)s is tried out, %(time)s.'),
+    "firing": mark('The alert "%(alert)s" in %(tenant)s has been firing since %(time)s.'),
+    "repeated": mark('The alert "%(alert)s" in %(tenant)s is still firing, as of %(time)s.'),
+    "resolved": mark('The alert "%(alert)s" in %(tenant)s resolved, as of %(time)s.'),
+    "test": mark('This is a test of the alert "%(alert)s" in %(tenant)s, sent %(time)s.'),
 }
 
 
@@ -142,8 +142,8 @@ class _Telling:
         at = f"    {self._config.tenant_url(scope.tenant_id)}/console/alerts/{notice.alert_id}"
         text = "\n".join([
             _(_TURNS[notice.turn], alert=notice.name, tenant=tenant, time=clock.minute(notice.at)), "",
-            f"{tell(notice.text)}.", "", _("It looks at: %(condition)s.", condition=tell(notice.condition)), "",
-            _("Its history, and how to silence it:"), "", at, "",
+            f"{tell(notice.text)}.", "", _("Condition: %(condition)s.", condition=tell(notice.condition)), "",
+            _("View its history or silence it:"), "", at, "",
         ])  # fmt: skip
         return {"to": [email], "subject": _(_SUBJECTS[notice.turn], tenant=tenant, alert=notice.name), "text": text}
 

@@ -104,11 +104,11 @@ def letter(tenant: str, invitation: Invitation, link: str) -> dict[str, Any]:
     """The e-mail, in the language spoken now; it names no person, whose words nobody has checked."""
     text = "\n".join([
         _("You are invited to %(tenant)s as %(role)s.", tenant=tenant, role=pgettext("state", invitation.role)), "",
-        _("Choose a password and begin at"), "", f"    {link}", "",
+        _("Choose a password to get started:"), "", f"    {link}", "",
         _(
-            "The link works once, until %(time)s. Whoever has it can use it: do not pass it on.",
+            "The link works once and expires at %(time)s. Anyone who has it can use it, so do not forward it.",
             time=clock.minute(invitation.expires_at),
         ),
-        _("If you expected no invitation, do nothing."), "",
+        _("If you did not expect this invitation, ignore this email."), "",
     ])  # fmt: skip
     return {"to": [invitation.login], "subject": _("Your invitation to %(tenant)s", tenant=tenant), "text": text}

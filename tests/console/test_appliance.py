@@ -64,9 +64,9 @@ def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Brows
     assert browser.post(here, {"passphrase": "short", "again": "short"}).status_code == 422
     assert browser.post(here, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 200
     ends = clock.monotonic() + 60
-    while "being made" in (part := browser.get(f"{here}?part=live").text):
+    while "Backing up." in (part := browser.get(f"{here}?part=live").text):
         assert clock.monotonic() < ends
-    assert "read again, whole" in part
+    assert "verified" in part
     (link,) = re.findall(rf'href="({page}/gos-[\w-]+\.gosb)"', part)
     found = browser.get(browser.at("acme", link))
     kept = running.config.data / "backups" / link.rpartition("/")[2]

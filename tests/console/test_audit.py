@@ -60,7 +60,7 @@ def test_an_export_can_be_recomputed(reader: Browser) -> None:
 
 def test_the_chain_is_verified_and_a_change_is_found(reader: Browser) -> None:
     verify = reader.at(TENANT, f"{PAGE}/verify")
-    assert "The chain is whole." in reader.post(verify, {}).text
+    assert "The chain is intact." in reader.post(verify, {}).text
     found = "SELECT fields FROM audit_entry WHERE tenant_id = ? AND seq = 2"
     ((before,),) = db.rows(found, (TENANT,))
     change = "UPDATE audit_entry SET fields = ? WHERE tenant_id = ? AND seq = 2"
@@ -71,7 +71,7 @@ def test_the_chain_is_verified_and_a_change_is_found(reader: Browser) -> None:
         assert "its content was changed" in told
     finally:
         db.write(lambda: db.execute(change, (before, TENANT)))
-    assert "The chain is whole." in reader.post(verify, {}).text
+    assert "The chain is intact." in reader.post(verify, {}).text
 
 
 def test_what_ends_soon_is_said_beside_the_keys(running: Running) -> None:
@@ -81,4 +81,4 @@ def test_what_ends_soon_is_said_beside_the_keys(running: Running) -> None:
     page = browser.at(TENANT, "/console/keys")
     assert "within 30 days" not in browser.get(page).text
     running.key(TENANT, ["logs.read"], expires_in_days=20)
-    assert "1 key ends within 30 days:" in browser.get(page).text
+    assert "1 key expires within 30 days:" in browser.get(page).text

@@ -53,7 +53,7 @@ def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None
     link = link_in(invite(olga, "nina", approver="yes"))
     listed = olga.get(olga.at(CLUB, PAGE)).text
     assert "nina@club.test" in listed
-    assert "link handed over" in listed
+    assert "link created" in listed
     assert link.partition("token=")[2] not in listed
     nina = Browser(club)
     page = nina.get(link).text

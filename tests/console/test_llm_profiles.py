@@ -121,7 +121,7 @@ def test_a_secret_is_set_named_and_deleted(
 ) -> None:
     name, sent = fresh("secret").replace("-", "_"), form(provider)
     page = owner.post(owner.at("acme", "/console/secrets"), {"name": name, "value": KEY})
-    assert (KEY in page.text, "No process, WebApp, integration or LLM profile names it." in page.text) == (False, True)
+    assert (KEY in page.text, "No process, WebApp, integration or LLM profile uses it." in page.text) == (False, True)
     owner.post(owner.at("acme", NEW), {**sent, "in/api_key": f"= secrets.{name}"})
     at = owner.at("acme", f"/console/secrets/{name}")
     assert f"/console/llm-profiles/{sent['slug']}" in owner.get(at).text

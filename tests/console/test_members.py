@@ -50,7 +50,7 @@ def test_somebody_is_added_changed_and_removed(house: Running, ann: Browser) -> 
     send(ann, "newcomer", "builder")
     assert roles(house)["newcomer"] == ("builder",)
     (path,) = [f"{PAGE}/{each.user_id}/remove" for each in members(house) if each.login.startswith("newcomer@")]
-    assert "No API key rests on them." in ann.get(ann.at(HOUSE, path)).text
+    assert "No API keys depend on them." in ann.get(ann.at(HOUSE, path)).text
     ann.post(ann.at(HOUSE, path), {})
     assert "newcomer" not in roles(house)
     assert "Sign in" in guest.get(guest.at(HOUSE, "/console/processes")).text or "No such tenant" in guest.get(guest.url).text

@@ -57,20 +57,20 @@ def digest_in(page: str) -> str:
 def test_a_tenant_without_policies_learns_what_one_is(signed_in: SignedIn, staff: Running) -> None:
     staff.user("owner@unruled.test", PASSWORD, "unruled", "owner")
     page = show(signed_in("owner@unruled.test"), "", "unruled").text
-    assert "No policy yet" in page
+    assert "No policies yet" in page
     assert "input.total is above 1000" in page
 
 
 def test_a_draft_is_read_activated_and_deactivated(owner: Browser, acme: httpx.Client, policy: str) -> None:
     page = show(owner, f"/{policy}").text
-    for part in ("input.total is above 1000", "approval of role:owner", "the operation order_*", "nothing is refused by them"):
+    for part in ("input.total is above 1000", "approval of role:owner", "the operation order_*", "but nothing is refused"):
         assert part in page
     assert HOSTILE not in page
     assert html.escape(HOSTILE) in page
     active = send(owner, f"/{policy}/activate", digest=digest_in(page), message="first of all")
-    assert "What judges now" in active.text
+    assert "Active version" in active.text
     assert "first of all" in active.text
-    assert "a draft waits" not in show(owner, "").text.partition(policy)[2].partition("</tr>")[0]
+    assert "draft not activated" not in show(owner, "").text.partition(policy)[2].partition("</tr>")[0]
     assert acme.get(f"/api/v1/policies/{policy}").json()["data"]["active_version"] == 1
     send(owner, f"/{policy}/deactivate")
     assert "active_version" not in acme.get(f"/api/v1/policies/{policy}").json()["data"]
@@ -82,7 +82,7 @@ def test_a_draft_that_changes_what_is_active_shows_how(owner: Browser, acme: htt
     page = html.unescape(show(owner, f"/{policy}").text)
     assert "<del>require_approval</del>" in page
     assert "<ins>deny</ins>" in page
-    assert "It takes the place of version 1" in page
+    assert "It replaces version 1" in page
 
 
 def test_only_what_was_read_is_activated(owner: Browser, acme: httpx.Client, policy: str) -> None:
@@ -107,7 +107,7 @@ def test_an_older_version_judges_again(owner: Browser, acme: httpx.Client, polic
 def test_who_may_not_change_policies_is_told_who_may(signed_in: SignedIn, acme: httpx.Client, policy: str) -> None:
     builder = signed_in("builder@acme.test")
     page = show(builder, f"/{policy}").text
-    assert "Only an owner of this tenant activates policies" in page
+    assert "Only owners of this tenant can activate policies" in page
     assert re.findall(r'<form method="post" action="([^"]+)"', page) == ["/console/sign-out"]
     digest = acme.get(f"/api/v1/policies/{policy}").json()["data"]["draft_digest"]
     for rest in (f"/{policy}/activate", f"/{policy}/deactivate", f"/{policy}/draft", "/-/new"):
@@ -148,7 +148,7 @@ def test_a_decision_is_explained_to_whoever_may_read(signed_in: SignedIn, policy
     assert f"{policy}/large" in page
     assert 'tone-wait">require approval' in page
     small = send(viewer, "/-/decide", **(asked | {"input": '{"total": 5}'})).text
-    assert "its <code>when</code> does not fit" in small
+    assert "no, <code>when</code> does not match" in small
     assert 'tone-good">allow' in small
 
 
@@ -178,23 +178,23 @@ def test_policies_of_others_are_not_there(signed_in: SignedIn, policy: str) -> N
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ({}, {"Who": "anybody", "What": "anything"}),
+        ({}, {"Who": "anyone", "What": "anything"}),
         (
             {"subject": {"agents": ["a", "b"], "via": ["mcp"], "skills": ["s"], "tainted": False}, "effects": ["read"]},
             {
-                "Who": "the agent a or b, by way of MCP, with the skill s loaded, without having read content from outside",
+                "Who": "the agent a or b, through MCP, with the skill s loaded, without reading content from outside",
                 "What": "reads",
             },
         ),
         (
             {"when": {"_or": [{"input": {"total": {"_between": [1, 2]}}}, {"subject": {"skills": {"_none": {"name": "x"}}}}]}},
-            {"When": '(input.total is between 1 and 2 or none of subject.skills has (name is "x"))'},
+            {"When": '(input.total is between 1 and 2 or no item of subject.skills matches (name is "x"))'},
         ),
         (
             {"obligations": {"needed": 2, "redact": ["/iban"], "cost_per_run": 0.5, "dry_run_first": True}},
             {
-                "With": "approval of 2 of people who may approve; /iban hidden from the result; at most 0.5 US dollars in a run; "
-                "a preview of the same action before"
+                "With": "approval of 2 of people who may approve; /iban hidden from the result; at most 0.5 US dollars per run; "
+                "a preview of the same action first"
             },
         ),
     ],
@@ -248,7 +248,7 @@ def test_nothing_is_switched_off_by_mistake(owner: Browser, acme: httpx.Client, 
 def test_who_may_not_switch_is_told_who_may(signed_in: SignedIn, acme: httpx.Client) -> None:
     operator = signed_in("operator@acme.test")
     page = operator.get(operator.at("acme", "/console/kill-switches")).text
-    assert "A builder or an owner of this tenant" in page
+    assert "Only builders and owners of this tenant" in page
     assert re.findall(r'<form method="post" action="([^"]+)"', page) == ["/console/sign-out"]
     assert switch(operator, "off", kind="agent", name="a", reason="so", sure="yes").status_code == 403
     assert switch(operator, "on", kind="agent", name="a").status_code == 403

@@ -72,7 +72,7 @@ def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: R
     name = 'Late & "quoted" <b>'
     browser, page = sent_too_late(staff, {"id": "kept-form", "template": "decision", "name": name})
     assert page.status_code == 401
-    assert "<strong>nothing of it was stored or done</strong>. What" in page.text
+    assert "<strong>Nothing was saved or done.</strong> What" in page.text
     assert 'action="/console/processes/-/new?from=menu"' in page.text
     assert "quoted" not in page.text
     with staff.api("acme") as api:
@@ -105,7 +105,7 @@ def test_what_somebody_kept_is_sent_by_nobody_else(staff: Running, signed_in: Ca
     address = browser.at("acme", "/console/processes/-/new")
     refused = signed_in("owner@acme.test").post(address, kept_in(page))
     assert (refused.status_code, "Mine alone" in refused.text) == (403, False)
-    assert "You are signed in as <strong>owner@acme.test</strong>, and what this page keeps was written by somebody" in refused.text
+    assert "You are signed in as <strong>owner@acme.test</strong>, but someone else wrote what this page keeps" in refused.text
     with staff.api("acme") as api:
         assert api.get("/api/v1/processes/kept-own").status_code == 404
         assert browser.post(address, kept_in(refused)).status_code == 200, "it is kept for whoever wrote it"
@@ -122,13 +122,13 @@ def test_a_form_that_nobody_can_tell_the_writer_of_is_not_kept(staff: Running) -
         browser.cookies[host] = cookies
         page = browser.post(browser.at("acme", "/console/processes/-/new"), {"id": "kept-none", "name": "None"})
         assert (page.status_code, "kept-form" in page.text) == (401, False)
-        assert "nobody can tell any more who wrote it" in page.text
+        assert "its author is unknown" in page.text
 
 
 def test_files_of_somebody_signed_out_meanwhile_have_to_be_chosen_again(browser: Browser) -> None:
     page = browser.upload(browser.at("acme", "/console/documents/-/upload"), ("words.txt", b"words"))
     assert page.status_code == 401
-    assert "have to be chosen again" in page.text
+    assert "you need to choose them again" in page.text
     assert "<form" not in page.text
 
 

@@ -89,8 +89,8 @@ def test_a_rule_is_set_shown_and_removed(house: Running, visitor: Callable[[str]
     page = builder.post(builder.at(TENANT, f"{PAGE}/folders"), {"folder": "/contracts/", "days": "30", "review": "required"})
     (rule,) = folder_rules.list_rules(scope)
     assert (rule.folder, rule.review, rule.delete_after_days) == ("contracts", "required", 30)
-    assert all(told in page.text for told in ("/contracts", "once approved", "after 30 days", "builder@settled.test"))
-    assert used(page.text)["Rules of folders"] == ("1", "500")
+    assert all(told in page.text for told in ("/contracts", "after approval", "after 30 days", "builder@settled.test"))
+    assert used(page.text)["Folder rules"] == ("1", "500")
     builder.post(builder.at(TENANT, f"{PAGE}/folders/remove"), {"folder": "contracts"})
     assert folder_rules.list_rules(scope) == []
 

@@ -94,9 +94,9 @@ def test_whoever_may_decide_gets_one_letter_with_a_link(town: Resources, post: P
     wait_for(lambda: len(post.letters) >= 2)
     assert sorted(to for to, _, _ in post.letters) == [[f"ann@{town.tenant}.test"], [f"eve@{town.tenant}.test"]]
     _, subject, text = post.letters[0]
-    assert subject.startswith("Your approval is asked for in ")
+    assert subject.startswith("Your approval is needed in ")
     link = f"{town.running.config.tenant_url(town.tenant)}/console/approvals/{asked}"
-    for part in (link, 'who asks: "Pay now <b>"', "signed in"):
+    for part in (link, 'Requester\'s message: "Pay now <b>"', "Sign in to review and decide"):
         assert part in text, part
     assert "secret reason" not in text
     wait_for(lambda: calls(town, "succeeded") == 2)
@@ -109,11 +109,11 @@ def test_a_letter_is_in_the_language_that_its_reader_has_chosen(town: Resources,
     wait_for(lambda: calls(town, "succeeded") == 2)
     letters = {to[0].partition("@")[0]: (subject, text) for to, subject, text in post.letters}
     subject, text = letters["ann"]
-    assert subject.startswith("In ")
-    assert subject.endswith(" wird um Ihre Freigabe gebeten")
-    for part in ('In den Worten dessen, der fragt: "Pay now"', "Eine Antwort auf diese E-Mail entscheidet nichts."):
+    assert subject.startswith("Ihre Freigabe wird in ")
+    assert subject.endswith(" gebraucht")
+    for part in ('Nachricht der anfragenden Person: "Pay now"', "Eine Antwort auf diese E-Mail entscheidet nichts."):
         assert part in text, part
-    assert letters["eve"][0].startswith("Your approval is asked for in ")
+    assert letters["eve"][0].startswith("Your approval is needed in ")
 
 
 def test_a_letter_that_was_queued_before_a_crash_is_not_sent_twice(town: Resources, post: Post) -> None:
@@ -147,7 +147,7 @@ def test_what_is_asked_soon_after_a_letter_is_in_the_next_with_its_number(town: 
     wait_for(lambda: calls(town, "succeeded") == 4)
     late = [(subject, text) for _, subject, text in post.letters if "requests wait for you" in subject]
     assert [subject.partition(" ")[0] for subject, _ in late] == ["3", "3"]
-    assert "3 x asked in words, for your approval" in late[0][1]
+    assert "3 x a request for your approval" in late[0][1]
     assert f"{town.running.config.tenant_url(town.tenant)}/console/approvals" in late[0][1]
     assert "flood" not in late[0][1]
 

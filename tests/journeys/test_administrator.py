@@ -32,7 +32,7 @@ def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as
     guest.goto(page.get_by_test_id("new-link").inner_text())
     assert flaws_of(guest) == []
     guest.get_by_label("New password", exact=True).fill("a guest of the office")
-    guest.get_by_label("New password again").fill("a guest of the office")
+    guest.get_by_label("Confirm new password").fill("a guest of the office")
     guest.get_by_test_id("accept-invitation").press("Enter")
     expect(guest.get_by_role("heading", name="Home")).to_be_visible()
 
@@ -50,5 +50,5 @@ def test_a_colleague_a_key_and_the_trail(gos: Gos, running: Running, gos_page_as
     expect(page.get_by_test_id("row").first).to_contain_text("key.")
     page.goto(tenant.url("/console/audit"))
     page.get_by_test_id("verify").press("Enter")
-    expect(page.get_by_test_id("verdict")).to_contain_text("The chain is whole.")
+    expect(page.get_by_test_id("verdict")).to_contain_text("The chain is intact.")
     assert flaws_of(page) == []

@@ -154,7 +154,7 @@ def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: 
     office.ask("POST", "/processes", LEAVE)
     office.ask("POST", "/processes/leave/publish", {})
     first = office.execute("leave", {"day": "Monday"}, wait=0)["execution_id"]
-    letter = gos_mail.wait_for(to=login, subject="Your approval is asked for")
+    letter = gos_mail.wait_for(to=login, subject="Your approval is needed")
     second = office.execute("leave", {"day": "Friday"}, wait=0)["execution_id"]
     gos.drain()
 

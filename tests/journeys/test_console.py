@@ -113,7 +113,7 @@ def test_a_key_is_issued_and_works(page: Page, journey: QaTenant, running: Runni
     page.goto(journey.url("/console/keys/new"))
     page.get_by_label("Name").fill("journey")
     page.get_by_role("button", name="Read everything").click()
-    page.get_by_role("button", name="Issue the key").click()
+    page.get_by_role("button", name="Issue key").click()
     key = page.locator("#key").inner_text()
     with running.client("journey.localhost", {"X-API-Key": key}) as client:
         answer: httpx.Response = client.get("/api/v1/processes")

@@ -116,7 +116,7 @@ async def test_a_turn_starts_a_process_and_sends_letters_once_however_often_it_i
     assert event["problems"] == []
     ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
     assert "ann@firma.example" in letter
-    assert "It looks at: an API key or a certificate expires within 365d." in letter
+    assert "Condition: an API key or a certificate expires within 365d." in letter
     assert f"/console/alerts/{made['id']}" in letter
     assert clock.parse_rfc3339(event["at"]) <= clock.now_ms()
 
@@ -136,7 +136,7 @@ async def test_a_letter_is_in_its_readers_language_and_sent_once_when_they_choos
     assert turning.watch_all(api.services.alerts.facts) == 1
     assert turning.tell_due(api.services.alerts.reach) == 1
     ((letter,),) = db.rows("SELECT input FROM integration_call WHERE tenant_id = ?", ("acme",))
-    for part in ("Unused schl", "Er achtet auf: ein API-Schl", "innerhalb von 365d l", "Sein Verlauf, und wie man ihn stumm"):
+    for part in ("Unused schl", "Bedingung: ein API-Schl", "innerhalb von 365d l", "Verlauf ansehen oder stumm"):
         assert part in letter, part
     preferences.choose_language(everything, person.id, "en")
     untold = everything.update(AlertEventRow, told_at=None)

@@ -320,15 +320,15 @@ def test_the_console_shows_and_chooses_where_a_secret_goes(running: Running, own
     browser = Browser(running)
     browser.sign_in("chooser@acme.test", "correct horse battery staple", "acme")
     at = browser.at("acme", "/console/secrets/topsecret")
-    assert "Nowhere yet." in browser.get(at).text
+    assert "None yet." in browser.get(at).text
     owner.post(f"{API}/integrations", json=leaking("http://127.0.0.1:9")).raise_for_status()
     scope = running.tenant("acme")
     (own,) = destinations(owner)
     assert "127.0.0.1:9" in browser.get(at).text
     removed = browser.post(f"{at}/bindings/{own['id']}/delete", {})
-    assert "Used, but not allowed to go there" in removed.text
+    assert "Used without being allowed" in removed.text
     allowed = browser.post(f"{at}/bindings", {"kind": "integration", "target": "leak"})
-    assert "Used, but not allowed to go there" not in allowed.text
+    assert "Used without being allowed" not in allowed.text
     assert destinations(owner)[0]["bound_by"].startswith("user:")
     unknown = browser.post(f"{at}/bindings", {"kind": "integration", "target": "nowhere"})
     assert 'id="target-error"' in unknown.text

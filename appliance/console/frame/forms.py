@@ -165,7 +165,7 @@ def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, d
     elif kind in _KINDS and not any(name in schema for name in ("oneOf", "anyOf", "allOf", "$ref")):
         _plain_field(found, kind, name)
     elif kind == "object" and not properties and _is_of_texts(schema.get("additionalProperties")):
-        found.kind, found.help = "pairs", f"{found.help} {_('One to a line, as name: value.')}".strip()
+        found.kind, found.help = "pairs", f"{found.help} {_('One per line, as name: value.')}".strip()
     return found
 
 

@@ -30,19 +30,19 @@ _MOST_AT_ONCE, _MOST_NAMED = 1_000, 20
 _TOLD = "INSERT INTO approval_told (tenant_id, approval_id, user_id, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 SECONDS = 30.0
 _SUBJECTS = {
-    "approval": mark("Your approval is asked for in %(tenant)s"),
-    "input": mark("Your answer is asked for in %(tenant)s"),
-    "choice": mark("Your choice is asked for in %(tenant)s"),
+    "approval": mark("Your approval is needed in %(tenant)s"),
+    "input": mark("Your answer is needed in %(tenant)s"),
+    "choice": mark("Your choice is needed in %(tenant)s"),
 }
 _ASKED = {
-    "approval": mark("Somebody asks for your approval in %(tenant)s."),
-    "input": mark("Somebody asks for your answer in %(tenant)s."),
-    "choice": mark("Somebody asks for your choice in %(tenant)s."),
+    "approval": mark("Someone requested your approval in %(tenant)s."),
+    "input": mark("Someone requested your answer in %(tenant)s."),
+    "choice": mark("Someone requested your choice in %(tenant)s."),
 }
 _IN_WORDS = {
-    "approval": mark("asked in words, for your approval"),
-    "input": mark("asked in words, for your answer"),
-    "choice": mark("asked in words, for your choice"),
+    "approval": mark("a request for your approval"),
+    "input": mark("a request for your answer"),
+    "choice": mark("a request for your choice"),
 }
 
 
@@ -160,7 +160,7 @@ def letter(scope: TenantScope, about: Sequence[Approval], email: str) -> dict[st
             "%(num)s request waits for you in %(tenant)s", "%(num)s requests wait for you in %(tenant)s", len(about), tenant=tenant
         )
         text = _told_of_many(scope, about, subject)
-    return {"to": [email], "subject": subject, "text": f"{text}\n{_('Nothing is decided by answering this e-mail.')}\n"}
+    return {"to": [email], "subject": subject, "text": f"{text}\n{_('Replying to this email decides nothing.')}\n"}
 
 
 def _told_of_one(scope: TenantScope, asked: Approval, tenant: str) -> str:
@@ -169,12 +169,12 @@ def _told_of_one(scope: TenantScope, asked: Approval, tenant: str) -> str:
     if about.heading:
         said.append(_("The action: %(action)s", action=action_of(asked) or about.heading))
     if request.title != about.heading:
-        said.append(_('In the words of the one who asks: "%(title)s"', title=request.title))
+        said.append(_('Requester\'s message: "%(title)s"', title=request.title))
     if about.needed > 1:
         said.append(ngettext("%(num)s person must agree.", "%(num)s different people must agree.", about.needed))
     if request.expires_at is not None:
-        said.append(_("It can be decided until %(time)s.", time=clock.minute(request.expires_at)))
-    return "\n".join([*said, "", _("Read it and decide, signed in, at"), "", f"    {review_url(scope, asked.id)}", ""])
+        said.append(_("Decide by %(time)s.", time=clock.minute(request.expires_at)))
+    return "\n".join([*said, "", _("Sign in to review and decide:"), "", f"    {review_url(scope, asked.id)}", ""])
 
 
 def _told_of_many(scope: TenantScope, about: Sequence[Approval], told: str) -> str:
@@ -182,9 +182,9 @@ def _told_of_many(scope: TenantScope, about: Sequence[Approval], told: str) -> s
     counted = Counter(action_of(each) or each.about.heading or _(_IN_WORDS[each.request.kind]) for each in about)
     lines = [f"    {count} x {what}" for what, count in counted.most_common(_MOST_NAMED)]
     if (more := len(counted) - _MOST_NAMED) > 0:
-        lines.append(f"    {ngettext('and others of %(num)s more kind', 'and others of %(num)s more kinds', more)}")
+        lines.append(f"    {ngettext('and %(num)s more kind of request', 'and %(num)s more kinds of requests', more)}")
     at = console_url(scope, "/console/approvals")
-    return "\n".join([f"{told}:", "", *lines, "", _("Read them and decide, signed in, at"), "", f"    {at}", ""])
+    return "\n".join([f"{told}:", "", *lines, "", _("Sign in to review and decide:"), "", f"    {at}", ""])
 
 
 def _alike(asked: Approval) -> object:

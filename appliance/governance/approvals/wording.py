@@ -7,7 +7,7 @@ from appliance.governance.approvals.approvals import Approval
 # What the tools do; any other is called by its name.
 TOOLS = {
     "execute_process": mark("Execute a process"),
-    "get_execution": mark("Look at an execution"),
+    "get_execution": mark("View an execution"),
     "list_tenant_integrations": mark("List the integrations"),
     "list_tenant_skills": mark("List the skills"),
     "load_tenant_skill": mark("Load a skill"),

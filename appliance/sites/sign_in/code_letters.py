@@ -89,5 +89,5 @@ def letter(email: str, code: str, purpose: Purpose) -> dict[str, Any]:
     subject = _("Your code for %(host)s", host=host)
     if sharer:
         subject = _("Your code for the file that %(tenant)s shares with you on %(host)s", tenant=sharer, host=host)
-    told = _("It is valid for ten minutes, in the browser that asked for it. If it was not you who asked, do nothing.")
+    told = _("It is valid for ten minutes, in the browser that requested it. If you did not request it, ignore this email.")
     return {"to": [email], "subject": subject, "text": f"{subject}:\n\n    {code}\n\n{told}\n"}

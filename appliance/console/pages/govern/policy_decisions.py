@@ -64,7 +64,7 @@ def _decider(visit: Visit, told: Explained | None = None, problem: ApplianceErro
     if asked.method == "GET":
         form["policy"] = asked.args.get("policy", "")
     stored = visit.services.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
-    drafts = [(each.name, _("and the draft of %(name)s", name=each.name)) for each in stored]
+    drafts = [(each.name, _("the active policies and the draft of %(name)s", name=each.name)) for each in stored]
     values = {
         "form": form, "kinds": _told(_KINDS), "roads": _told(_ROADS), "effects": _told(_EFFECTS),
         "drafts": drafts, "told": told, "problem": problem,

@@ -24,7 +24,7 @@ _COMPARED = {
     "_lte": mark("%(place)s is at most %(value)s"), "_gt": mark("%(place)s is above %(value)s"),
     "_gte": mark("%(place)s is at least %(value)s"), "_in": mark("%(place)s is one of %(value)s"),
     "_nin": mark("%(place)s is none of %(value)s"), "_contains": mark("%(place)s contains %(value)s"),
-    "_icontains": mark("%(place)s contains, in whatever case, %(value)s"), "_starts_with": mark("%(place)s begins with %(value)s"),
+    "_icontains": mark("%(place)s contains %(value)s, ignoring case"), "_starts_with": mark("%(place)s starts with %(value)s"),
     "_between": mark("%(place)s is between %(value)s"),
 }  # fmt: skip
 
@@ -78,13 +78,13 @@ def _who(subject: Mapping[str, Any]) -> str:
     if "actors" in subject:
         said.append(_("the actor %(name)s", name=_either(subject["actors"])))
     if "via" in subject:
-        said.append(_("by way of %(road)s", road=_either(_(_VIA[via]) for via in subject["via"])))
+        said.append(_("through %(road)s", road=_either(_(_VIA[via]) for via in subject["via"])))
     if "skills" in subject:
         said.append(_("with the skill %(name)s loaded", name=_either(subject["skills"])))
     if "tainted" in subject:
-        told = _("after reading content from outside"), _("without having read content from outside")
+        told = _("after reading content from outside"), _("without reading content from outside")
         said.append(told[0] if subject["tainted"] else told[1])
-    return ", ".join(said) or _("anybody")
+    return ", ".join(said) or _("anyone")
 
 
 def _what(rule: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _what(rule: Mapping[str, Any]) -> str:
     said = [_either(_(_EFFECTS[effect]) for effect in effects)] if len(effects) < len(_EFFECTS) else []
     words = {
         "operations": mark("the operation %(name)s"), "integrations": mark("the integration %(name)s"),
-        "tools": mark("the tool %(name)s"), "hosts": mark("at the host %(name)s"),
+        "tools": mark("the tool %(name)s"), "hosts": mark("on the host %(name)s"),
     }  # fmt: skip
     said += [_(told, name=_either(rule[member])) for member, told in words.items() if member in rule]
     return ", ".join(said) or _("anything")
@@ -111,8 +111,8 @@ def _compared(name: str, value: Any, place: str) -> str:
     if name == "_null":
         return _("%(place)s is empty", place=place) if value else _("%(place)s is not empty", place=place)
     if name in ("_some", "_none"):
-        told = mark("some of %(place)s has (%(filter)s)") if name == "_some" else mark("none of %(place)s has (%(filter)s)")
-        return _(told, place=place, filter=_filter(value))
+        some, none = mark("an item of %(place)s matches (%(filter)s)"), mark("no item of %(place)s matches (%(filter)s)")
+        return _(some if name == "_some" else none, place=place, filter=_filter(value))
     if name in _COMPARED:
         return _(_COMPARED[name], place=place, value=_value(value, _(" and ") if name == "_between" else ", "))
     here = f"{place}.{name}" if place else name
@@ -134,10 +134,10 @@ def _duties(owed: Mapping[str, Any]) -> Iterable[str]:
     if "redact" in owed:
         yield _("%(members)s hidden from the result", members=", ".join(owed["redact"]))
     if "calls_per_hour" in owed:
-        yield ngettext("at most %(num)s call an hour", "at most %(num)s calls an hour", owed["calls_per_hour"])
+        yield ngettext("at most %(num)s call per hour", "at most %(num)s calls per hour", owed["calls_per_hour"])
     if "calls_per_run" in owed:
-        yield ngettext("at most %(num)s call in a run", "at most %(num)s calls in a run", owed["calls_per_run"])
+        yield ngettext("at most %(num)s call per run", "at most %(num)s calls per run", owed["calls_per_run"])
     if "cost_per_run" in owed:
-        yield _("at most %(cost)s US dollars in a run", cost=decimal(f"{owed['cost_per_run']:g}"))
+        yield _("at most %(cost)s US dollars per run", cost=decimal(f"{owed['cost_per_run']:g}"))
     if owed.get("dry_run_first"):
-        yield _("a preview of the same action before")
+        yield _("a preview of the same action first")

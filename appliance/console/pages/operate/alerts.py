@@ -32,8 +32,8 @@ from appliance.processes.definitions import versions
 HERE = "/console/alerts"
 SILENCES = {"1h": mark("an hour"), "8h": mark("8 hours"), "1d": mark("a day"), "7d": mark("a week")}
 ROLES = {
-    "owner": mark("owners"), "builder": mark("builders and owners"), "operator": mark("operators and higher"),
-    "viewer": mark("everybody"),
+    "owner": mark("owners"), "builder": mark("builders and owners"), "operator": mark("operators, builders and owners"),
+    "viewer": mark("all members"),
 }  # fmt: skip
 _DURATIONS = ("window_ms", "longer_than_ms")
 _NAMES = {"process", "failure", "integration"}
@@ -99,10 +99,10 @@ def _said(visit: Visit, action: Action) -> str:
     if action.kind == "email":
         roles = [name.removeprefix("role:") for name in action.members or ("role:owner",)]
         told = ", ".join(_(ROLES[role]) if role in ROLES else role for role in roles)
-        return _("an e-mail by %(integration)s to %(roles)s", integration=action.integration, roles=told)
+        return _("email through %(integration)s to %(roles)s", integration=action.integration, roles=told)
     if action.kind == "process":
-        return _("the process %(process)s is started", process=action.process)
-    return _("the webhook %(webhook)s", webhook=action.webhook) if action.webhook else _("every webhook that asked for alerts")
+        return _("starts the process %(process)s", process=action.process)
+    return _("the webhook %(webhook)s", webhook=action.webhook) if action.webhook else _("every webhook subscribed to alerts")
 
 
 @page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")

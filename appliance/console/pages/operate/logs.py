@@ -41,9 +41,9 @@ def list_logs(visit: Visit) -> Answer:
 def _tail_words() -> str:
     """What the script says that follows the log."""
     return json.dumps({
-        "following": _("Following"), "paused": _("Paused. Going on shows what came meanwhile."), "connecting": _("Connecting…"),
-        "again": _("Connecting again…"), "ended": _("The stream has ended. Load the page again."), "pause": _("Pause"),
-        "resume": _("Go on"),
+        "following": _("Following"), "paused": _("Paused. Resume to see what has arrived since."), "connecting": _("Connecting…"),
+        "again": _("Reconnecting…"), "ended": _("The live stream has ended. Reload the page."), "pause": _("Pause"),
+        "resume": _("Resume"),
     })  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from .tenant_settings import KINDS
 HERE = "/console/appliance/tenants"
 EVERY_MS = 700
 STAGES = {
-    "": mark("It begins in a moment."), "reading": mark("The file is being read and checked, nothing is stored yet."),
-    "contents": mark("Contents are being stored."), "writing": mark("Rows are being written, all at once."),
+    "": mark("It starts in a moment."), "reading": mark("Reading and checking it; nothing is stored yet."),
+    "contents": mark("Storing contents."), "writing": mark("Writing rows, all at once."),
 }  # fmt: skip
 SHOWN = 40  # names of one kind on the page
 

@@ -15,9 +15,9 @@ from .appliance import require_administrator
 HERE = "/console/appliance/backups"
 EVERY_MS = 1000
 STAGES = {
-    "asked": mark("It begins as soon as no other process of the appliance is at one."),
-    "database": mark("The database is being copied."), "contents": mark("Contents of documents and WebApps are being added."),
-    "checking": mark("All of it is being read again."),
+    "asked": mark("Waiting for another process of the appliance to finish its backup."),
+    "database": mark("Copying the database."), "contents": mark("Adding contents of documents and WebApps."),
+    "checking": mark("Verifying it by reading it back."),
 }  # fmt: skip
 
 

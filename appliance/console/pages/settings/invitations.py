@@ -32,7 +32,8 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
     try:
         offer = invitations.read_offer(arrival.services.sealer, token)
     except Gone as error:
-        return Page("base/problem.html", {"person": arrival.person, "title": _("Invitation over"), "problem": error}, error.status)
+        told = {"person": arrival.person, "title": _("Invitation no longer valid"), "problem": error}
+        return Page("base/problem.html", told, error.status)
     values = {"offer": offer, "token": token, "problem": problem, "person": arrival.person}
     return Page("base/invitation.html", values, problem.status if problem else 200, problem.headers if problem else {})
 

@@ -54,15 +54,15 @@ def _why_less(authority: KeyAuthority) -> str:
     if authority.ended:
         by_key = authority.row.issuer.startswith("key:")
         return (
-            _("The key that issued it has ended. Adopt it, and it goes on.")
+            _("The key that issued it is no longer valid. Adopt this key to use it again.")
             if by_key
-            else _("Whoever issued it left this tenant. Adopt it, and it goes on.")
+            else _("Its issuer left this tenant. Adopt the key to use it again.")
         )
     if authority.row.orphaned_at is not None:
-        return _("Whoever issued it left this tenant before the upgrade. Adopt it, or it ends.")
+        return _("Its issuer left this tenant before the upgrade. Adopt the key, or it ends.")
     if authority.withheld:
         lost = ", ".join(sorted(authority.withheld))
-        return _("Whoever issued it may do less now; without: %(scopes)s. Adopt it, and it may again.", scopes=lost)
+        return _("Its issuer has fewer permissions now. Missing: %(scopes)s. Adopt the key to restore them.", scopes=lost)
     return ""
 
 

@@ -9,10 +9,10 @@ from appliance.tenants import ROLES, InvitationSpec, invitations, people
 
 HERE = "/console/people"
 MEANINGS = {
-    "owner": mark("everything, API keys, policies and people included"),
-    "builder": mark("everything but API keys, policies and people"),
+    "owner": mark("everything, including API keys, policies and people"),
+    "builder": mark("everything except API keys, policies and people"),
     "operator": mark("runs processes and changes data"),
-    "viewer": mark("reads"),
+    "viewer": mark("can only view"),
 }
 LASTING = {"1": mark("a day"), "7": mark("a week"), "30": mark("30 days")}
 

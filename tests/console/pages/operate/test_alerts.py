@@ -27,8 +27,8 @@ def test_an_alert_is_made_silenced_tried_and_deleted_by_forms(owner: Browser, ac
     assert made.status_code == 200
     address = owner.url
     assert name.replace("<", "&lt;").replace(">", "&gt;") in made.text
-    assert "Fires when more than 3 failures of greeting within 15m." in made.text
-    assert "The process greeting is started" in made.text
+    assert "Condition: more than 3 failures of greeting within 15m." in made.text
+    assert "Starts the process greeting" in made.text
     silenced = owner.post(f"{address}/change", {"to": "8h"}).text
     assert "Silenced until" in silenced
     assert "Silenced until" not in owner.post(f"{address}/change", {"to": "heard"}).text
@@ -51,7 +51,7 @@ def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
     for shown in ('value="To be changed"', 'name="above" value="3"', 'value="15m"', 'value="greeting" selected', "save-alert"):
         assert shown in form, shown
     changed = {**FORM, "name": "Changed", "above": "7.5", "window": "1h", "for": "", "repeat": "4h", "starts": ""}
-    assert "Fires when more than 7.5 failures of greeting within 1h." in owner.post(f"{address}/edit", changed).text
+    assert "Condition: more than 7.5 failures of greeting within 1h." in owner.post(f"{address}/edit", changed).text
     told = acme.get(at).json()["data"]
     assert (told["name"], told["for"], told["repeat"], told["actions"]) == ("Changed", "0s", "4h", [])
     refused = owner.post(f"{address}/edit", {**changed, "window": "soon", "name": "Kept"})
@@ -60,7 +60,7 @@ def test_an_alert_is_changed_by_its_form_and_what_the_form_cannot_say_stays(
     assert 'name="above" value="0"' in owner.get(f"{address}/edit").text
     both = [{"kind": "process", "process": greeting}, {"kind": "process", "process": greeting}]
     acme.patch(at, json={"actions": both}).raise_for_status()
-    assert "More than this form can say" in owner.get(f"{address}/edit").text
+    assert "These notifications cannot be edited" in owner.get(f"{address}/edit").text
     owner.post(f"{address}/edit", {**changed, "name": "Again"})
     told = acme.get(at).json()["data"]
     assert (told["name"], told["actions"]) == ("Again", both)
@@ -83,7 +83,7 @@ def test_what_is_not_there_any_more_stays_until_somebody_chooses_otherwise(
     alert, hook = hooked
     acme.delete(f"/api/v1/webhooks/{hook}").raise_for_status()
     form = show(owner, f"/alerts/{alert}/edit").text
-    assert f'<option value="{hook}" selected>{hook} (not there any more)</option>' in form
+    assert f'<option value="{hook}" selected>{hook} (no longer exists)</option>' in form
     assert "More than (% of the disk)" in form
     unchanged = {"kind": "disk_full", "name": "Renamed", "above": "99", "for": "", "repeat": "", "webhook": hook}
     for given, kept in ((unchanged, [{"kind": "webhook", "webhook": hook}]), (unchanged | {"webhook": ""}, [])):
@@ -101,7 +101,7 @@ def test_a_webhook_that_is_disabled_is_called_so_where_it_is_chosen(
     acme.patch(f"/api/v1/webhooks/{hook}", json={"enabled": False}).raise_for_status()
     form = show(owner, f"/alerts/{alert}/edit").text
     assert f'<option value="{hook}" selected>Pager (disabled)</option>' in form
-    assert "not there any more" not in form
+    assert "no longer exists" not in form
     assert hook not in show(owner, "/alerts/new?kind=disk_full").text
 
 

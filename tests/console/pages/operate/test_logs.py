@@ -63,7 +63,7 @@ def test_lines_are_found_by_words_level_source_and_time(owner: Browser, said: Ca
         "text=ilhelmina", "text=wilhelmina&level=warn", "text=wilhelmina&source=process",
         "text=wilhelmina&since=2019-01-01T00:00&until=2020-01-01T00:00",
     ):  # fmt: skip
-        assert "None matches" in owner.get(owner.at("acme", f"/console/logs?{query}")).text, query
+        assert "No lines match" in owner.get(owner.at("acme", f"/console/logs?{query}")).text, query
     page = owner.get(owner.at("acme", "/console/logs?text=wilhelmina&level=info&span=24h")).text
     assert 'value="wilhelmina"' in page
     assert '<option value="24h" selected>' in page
