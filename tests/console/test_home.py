@@ -27,17 +27,17 @@ def test_a_new_tenant_is_led_through_its_first_steps(staff: Running, signed_in: 
     owner, viewer = signed_in("owner@newcomer.test"), signed_in("viewer@newcomer.test")
     first = shown(owner, "newcomer")
     assert "All clear" in first
-    assert "Bring a process" in first
-    assert "1 of 3 taken" in first, "somebody else is in already"
+    assert "Build a process" in first
+    assert "1 of 3 done" in first, "somebody else is in already"
     assert "First steps" not in shown(viewer, "newcomer")
     with staff.api("newcomer") as api:
         resources = Resources(staff, "newcomer", api)
         process = resources.process()
         page = shown(owner, "newcomer")
-        assert (f'href="/console/processes/{process}"' in page, "filled with an example" in page) == (True, False)
+        assert (f'href="/console/processes/{process}"' in page, "filled in with an example" in page) == (True, False)
         told = resources.process(name="Z", input={"properties": {"n": {"type": "integer", "examples": [7]}}})
         page = shown(owner, "newcomer")
-        assert (f"/console/processes/{told}?from=example" in page, "filled with an example" in page) == (True, True)
+        assert (f"/console/processes/{told}?from=example" in page, "filled in with an example" in page) == (True, True)
         resources.execution(process)
     assert "First steps" not in shown(owner, "newcomer"), "a key was issued, and it has run"
 
@@ -47,9 +47,9 @@ def test_the_key_of_the_first_run_is_no_key_that_somebody_issued(staff: Running,
     owner, scope = signed_in("owner@firstkey.test"), staff.tenant("firstkey")
     spec = keys.KeySpec("first run", ["processflow.read"], keys.FIRST)
     keys.issue_key(scope, staff.services.sealer, spec, lifetime_ms=86_400_000)
-    assert "0 of 3 taken" in shown(owner, "firstkey")
+    assert "0 of 3 done" in shown(owner, "firstkey")
     keys.issue_key(scope, staff.services.sealer, keys.KeySpec("mine", ["processflow.read"]))
-    assert "1 of 3 taken" in shown(owner, "firstkey")
+    assert "1 of 3 done" in shown(owner, "firstkey")
 
 
 def test_the_badge_counts_what_the_reader_may_decide(staff: Running, signed_in: Callable[[str], Browser]) -> None:
@@ -67,8 +67,8 @@ def test_an_administrator_is_led_to_a_backup_and_puts_steps_away(staff: Running,
     people.add_member(staff.tenant("beginner"), "owner@acme.test", "owner")
     own, other = Browser(staff), signed_in("owner@beginner.test")
     own.sign_in("owner@acme.test", PASSWORD, "beginner")
-    assert "Make a backup" in shown(own, "beginner")
-    assert "Make a backup" not in shown(other, "beginner")
+    assert "Create a backup" in shown(own, "beginner")
+    assert "Create a backup" not in shown(other, "beginner")
     assert own.post(own.at("beginner", "/console/first-steps/dismiss"), {}).status_code == 200
     assert "First steps" not in shown(own, "beginner")
     assert "First steps" in shown(other, "beginner")
@@ -96,10 +96,10 @@ def test_what_needs_somebody_is_shown_to_those_who_may_see_it(staff: Running, si
             ends = clock.rfc3339(clock.now_ms() + days * 86_400_000)
             api.post("/api/v1/keys", json={"name": name, "scopes": ["logs.read"], "expires_at": ends}).raise_for_status()
     page = shown(owner, "needy")
-    for part in ("New failures", "broken: ", f"/console/approvals/{asked}", "API keys that end within 30 days", soon):
+    for part in ("New failures", "broken: ", f"/console/approvals/{asked}", "API keys expiring within 30 days", soon):
         assert part in page
     assert late not in page
     page = shown(operator, "needy")
     assert "New failures" in page
     assert asked not in page, "not theirs to decide"
-    assert "API keys that end" not in page, "not theirs to rotate"
+    assert "API keys expiring" not in page, "not theirs to rotate"

@@ -44,7 +44,7 @@ def test_the_plan_comes_before_the_retry(owner: Browser, failed: str) -> None:
     assert f'href="/console/executions/{failed}/retry"' in page
     plan = owner.get(owner.at("acme", f"/console/executions/{failed}/retry"))
     assert plan.status_code == 200
-    assert "Step runs: 3 kept, 1 run again." in plan.text
+    assert "Step runs: 3 reused, 1 run again." in plan.text
     again = owner.get(owner.at("acme", f"/console/executions/{failed}/retry?from=save")).text
     assert "save would write another record to careful-notes." in again
     assert 'name="from" value="save"' in again
@@ -111,7 +111,7 @@ def test_a_step_is_tested_with_what_it_saw_when_it_failed(owner: Browser, acme: 
     again = owner.post(address, {**form, "step": "lines/book", "version": "draft"}).text
     assert "too dear" in again
     assert "the step's source:3" in html.unescape(again)
-    assert "It failed here: " in again
+    assert "Failed here: " in again
     better = owner.post(address, {**form, "step": "lines/book", "steps": '{"price": 5}'}).text
     assert "booking" in better
     assert re.search(r'<pre id="output"[^>]*>5</pre>', better)

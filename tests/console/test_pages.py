@@ -49,7 +49,7 @@ def test_every_member_sees_the_lists(signed_in: Callable[[str], Browser], greeti
 def test_about_says_how_busy_the_sandbox_is(signed_in: Callable[[str], Browser], greeting: str) -> None:
     browser = signed_in("viewer@acme.test")
     page = browser.get(browser.at("acme", "/console/about"))
-    assert re.search(r"<dt>Sandbox</dt><dd>\d+ of \d+ places in \d+ process(es)? taken, \d+ waiting, \d+ replaced", page.text)
+    assert re.search(r"<dt>Sandbox</dt><dd>\d+ of \d+ places in \d+ process(es)? in use, \d+ queued, \d+ restarted", page.text)
 
 
 def test_no_template_holds_script_or_style() -> None:

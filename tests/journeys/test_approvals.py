@@ -81,7 +81,7 @@ def open_request(page: Page, asking: QaTenant, execution: str, title: str) -> No
 def test_code_asks_three_times_and_ends_with_the_answers(olga: Page, eve: Page, asking: QaTenant) -> None:
     execution = start(asking, 10248)
     open_request(olga, asking, execution, "Ship order 10248?")
-    expect(olga.locator("#content")).to_contain_text("Not yours to decide.")
+    expect(olga.locator("#content")).to_contain_text("You cannot decide this request.")
     expect(olga.get_by_role("button", name="Approve")).to_have_count(0)
 
     open_request(eve, asking, execution, "Ship order 10248?")
@@ -93,7 +93,7 @@ def test_code_asks_three_times_and_ends_with_the_answers(olga: Page, eve: Page, 
     open_request(olga, asking, execution, "Where does it go?")
     olga.get_by_label("Street").fill("High Street 1")
     olga.get_by_label("Floor").fill("-1")
-    olga.get_by_role("button", name="Send the answer").click()
+    olga.get_by_role("button", name="Send answer").click()
     expect(olga.get_by_role("alert")).to_contain_text("does not fit")
     expect(olga.get_by_label("Floor")).to_have_attribute("aria-invalid", "true")
     expect(olga.get_by_label("Street")).to_have_value("High Street 1")
@@ -129,7 +129,7 @@ def test_the_inbox_leads_to_a_rejection_that_the_code_hears(eve: Page, asking: Q
     eve.get_by_role("link", name=execution).click()
     expect(eve.locator("#output")).to_contain_text('"stopped": "not today"')
     eve.get_by_role("link", name="Approvals", exact=True).click()
-    expect(eve.locator("#content")).to_contain_text("Nothing waits for a decision")
+    expect(eve.locator("#content")).to_contain_text("No pending requests")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -175,12 +175,12 @@ def test_a_letter_leads_an_approver_to_the_inbox_on_a_phone(gos: Gos, gos_mail: 
 
     phone.get_by_test_id("crumbs").get_by_role("link", name="Approvals").click()
     for day in ("Monday", "Friday"):
-        phone.get_by_role("checkbox", name=f"Choose {day} off?").check()
-    phone.get_by_label("Comment on all that you choose").fill("enjoy it")
+        phone.get_by_role("checkbox", name=f"Select {day} off?").check()
+    phone.get_by_label("Comment on all selected requests").fill("enjoy it")
     assert flaws_of(phone) == []
     phone.get_by_test_id("approve-chosen").click()
     expect(phone.get_by_role("status")).to_contain_text("2 requests were decided")
-    expect(phone.get_by_text("Nothing waits for a decision")).to_be_visible()
+    expect(phone.get_by_text("No pending requests")).to_be_visible()
     gos.drain()
     outputs = [office.execution(each, "leave")["output"] for each in (first, second)]
     assert outputs == [{"day": day, "by": login, "told": "enjoy it"} for day in ("Monday", "Friday")]

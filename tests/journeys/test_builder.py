@@ -163,7 +163,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     press(page, page.get_by_role("navigation", name="You are here").get_by_role("link", name="Cart total"))
     press(page, page.get_by_role("table", name="Latest executions").get_by_role("link"), by_the_menu=True)
     press(page, page.get_by_test_id("replay"))
-    reach(page, page.get_by_label("With"))
+    reach(page, page.get_by_label("Version"))
     page.keyboard.type("the draft")
     press(page, page.get_by_test_id("replay"))
     expect(page.locator("#content")).to_contain_text('"total": 120')

@@ -61,7 +61,7 @@ def execute_with(key: str, tenant: QaTenant) -> httpx.Response:
 
 def make_a_backup(page: Page, kept: Path) -> None:
     """From the first steps to a file on another machine."""
-    page.get_by_role("link", name="Make a backup").click()
+    page.get_by_role("link", name="Create a backup").click()
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_label("Confirm passphrase").fill(PASSPHRASE[:-1])
     page.get_by_test_id("back-up").click()
@@ -83,7 +83,7 @@ def test_from_the_install_to_a_backup_that_another_machine_takes(
     page = gos_page_as("visitor", tenant)
     sign_in(page, tenant, login, password)
     steps = page.get_by_role("region", name="First steps")
-    expect(steps).to_contain_text("0 of 4 taken")
+    expect(steps).to_contain_text("0 of 4 done")
     assert flaws_of(page) == []
     steps.get_by_role("link", name="Run Order intake").click()
     page.get_by_test_id("run").click()
@@ -100,11 +100,11 @@ def test_from_the_install_to_a_backup_that_another_machine_takes(
     assert orders
 
     page.goto(tenant.url("/console/"))
-    expect(steps).to_contain_text("2 of 4 taken")
+    expect(steps).to_contain_text("2 of 4 done")
     kept = tmp_path / "whole.gosb"
     make_a_backup(page, kept)
     page.goto(tenant.url("/console/"))
-    expect(steps).to_contain_text("3 of 4 taken")
+    expect(steps).to_contain_text("3 of 4 done")
     page.goto("about:blank")
     machine.stop()
 

@@ -143,7 +143,7 @@ def test_what_a_person_approved_is_ordered_once(larder: Larder) -> None:
     page = larder.eve
     page.goto(larder.tenant.url("/console/approvals"))
     page.get_by_role("link", name=re.compile("post of erp")).click()
-    what = page.get_by_role("region", name="What would be done")
+    what = page.get_by_role("region", name="Requested action")
     for shown in ("Chai", "24", "every order is looked at", "buying/orders"):
         expect(what).to_contain_text(shown)
     expect(page.locator("#content")).to_contain_text("restock")
@@ -189,7 +189,7 @@ def test_nobody_approves_what_their_own_key_asked(larder: Larder) -> None:
     with larder.running.client(f"{TENANT}.localhost", {"X-API-Key": key}) as own:
         approval = larder.request(own)
         larder.open(approval)
-        expect(larder.eve.locator("#content")).to_contain_text("Not yours to decide.")
+        expect(larder.eve.locator("#content")).to_contain_text("You cannot decide this request.")
         expect(larder.eve.get_by_role("button", name="Approve")).to_have_count(0)
         assert larder.refused(own, approval)["reason"] == "pending"
     assert larder.reasons(approval, "approval.refuse") == ["pending"]

@@ -266,4 +266,4 @@ def test_the_page_names_the_hosts_and_the_reason(before: Before) -> None:
     assert asked is not None
     told = TELLERS["secret"](asked, "somebody")
     assert [line.text for line in told.lines] == ["by the integration old-told", f"sent to {asked.details['hosts']}"]
-    assert "nobody knows any more" in told.why
+    assert "Who set it up is unknown" in told.why

@@ -28,7 +28,7 @@ FindActions = Callable[[str], Actions | None]
 HUMAN = "human.request"
 _QUIET = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
 _FATES: Mapping[Fate, str] = {
-    "reused": "kept", "continued": "gone on with", "passed_over": "passed over", "again": "run again",
+    "reused": "reused", "continued": "continued", "passed_over": "skipped", "again": "run again",
     "first": "may run for the first time", "dropped": "not in this version",
 }  # fmt: skip
 
@@ -106,7 +106,7 @@ class RetryPlan:
         told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
         said = [text if count == 1 else _TIMES % {"sentence": text, "count": count} for text, count in repeated.items()]
-        return [f"Step runs: {told}.", *(said or ["Nothing that it did outside would be done again."])]
+        return [f"Step runs: {told}.", *(said or ["No external action will be repeated."])]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def test_effects_of_code_come_from_its_journal(world: World, monkeypatch: pytest
     told = plan(world, row)
     assert [(e.step, e.method, e.target, e.certain) for e in told.effects] == wanted
     assert told.sentences == [
-        "Step runs: 3 kept, 1 run again.", "code would write another record to marks.",
+        "Step runs: 3 reused, 1 run again.", "code would write another record to marks.",
         "code would call ring of bell again, under a new idempotency key; it may have been done before.",
         "code would call ring of bell again, under a new idempotency key.",
     ]  # fmt: skip
@@ -81,7 +81,7 @@ def test_people_children_and_nothing(world: World) -> None:
     row = world.run(steps)
     told = plan(world, row, "start")
     assert [effect.sentence for effect in told.effects] == [f"sub would execute {child} again.", "ask would ask the person again."]
-    assert plan(world, row).sentences == ["Step runs: 3 kept, 1 run again.", "Nothing that it did outside would be done again."]
+    assert plan(world, row).sentences == ["Step runs: 3 reused, 1 run again.", "No external action will be repeated."]
 
 
 def test_a_plan_is_refused_as_the_retry_is(world: World) -> None:

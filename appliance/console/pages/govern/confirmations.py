@@ -65,25 +65,25 @@ def _tell_grant(row: Confirmation, who: str) -> Told:
     details = row.details
     kind, _colon, name = row.subject.partition(":")
     is_process = kind == "process"
-    title = _("What the process %(name)s may reach", name=name)
+    title = _("Access for the process %(name)s", name=name)
     if not is_process:
-        title = _("What the WebApp %(name)s may reach", name=name)
-    why = _("%(who)s wanted to publish it and may not do all of this.", who=who)
+        title = _("Access for the WebApp %(name)s", name=name)
+    why = _("%(who)s tried to publish it but lacks some of these permissions.", who=who)
     if details.get("why") == "wider":
         why = _(
-            "Version %(version)s was published before grants were recorded, by %(who)s, who may not do all of this.",
+            "Version %(version)s was published before grants were recorded, by %(who)s, who lacks some of these permissions.",
             version=details["version"], who=who,
         )  # fmt: skip
     elif details.get("why") == "departed":
         why = _(
-            "Version %(version)s was published before grants were recorded, by somebody who is not here any more.",
+            "Version %(version)s was published before grants were recorded, by someone who has left.",
             version=details["version"],
         )  # fmt: skip
     is_running = "why" in details
-    allow = _("It goes on with exactly this.") if is_running else _("From then on the same can be published.")
+    allow = _("It continues with exactly these permissions.") if is_running else _("The same content can then be published.")
     refuse = _("It stays unpublished.")
     if is_running:
-        refuse = _("It stops: nothing of it begins any more.") if is_process else _("It is unpublished.")
+        refuse = _("The process stops. No new executions start.") if is_process else _("It is unpublished.")
     lines = lines_of(Reach(details["reach"]), details["scopes"])
     return Told(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
 
@@ -91,24 +91,24 @@ def _tell_grant(row: Confirmation, who: str) -> Told:
 def _tell_key(row: Confirmation, who: str) -> Told:
     details = row.details
     title = _("The API key %(name)s", name=str(details.get("name") or row.subject))
-    why = _("Whoever issued it is not here any more, so nobody answers for what it does.")
+    why = _("Its issuer has left, so no one is responsible for it.")
     lines = [Line(_(SCOPES.get(scope, scope)), scope, False) for scope in details.get("scopes", ())]
-    allow, refuse = _("You answer for it from then on: it does what you may do, and no more."), _("It is revoked at once.")
+    allow, refuse = _("You become responsible for the key. It can do no more than you can."), _("The key is revoked immediately.")
     return Told(row, title, "/console/keys", why, lines, allow, refuse)
 
 
 def _tell_secret(row: Confirmation, who: str) -> Told:
     details = row.details
     name, target = str(details["secret"]), str(details["target"])
-    title = _("The use of the secret %(name)s", name=name)
-    why = _("It was used there before secrets had destinations, and whoever set that up may not decide where secrets go.")
+    title = _("Use of the secret %(name)s", name=name)
+    why = _("In use there since before secrets had destinations. The person who set it up may not decide where secrets go.")
     if details.get("reason") == "departed":
-        why = _("It was used there before secrets had destinations, and nobody knows any more who set that up.")
+        why = _("In use there since before secrets had destinations. Who set it up is unknown.")
     place = _("by %(kind)s %(target)s", kind=_place_name(details["kind"]), target=target)
     lines = [Line(place, "", False)]
     if hosts := details.get("hosts"):
         lines.append(Line(_("sent to %(host)s", host=hosts), "", False))
-    allow, refuse = _("It is used there from then on."), _("It is not used there.")
+    allow, refuse = _("The secret can be used there."), _("The secret cannot be used there.")
     return Told(row, title, f"/console/secrets/{name}", why, lines, allow, refuse)
 
 

@@ -167,7 +167,7 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
     return Page("approval.html", values, problem.status if problem else 200)
 
 
-_ASKERS = {"execution": mark("An execution"), "run": mark("A run of an agent"), "caller": mark("Somebody")}
+_ASKERS = {"execution": mark("An execution"), "run": mark("An agent run"), "caller": mark("Somebody")}
 
 
 def _asker(approval: Approval) -> str:
@@ -178,7 +178,7 @@ def _who(name: str) -> str:
     kind, _colon, value = name.partition(":")
     if kind == "user":
         return value
-    return _("an owner") if value == "owner" else _("a member who is %(role)s or more", role=state_name(value))
+    return _("an owner") if value == "owner" else _("a member with the role %(role)s or higher", role=state_name(value))
 
 
 def answer_form(approval: Approval) -> InputForm | None:

@@ -27,10 +27,10 @@ class Wait:
 
 
 _NEXT = {
-    "human": mark("It goes on when somebody who may decide has decided."),
-    "event": mark("A program delivers it by POST …/resume with the token of this wait."),
-    "llm_profile": mark("It goes on when the profile is there, or when somebody answers in its place."),
-    "retry": mark("The last try failed; the step's entry below says how."),
+    "human": mark("It continues once someone who may decide has decided."),
+    "event": mark("A program delivers it with POST …/resume and the token of this wait."),
+    "llm_profile": mark("It continues when the profile is available or someone answers in its place."),
+    "retry": mark("The last attempt failed. See the step below for the error."),
 }
 
 
@@ -46,14 +46,14 @@ def waits_of(row: Execution) -> list[Wait]:
 
 def _for_no_one(reason: str) -> str:
     if reason == "timer":
-        return _("Waiting for a time to come")
-    return _("Waiting for the next try") if reason == "retry" else _("Waiting for %(reason)s", reason=reason)
+        return _("Waiting for a set time")
+    return _("Waiting for the next attempt") if reason == "retry" else _("Waiting for %(reason)s", reason=reason)
 
 
 def _wait(given: Mapping[str, Any]) -> Wait:
-    text, what, url = _("Waiting for something"), "", ""
+    text, what, url = _("Waiting"), "", ""
     if given.get("kind") == "human":
-        text, what = _("Waiting for a person to decide"), str(given.get("title") or _("the request"))
+        text, what = _("Waiting for a decision"), str(given.get("title") or _("the request"))
         url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
     elif given.get("kind") == "agent":
         text, what, url = _of_agent(given)
@@ -78,9 +78,9 @@ def _of_agent(given: Mapping[str, Any]) -> tuple[str, str, str]:
     agent, run = str(given.get("agent_id") or ""), str(given.get("run_id") or "")
     if given.get("approval_id"):
         about = str(given.get("title") or _("the request"))
-        text = _("Waiting for a person to decide what the agent %(agent)s asks", agent=agent)
+        text = _("Waiting for a decision requested by the agent %(agent)s", agent=agent)
         return text, about, f"/console/approvals/{given['approval_id']}"
-    return _("Waiting for a run of the agent"), agent, f"/console/agents/{agent}/runs/{run}"
+    return _("Waiting for the agent"), agent, f"/console/agents/{agent}/runs/{run}"
 
 
 def _moment(until: Any) -> int | None:

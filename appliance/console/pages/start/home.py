@@ -120,7 +120,7 @@ def _confirmations(visit: Visit) -> Needs:
 
 
 def _times(count: int) -> str:
-    return ngettext("once", "%(num)s times", count)
+    return ngettext("%(num)s occurrence", "%(num)s occurrences", count)
 
 
 def _failures(visit: Visit) -> Needs:
@@ -137,7 +137,7 @@ def _circuits(visit: Visit) -> Needs:
         Need(slug, gate.health(visit.scope, slug).reason, f"/console/integrations/{slug}", "failing")
         for slug in gate.failing(visit.scope)
     ]
-    return _shown(_("Integrations that are left alone after failures"), "/console/integrations", items)
+    return _shown(_("Integrations paused after failures"), "/console/integrations", items)
 
 
 def _agents(visit: Visit) -> Needs:
@@ -146,20 +146,20 @@ def _agents(visit: Visit) -> Needs:
              each.finished_at)
         for each in runs.list_over_budget(visit.scope, clock.now_ms() - BACK_MS)
     ]  # fmt: skip
-    return _shown(_("Agents stopped by their budget"), "/console/agents", items)
+    return _shown(_("Agents that reached their budget"), "/console/agents", items)
 
 
 def _keys(visit: Visit) -> Needs:
     items = [
-        Need(each.name, _("ends; rotate it before"), "/console/keys", "expires", each.expires_at)
+        Need(each.name, _("Expires soon. Rotate it."), "/console/keys", "expires", each.expires_at)
         for each in keys.expiring_keys(visit.scope, clock.now_ms() + AHEAD_MS)
     ]
-    return _shown(_("API keys that end within 30 days"), "/console/keys", items)
+    return _shown(_("API keys expiring within 30 days"), "/console/keys", items)
 
 
 def _certificates(visit: Visit) -> Needs:
     hosts = expiring_hosts(visit.scope, clock.now_ms() + AHEAD_MS)
-    items = [Need(host, _("its certificate ends within 30 days"), "/console/webapps", "expires") for host in hosts]
+    items = [Need(host, _("Certificate expires within 30 days"), "/console/webapps", "expires") for host in hosts]
     return _shown(_("Certificates"), "/console/webapps", items)
 
 
@@ -175,14 +175,14 @@ def _first_steps(visit: Visit) -> list[Step]:
     if visit.may("keys.write"):
         # The key of the first run is there from the beginning, and ends after a day.
         issued = any(each.environment != keys.FIRST for each in keys.list_keys(scope, PageRequest(READ)).items)
-        steps.append(Step(_("Issue an API key"), _("A program starts processes with it."), "/console/keys/new", issued))
+        steps.append(Step(_("Create an API key"), _("Programs use it to start processes."), "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
         waits = several or bool(invitations.list_invitations(scope))
-        steps.append(Step(_("Invite somebody"), _("Who decides, who builds, who only reads."), "/console/people", waits))
+        steps.append(Step(_("Invite people"), _("Choose who builds, who approves and who only reads."), "/console/people", waits))
         if is_administrator(visit):
             kept = bool(standing(visit.services.config).kept)
-            about = _("One file with everything, read again before it counts.")
-            steps.append(Step(_("Make a backup"), about, "/console/appliance/backups", kept))
+            about = _("One file with all your data, verified after it is written.")
+            steps.append(Step(_("Create a backup"), about, "/console/appliance/backups", kept))
     return steps if not all(step.is_done for step in steps) else []
 
 
@@ -191,12 +191,12 @@ def _first_run(visit: Visit, is_done: bool) -> Step:
     listed = versions.list_processes(visit.scope, PageRequest(READ, sort="name")).items
     found = [each for each in listed if each.published_version]
     if not found:
-        return Step(_("Bring a process"), _("Start from an example, or apply a solution folder."), "/console/processes", is_done)
+        return Step(_("Build a process"), _("Start from an example or apply a solution folder."), "/console/processes", is_done)
     told = next((each for each in found if InputForm(_input_of(visit, each)).example()), None)
-    name, about = _("Run %(name)s", name=(told or found[0]).name), _("Watch each step as it happens.")
+    name, about = _("Run %(name)s", name=(told or found[0]).name), _("Watch each step as it runs.")
     if told is None:
         return Step(name, about, f"/console/processes/{found[0].id}", is_done)
-    about = _("Its form is filled with an example. Watch each step as it happens.")
+    about = _("The form is filled in with an example. Watch each step as it runs.")
     return Step(name, about, f"/console/processes/{told.id}?from=example", is_done)
 
 

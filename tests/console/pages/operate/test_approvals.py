@@ -82,7 +82,7 @@ def test_a_request_is_shown_whole_and_as_text(owner: Browser, ask: Ask) -> None:
     page = show(owner, asked)
     for part in (
         "Ship &lt;b&gt;this&lt;/b&gt;?", "two\nlines", "Order total", "12 &lt;i&gt;", "<td>b</td>", "yes", "Approve", "Reject",
-        "a member who is operator or more, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 2 d",
+        "a member with the role operator or higher, ann@acme.test", "API key test", 'href="/console/executions/exe_', "in 2 d",
     ):  # fmt: skip
         assert part in page
     assert "<b>this" not in page
@@ -96,7 +96,7 @@ def test_the_inbox_counts_and_tells_what_is_ones_own(signed_in: SignedIn, ask: A
     badge = re.search(r'<span class="count"[^>]*>(\d+)', page)
     assert badge is not None
     assert 1 <= int(badge[1]) < pending, "those of others are not counted"
-    above, _, below = page.partition("For others, or too late")
+    above, _, below = page.partition("Waiting on others or expired")
     assert mine in above
     assert others in below
     everything = operator.get(operator.at("acme", "/console/approvals?state=all")).text
@@ -171,7 +171,7 @@ def test_an_answer_may_be_one_value(
 def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
     operator, asked = signed_in("operator@acme.test"), ask()
     page = show(operator, asked)
-    assert "Not yours to decide" in page
+    assert "You cannot decide this request" in page
     assert "decided by an approver" in page
     assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
     assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
@@ -205,10 +205,10 @@ def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action:
     digest = kept(acme_things, asked).about.digest
     assert digest is not None
     for part in (
-        "<h1>Call create_order of erp</h1>", "A run of an agent asks for an approval of this action, to be done once.",
+        "<h1>Call create_order of erp</h1>", "An agent run requests approval to perform this action once.",
         "erp.example:443", "http 1.2", "erp@3", "A\\u202eB", "&lt;b&gt;", "orders are approved",
         "<code>orders/write</code>", "mailbox of sales",
-        "In the words of the one who asks", "Just a greeting", "trust me", digest, "v7",
+        "Requester's message", "Just a greeting", "trust me", digest, "v7",
         "&#34;operation&#34;:&#34;create_order&#34;",
         "<dd>clerk</dd>", "untrusted",
     ):  # fmt: skip
@@ -218,7 +218,7 @@ def test_an_action_is_shown_exactly_and_in_our_words(owner: Browser, ask_action:
     inbox = owner.get(owner.at("acme", "/console/approvals?limit=500")).text
     assert "create_order of erp" in inbox
     assert "agent clerk" in inbox
-    for part in ("<dt>Sku</dt><dd>A\\u202eB</dd>", "<dt>Lines · N</dt><dd>1</dd>", "<dd>&lt;b&gt;</dd>", "All that is sent"):
+    for part in ("<dt>Sku</dt><dd>A\\u202eB</dd>", "<dt>Lines · N</dt><dd>1</dd>", "<dd>&lt;b&gt;</dd>", "Full input"):
         assert part in inbox, part
     assert "which writes" not in inbox
 
@@ -236,13 +236,13 @@ def test_who_has_decided_is_told_and_each_decides_once(signed_in: SignedIn, owne
     ("change", "told"),
     [
         ("status = 'used', used_at = 1, used_by = 'call:call_1'", "call:call_1"),
-        ("status = 'expired'", "it was not used in time"),
+        ("status = 'expired'", "it expired before it was used"),
         ("status = 'cancelled'", "it was withdrawn before it was used"),
     ],
 )
 def test_what_became_of_an_approved_action_is_told(owner: Browser, ask_action: Ask, change: str, told: str) -> None:
     asked = ask_action()
-    assert "It has not been done yet" in send(owner, asked, verdict="approve")
+    assert "The action has not run yet" in send(owner, asked, verdict="approve")
     db.write(lambda: db.execute(f"UPDATE approval SET {change} WHERE id = ?", (asked,)))  # noqa: S608  our own words
     page = show(owner, asked)
     assert told in page
@@ -279,7 +279,7 @@ def test_what_is_over_says_so(owner: Browser, ask: Ask) -> None:
     late, ended = ask(), ask()
     db.write(lambda: db.execute("UPDATE approval SET expires_at = 1 WHERE id = ?", (late,)))
     db.write(lambda: db.execute("UPDATE approval SET status = 'cancelled', closed_at = created_at WHERE id = ?", (ended,)))
-    for asked, text in ((late, "Nobody decided in time"), (ended, "The execution that asked has ended")):
+    for asked, text in ((late, "No one decided in time"), (ended, "The execution that requested this has ended")):
         page = show(owner, asked)
         assert text in page
         assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
@@ -298,7 +298,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
     sql = "UPDATE execution SET status = 'waiting', wait_reason = 'approval', waiting_for = ?, fence = fence + 9 WHERE id = ?"
     db.write(lambda: db.execute(sql, (told, execution)))
     page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
-    for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Asked by step approve."):
+    for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Step approve."):
         assert part in page
     assert "more" not in page.partition("Facts")[0].partition("for the event")[2]
     told = db.dump_json({"waits": waits[1:] * 23})
@@ -308,7 +308,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
 
 def test_every_wait_is_told() -> None:
     row = Execution(wait_reason="timer", waiting_for={"step": "pause", "until": "x"}, next_run_at=5)
-    assert waits_of(row) == [Wait("Waiting for a time to come", step="pause", until=5)]
+    assert waits_of(row) == [Wait("Waiting for a set time", step="pause", until=5)]
     row.waiting_for = {
         "waits": [
             {"kind": "timer", "step": "a", "until": "1970-01-01T00:00:01Z"},
@@ -321,16 +321,16 @@ def test_every_wait_is_told() -> None:
         ]
     }
     assert waits_of(row) == [
-        Wait("Waiting for a person to decide", "the request", next="It goes on when somebody who may decide has decided."),
-        Wait("Waiting for a time to come", step="a", until=1000),
+        Wait("Waiting for a decision", "the request", next="It continues once someone who may decide has decided."),
+        Wait("Waiting for a set time", step="a", until=1000),
         Wait("Waiting for an execution of", "send-invoice", "/console/executions/exe_2"),
         Wait("Waiting for another execution"),
-        Wait("Waiting for the next try", next="The last try failed; the step's entry below says how."),
+        Wait("Waiting for the next attempt", next="The last attempt failed. See the step below for the error."),
         Wait(
             "Waiting for the LLM profile", "default", "/console/approvals/apr_1", "ask",
-            next="It goes on when the profile is there, or when somebody answers in its place.",
+            next="It continues when the profile is available or someone answers in its place.",
         ),
-        Wait("Waiting for something"),
+        Wait("Waiting"),
     ]
 
 

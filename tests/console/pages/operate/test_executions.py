@@ -102,16 +102,16 @@ def test_what_cannot_be_searched_by_is_said_and_the_form_stays(owner: Browser, q
 
 def test_a_search_that_finds_nothing_says_what_to_do(owner: Browser, process: str) -> None:
     page = owner.get(owner.at("acme", "/console/executions?text=never-written")).text
-    assert "No execution fits this search" in page
-    assert 'href="/console/executions">See all' in page
+    assert "No execution matches this search" in page
+    assert 'href="/console/executions">View all' in page
 
 
 def test_the_chosen_are_retried_once_after_a_confirmation(owner: Browser, acme: httpx.Client, run: Callable[..., str]) -> None:
     failed = [run("again", fails=True) for _ in range(2)]
     address = owner.at("acme", "/console/executions/bulk")
     asked = owner.post(address, {"action": "retry", "id": failed}).text
-    assert "2 executions of those you chose." in asked
-    assert "What was retried before is passed over" in asked
+    assert "2 selected executions." in asked
+    assert "Executions that were already retried are skipped" in asked
     assert not acme.get("/api/v1/executions?label=again&status=queued").json()["data"]
     assert "2 executions retried." in owner.post(address, {"action": "retry", "id": failed, "confirmed": "1"}).text
     assert "Nothing to retry" in owner.post(address, {"action": "retry", "id": failed}).text
@@ -124,7 +124,7 @@ def test_all_that_a_search_finds_are_cancelled(owner: Browser, acme: httpx.Clien
     ids = [acme.post(address, params=later, json={"lines": []}).json()["data"]["execution_id"] for _ in range(3)]
     form = {"action": "cancel-all", "label": "far"}
     page = owner.post(owner.at("acme", "/console/executions/bulk"), form).text
-    assert "3 executions of this search." in page
+    assert "3 executions match this search." in page
     assert "3 executions cancelled." in owner.post(owner.at("acme", "/console/executions/bulk"), {**form, "confirmed": "1"}).text
     assert {acme.get(f"/api/v1/processes/sale/executions/{each}").json()["data"]["status"] for each in ids} == {"cancelled"}
 
@@ -245,7 +245,7 @@ def test_every_retry_takes_the_version_that_ran_unless_another_is_chosen(owner: 
     assert "input.no" in again.text, "it ran as it did before"
     second = owner.url.rpartition("/")[2]
     page = owner.get(address).text
-    assert ("It was retried:" in page, f"/console/executions/{second}" in page, 'data-testid="retry"' in page) == (True, True, True)
+    assert ("Retried:" in page, f"/console/executions/{second}" in page, 'data-testid="retry"' in page) == (True, True, True)
     owner.post(owner.at("acme", f"/console/executions/{second}/retry"), {"from": "failed", "version": "published"})
     third = owner.url.rpartition("/")[2]
     acme.get(f"/api/v1/processes/mends/executions/{third}/events").raise_for_status()

@@ -41,22 +41,22 @@ def test_its_own_version_is_the_same_as_recorded(owner: Browser, execution: str)
     page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
     assert f'action="/console/executions/{execution}/replay"' in page
     text = replay(owner, execution).text
-    assert "The same as recorded." in text
+    assert "Identical to the recording." in text
     assert "version 1 (as it ran)" in text
     assert "version 2 (published)" in text
 
 
 def test_another_version_shows_the_call_that_differs_and_the_draft_the_changes(owner: Browser, execution: str) -> None:
     text = replay(owner, execution, version="2").text
-    assert "1 of 2 step runs is not as recorded." in text
-    assert "at its call 1" in text
+    assert "1 of 2 step runs differs from the recording." in text
+    assert "at call 1" in text
     assert "&#34;sort&#34;: &#34;one&#34;" in text
     assert "&#34;sort&#34;: &#34;other&#34;" in text
     text = replay(owner, execution, version="draft").text
     assert "<del>&#34;&lt;Ada&gt;&#34;</del>" in text
     assert "<ins>&#34;Grace&#34;</ins>" in text
     assert "&lt;Ada&gt;" in replay(owner, execution, version="draft", step="ask").text
-    assert "The same as recorded." in replay(owner, execution, version="draft", step="size").text
+    assert "Identical to the recording." in replay(owner, execution, version="draft", step="size").text
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_viewer_reads_the_journal_and_does_not_replay(signed_in: Callable[[str
     assert "datapool.query" in journal
     assert "Seed of Math.random" in journal
     assert "(not used)" not in journal
-    assert "Clock read after the last call" in journal
+    assert "Clock reads after the last call" in journal
     empty = viewer.get(viewer.at("acme", f"/console/executions/{execution}/journal?path=size&iteration=")).text
-    assert "Nothing was asked" in empty
+    assert "No calls" in empty
     missing = viewer.get(viewer.at("acme", f"/console/executions/{execution}/journal?path=none&iteration="))
     assert missing.status_code == 404
 

@@ -77,14 +77,14 @@ def test_what_is_reached_is_told_in_plain_words_what_exceeds_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "why"), [("wider", "whoever set that up may not decide"), ("departed", "nobody knows any more who set that up")]
+    ("reason", "why"), [("wider", "may not decide where secrets go"), ("departed", "Who set it up is unknown")]
 )
 def test_a_secret_that_waits_is_told_with_where_it_goes(reason: str, why: str) -> None:
     place = Destination("integration", "erp", "digest", "erp.example.com, login.example.com")
     details = {"secret": "token", **asdict(place), "author": "key:k", "reason": reason, "why": "A sentence."}
     row = Confirmation("cnf_1", "secret", "token", "d", details, "system", 1, None, "open", None, None)
     told = TELLERS["secret"](row, "system")
-    assert (told.title, told.url) == ("The use of the secret token", "/console/secrets/token")
+    assert (told.title, told.url) == ("Use of the secret token", "/console/secrets/token")
     assert [line.text for line in told.lines] == ["by the integration erp", "sent to erp.example.com, login.example.com"]
     assert why in told.why
 
