@@ -77,13 +77,13 @@ def test_what_is_left_empty_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("pieces", "3.5", "This must be a whole number."),
-        ("pieces", "3e5", "This must be a whole number."),
-        ("amount", "12,50", "This must be a number, with a point before its decimals."),
-        ("amount", "1e999", "This must be a finite number."),
-        ("tags", "[1,", "This is not JSON: Expecting value at line 1, column 4."),
-        ("tags", "NaN", "NaN is not JSON."),
-        ("tags", "[" * 100_000, "This JSON is nested too deep."),
+        ("pieces", "3.5", "Enter a whole number."),
+        ("pieces", "3e5", "Enter a whole number."),
+        ("amount", "12,50", "Enter a number, with a point before the decimals."),
+        ("amount", "1e999", "Enter a finite number."),
+        ("tags", "[1,", "Invalid JSON: Expecting value at line 1, column 4."),
+        ("tags", "NaN", "NaN is not valid JSON."),
+        ("tags", "[" * 100_000, "This JSON is nested too deeply."),
     ],
 )
 def test_what_cannot_be_read_is_named_at_its_field_and_kept(name: str, text: str, message: str) -> None:

@@ -163,8 +163,8 @@ def test_a_run_leads_to_its_execution_and_a_form_sent_twice_runs_once(owner: Bro
     [
         ({"in/guest": "A"}, 422, 'id="in/guest-error"'),
         ({"in/guest": "", "in/times": "1"}, 422, "This member is required."),
-        ({"in/guest": "Ada", "in/times": "x"}, 422, "This must be a whole number."),
-        ({"as": "json", "in": "{"}, 422, "This is not JSON"),
+        ({"in/guest": "Ada", "in/times": "x"}, 422, "Enter a whole number."),
+        ({"as": "json", "in": "{"}, 422, "Invalid JSON"),
         ({"as": "json", "in": "[]"}, 422, "The input is an object"),
         ({"as": "json", "in": '{"guest": "Ada", "more": 1}'}, 422, "not known here"),
     ],

@@ -303,7 +303,7 @@ def _parse(target: Field, text: str) -> Any:
     """The value of a field's text; ValueError says what is wrong with it."""
     if target.kind == "integer":
         if not _INTEGER.fullmatch(text.strip()):
-            raise ValueError(_("This must be a whole number"))
+            raise ValueError(_("Enter a whole number"))
         return int(text)
     if target.kind == "number":
         return _number(text.strip())
@@ -347,9 +347,9 @@ def _number(text: str) -> int | float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(_("This must be a number, with a point before its decimals")) from None
+        raise ValueError(_("Enter a number, with a point before the decimals")) from None
     if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError(_("This must be a finite number"))
+        raise ValueError(_("Enter a finite number"))
     return value
 
 
@@ -358,10 +358,10 @@ def _json(text: str) -> Any:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         where = {"line": error.lineno, "column": error.colno}
-        raise ValueError(_("This is not JSON: %(fault)s at line %(line)s, column %(column)s", fault=error.msg, **where)) from None
+        raise ValueError(_("Invalid JSON: %(fault)s at line %(line)s, column %(column)s", fault=error.msg, **where)) from None
     except RecursionError:
-        raise ValueError(_("This JSON is nested too deep")) from None
+        raise ValueError(_("This JSON is nested too deeply")) from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(_("%(name)s is not JSON", name=name))
+    raise ValueError(_("%(name)s is not valid JSON", name=name))

@@ -130,7 +130,7 @@ def test_an_answer_is_given_in_the_fields_of_its_schema(owner: Browser, ask: Ask
     for part in ('name="in/answer/street"', 'value="Main &amp; High"', 'type="date"', "<legend>Contact", 'name="in/answer/codes"'):
         assert part in page
     refused = send(owner, asked, 422, in__answer__street="High 1", in__answer__floor="x", comment="keep me")
-    for part in ('id="in/answer/floor-error"', "This must be a whole number.", 'value="High 1"', "keep me"):
+    for part in ('id="in/answer/floor-error"', "Enter a whole number.", 'value="High 1"', "keep me"):
         assert part in refused
     refused = send(owner, asked, 422, in__answer__street="", in__answer__floor="-1")
     for part in ('id="in/answer/street-error"', "This member is required.", 'id="in/answer/floor-error"'):
