@@ -23,7 +23,7 @@ from appliance.api import ROUTES
 from appliance.api.frame.docs import contract
 from appliance.app import composition
 from appliance.core import migrations
-from appliance.core.config import example
+from appliance.core.config_example import example
 from appliance.core.database import db
 from appliance.testing.running import make_config, start
 from tests.store.cluster import running_cluster

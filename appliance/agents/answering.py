@@ -6,6 +6,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.json_schema import compile_schema
+from appliance.core.sentences import Sentence
 from appliance.processes.rehearsal import find_differences
 
 from .tools.tool import APPROVAL_ID, Tool
@@ -82,7 +83,9 @@ class Answering:
         """A call is made, and judged; ValidationFailed as the tool itself would say."""
         problems = compile_schema(tool.input_schema).problems(dict(arguments))
         if problems:
-            raise ValidationFailed(f"the arguments of {tool.name} do not fit its input schema", details=problems)
+            raise ValidationFailed(
+                Sentence("the arguments of %(name)s do not fit its input schema", name=tool.name), details=problems
+            )
         decision, why = judge()
         self.calls.append(replace(use_of(tool.name, arguments), decision=decision, why=why))
         return self.calls[-1]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.engine import suspension
 from appliance.processes.host import tainting
 
@@ -38,11 +39,17 @@ def answer_step(scope: TenantScope, ended: Ended) -> None:
         suspension.answer_call(scope, ended.run_id, True, ended.output)
         return
     error = ended.error or {}
-    about = f"the run {ended.run_id} of the agent {ended.agent_id}"
+    about = Sentence("the run %(run_id)s of the agent %(agent_id)s", run_id=ended.run_id, agent_id=ended.agent_id)
     if ended.status == "cancelled":
-        message, failure_class = f"{about} was cancelled{f' by {ended.by}' if ended.by else ''}", "policy"
+        message, failure_class = (
+            Sentence("%(about)s was cancelled%(value)s", about=about, value=f" by {ended.by}" if ended.by else ""),
+            "policy",
+        )
     else:
-        message, failure_class = f"{about} failed: {error.get('message', '')}", _CLASS_OF.get(str(error.get("code")), "validation")
+        message, failure_class = (
+            Sentence("%(about)s failed: %(message)s", about=about, message=error.get("message", "")),
+            _CLASS_OF.get(str(error.get("code")), "validation"),
+        )
     fault = {
         "code": "agent_failed", "message": message, "retryable": bool(error.get("retryable", False)),
         "failure_class": failure_class, "details": [], "run_id": ended.run_id,

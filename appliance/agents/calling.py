@@ -24,6 +24,7 @@ from appliance.core.errors import (
     RateLimited,
     ValidationFailed,
 )
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 from appliance.governance import SkillUsed, canonical_action, denied, source_of, tainted
 from appliance.governance.approvals import Approval, Wish, approvals, check_schema, is_over
@@ -104,7 +105,10 @@ class Calls:
         definition = self.stretch.definition
         tool = next((each for each in offered_tools(self.stretch, self.means) if each.name == part.tool_name), None)
         if tool is None:
-            raise PolicyDenied(f"this agent has no tool {part.tool_name[:80]!r}", extra={"reason": "not_in_definition"})
+            raise PolicyDenied(
+                Sentence("this agent has no tool %(tool_name)s", tool_name=repr(part.tool_name[:80])),
+                extra={"reason": "not_in_definition"},
+            )
         try:
             given = part.args_as_dict(raise_if_invalid=True)
         except (ValueError, AssertionError) as error:
@@ -113,10 +117,13 @@ class Calls:
         if tool.name == CALL_ACTION:
             slug, operation = str(arguments.get("integration", "")), str(arguments.get("operation", ""))
             if not definition.may_call(slug, operation):
-                told = f"this agent may not call {operation[:80]!r} of {slug[:80]!r}; what it may says {LIST_ACTIONS}"
+                told = Sentence(
+                    "this agent may not call %(operation)s of %(slug)s; what it may says %(list_actions)s",
+                    operation=repr(operation[:80]), slug=repr(slug[:80]), list_actions=LIST_ACTIONS,
+                )
                 raise PolicyDenied(told, extra={"reason": "not_in_definition"})
         if tool.name == LOAD_SKILL and arguments.get("name") not in definition.skills:
-            told = f"this agent has no skill {str(arguments.get('name'))[:80]!r}"
+            told = Sentence("this agent has no skill %(name)s", name=repr(str(arguments.get('name'))[:80]))
             raise PolicyDenied(told, extra={"reason": "not_in_definition"})
         refuse_ungranted(self.stretch.claim.scope, self.stretch.claim.granted, tool.name, arguments)
         if tool.name == ASK and arguments.get("kind") == "approval":
@@ -210,7 +217,9 @@ class Calls:
 
     def _unknown(self, message: str, call_id: Any) -> OutcomeUnknown:
         told = "look in the foreign system whether it happened, settle the call in its history, then start a new run"
-        return OutcomeUnknown(f"{message.rstrip('.')}: {told}", extra={"call_id": call_id} if call_id else {})
+        return OutcomeUnknown(
+            Sentence("%(message)s: %(told)s", message=message.rstrip("."), told=told), extra={"call_id": call_id} if call_id else {}
+        )
 
     # -- what comes back
 

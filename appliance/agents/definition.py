@@ -10,6 +10,7 @@ from typing import Any
 from appliance.core import clock, ids
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
 from appliance.core.json_schema import SchemaInvalid, compile_schema
+from appliance.core.sentences import Sentence
 
 MEMBERS = ("id", "name", "description", "model", "instructions", "tools", "skills", "policy", "budget", "output")
 MOST_TEXT = {"name": 200, "description": 2_000, "instructions": 60_000}
@@ -92,9 +93,17 @@ def parse_definition(agent_id: str, data: Any) -> Definition:
         reader.wrong("", "a definition is an object")
     made = reader.definition(agent_id)
     if reader.problems:
-        more = f" (and {len(reader.problems) - 1} more, see details)" if len(reader.problems) > 1 else ""
+        more = (
+            Sentence(" (and %(problems)s more, see details)", problems=len(reader.problems) - 1) if len(reader.problems) > 1 else ""
+        )
         first = reader.problems[0]
-        raise DefinitionInvalid(f"the agent is not valid: {first.pointer or '/'} {first.message}{more}", details=reader.problems)
+        raise DefinitionInvalid(
+            Sentence(
+                "the agent is not valid: %(pointer)s %(message)s%(more)s",
+                pointer=first.pointer or "/", message=first.message, more=more,
+            ),
+            details=reader.problems,
+        )
     return made
 
 
@@ -111,11 +120,20 @@ class _Reader:
     def definition(self, agent_id: str) -> Definition:
         for member in self.data:
             if member not in MEMBERS:
-                known = f"is not known here; known are {', '.join(MEMBERS)}"
-                self.wrong(f"/{str(member)[:60]}", f"{str(member)[:60]!r} {known}", "unknown_member")
+                known = Sentence("is not known here; known are %(members)s", members=', '.join(MEMBERS))
+                self.wrong(
+                    f"/{str(member)[:60]}",
+                    Sentence("%(member)s %(known)s", member=repr(str(member)[:60]), known=known),
+                    "unknown_member",
+                )
         self.slug(agent_id, "")
         if self.data.get("id", agent_id) != agent_id:
-            self.wrong("/id", f"the id is {str(self.data['id'])[:80]!r}, the address says {agent_id!r}")
+            self.wrong(
+                "/id",
+                Sentence(
+                    "the id is %(id)s, the address says %(agent_id)s", id=repr(str(self.data["id"])[:80]), agent_id=repr(agent_id)
+                ),
+            )
         tools, actions = self.tools()
         given = self.data.get("policy")
         return Definition(
@@ -129,7 +147,10 @@ class _Reader:
             return default
         value = self.data.get(member)
         if not isinstance(value, str) or (not value.strip() and default is None) or len(value) > MOST_TEXT[member] or "\0" in value:
-            self.wrong(f"/{member}", f"{member} is a text of 1 to {MOST_TEXT[member]} characters")
+            self.wrong(
+                f"/{member}",
+                Sentence("%(member)s is a text of 1 to %(most_text)s characters", member=member, most_text=MOST_TEXT[member]),
+            )
             return ""
         return value
 
@@ -149,7 +170,9 @@ class _Reader:
         if given is None:
             return []
         if not isinstance(given, list) or len(given) > MOST_NAMES:
-            self.wrong(f"/{member}", f"{member} is a list of at most {MOST_NAMES} names")
+            self.wrong(
+                f"/{member}", Sentence("%(member)s is a list of at most %(most_names)s names", member=member, most_names=MOST_NAMES)
+            )
             return []
         for index, name in enumerate(given):
             if not isinstance(name, str) or name in given[:index]:
@@ -171,12 +194,20 @@ class _Reader:
                 if self.slug(slug, pointer) and (operation == "*" or re.fullmatch(OPERATION, operation)):
                     actions.append((slug, operation))
                 else:
-                    self.wrong(pointer, f"{name[:80]!r} is not integration:operation, nor integration:* for all of them")
+                    self.wrong(
+                        pointer,
+                        Sentence("%(name)s is not integration:operation, nor integration:* for all of them", name=repr(name[:80])),
+                    )
             elif name in UNLISTED:
-                self.wrong(pointer, f"{name} is not listed: {UNLISTED[name]}")
+                self.wrong(pointer, Sentence("%(name)s is not listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
             elif name not in TOOLS:
                 known = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
-                self.wrong(pointer, f"{name[:80]!r} is no tool; known are {known}, and integration:operation")
+                self.wrong(
+                    pointer,
+                    Sentence(
+                        "%(name)s is no tool; known are %(known)s, and integration:operation", name=repr(name[:80]), known=known
+                    ),
+                )
             else:
                 tools.append(name)
         return tuple(tools), tuple(actions)
@@ -186,7 +217,7 @@ class _Reader:
         if given is None:
             return Budget()
         if not isinstance(given, Mapping):
-            self.wrong("/budget", f"budget has {', '.join(asdict(Budget()))}")
+            self.wrong("/budget", Sentence("budget has %(budget)s", budget=', '.join(asdict(Budget()))))
             return Budget()
         values: dict[str, Any] = {}
         for member, value in given.items():
@@ -200,15 +231,24 @@ class _Reader:
         if member == "cost":
             if type(value) in (int, float) and 0 < value <= MOST_COST:
                 return float(value)
-            self.wrong(pointer, f"cost is in the currency of the model's prices, more than 0 and at most {MOST_COST:g}")
+            self.wrong(
+                pointer,
+                Sentence(
+                    "cost is in the currency of the model's prices, more than 0 and at most %(most_cost)s",
+                    most_cost=f"{MOST_COST:g}",
+                ),
+            )
         elif member not in MOST_BUDGET:
-            self.wrong(pointer, f"a budget has {', '.join(asdict(Budget()))}", "unknown_member")
+            self.wrong(pointer, Sentence("a budget has %(budget)s", budget=', '.join(asdict(Budget()))), "unknown_member")
         elif member == "seconds" and isinstance(value, str):
             return self.span(value, pointer)
         elif type(value) is int and 1 <= value <= MOST_BUDGET[member]:
             return value
         else:
-            self.wrong(pointer, f"{member} is a whole number from 1 to {MOST_BUDGET[member]}")
+            self.wrong(
+                pointer,
+                Sentence("%(member)s is a whole number from 1 to %(most_budget)s", member=member, most_budget=MOST_BUDGET[member]),
+            )
         return None
 
     def span(self, text: str, pointer: str) -> int | None:
@@ -234,6 +274,6 @@ class _Reader:
                 raise SchemaInvalid(f"it has more than {MOST_SCHEMA_BYTES >> 10} KB")
             compile_schema(dict(given))
         except (SchemaInvalid, ValueError, RecursionError) as error:
-            self.wrong("/output", f"no JSON Schema that can be used: {str(error)[:300]}")
+            self.wrong("/output", Sentence("no JSON Schema that can be used: %(error)s", error=str(error)[:300]))
             return None
         return given

@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core.errors import NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions import Grants
 from appliance.processes.executions import service as executions
 
@@ -77,5 +78,7 @@ def _need_process(granted: Granted, process_id: str) -> None:
 
 
 def _missing(what: str, grants: str) -> PolicyDenied:
-    told = f"the step that started this run has no grant {what}; add grants: {grants} to the process"
+    told = Sentence(
+        "the step that started this run has no grant %(what)s; add grants: %(grants)s to the process", what=what, grants=grants
+    )
     return PolicyDenied(told, extra={"reason": "not_granted"})

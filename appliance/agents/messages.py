@@ -30,6 +30,7 @@ from pydantic_ai.usage import RequestUsage
 
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.llm import IMAGE_TYPES, NANO, Generated, Image, Message, Reply, ToolCall, ToolOffer, ToolResult
 
 _REDACTED = "redacted_thinking"
@@ -76,7 +77,7 @@ def _asked(part: Any) -> Iterator[Message | ToolResult]:
     elif isinstance(part, UserPromptPart):
         yield _user([part.content] if isinstance(part.content, str) else part.content)
     elif not isinstance(part, SystemPromptPart):
-        raise ValidationFailed(f"a model cannot be sent a {part.part_kind}")
+        raise ValidationFailed(Sentence("a model cannot be sent a %(part_kind)s", part_kind=part.part_kind))
 
 
 def _user(contents: Sequence[UserContent]) -> Message:

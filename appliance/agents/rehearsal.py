@@ -13,6 +13,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.llm import NANO
 
 from .answering import Answering, Unanswered
@@ -102,7 +103,7 @@ def rehearse(scope: TenantScope, definition: Definition, given: Any, answering: 
     except ApplianceError as failure:
         error = {"code": failure.code, "message": failure.message}
     except Unanswered as missing:
-        error = {"code": "unanswered", "message": f"the test has no answer for {missing}"}
+        error = {"code": "unanswered", "message": Sentence("the test has no answer for %(missing)s", missing=missing)}
     used = claim.used
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO}
     return Rehearsed("failed" if error else "succeeded", output, error, used.turns, usage)

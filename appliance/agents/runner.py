@@ -14,6 +14,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import ApplianceError, StorageFull
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import answers, runs, store, versions
 from .journal import Entry, Journal
@@ -138,7 +139,7 @@ class Runner:
         from .turning import converse
 
         if stretch.claim.claims >= MOST_CLAIMS:
-            self._fail(stretch, "poisoned", f"claimed {stretch.claim.claims} times without progress")
+            self._fail(stretch, "poisoned", Sentence("claimed %(claims)s times without progress", claims=stretch.claim.claims))
             return
         try:
             output = converse(stretch, self.means, Calls(stretch, self.means).perform)

@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, ExecutionFinished, IdempotencyMismatch, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals import withdraw_approval
 from appliance.llm import NANO
 from appliance.monitor import audit
@@ -110,7 +111,12 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
 def check_input(given: Any) -> None:
     """ValidationFailed for what is too large."""
     if len(db.dump_json(given).encode()) > MOST_INPUT_BYTES:
-        raise ValidationFailed(f"the input has more than {MOST_INPUT_BYTES >> 10} KB; name a document instead", pointer="/input")
+        raise ValidationFailed(
+            Sentence(
+                "the input has more than %(most_input_bytes)s KB; name a document instead", most_input_bytes=MOST_INPUT_BYTES >> 10
+            ),
+            pointer="/input",
+        )
 
 
 def find_of_step(scope: TenantScope, origin: StepOrigin) -> Run | None:
@@ -177,7 +183,7 @@ def cancel_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
     def cancel() -> Run:
         row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
         if row.status in FINISHED:
-            raise ExecutionFinished(f"the run is {row.status} already")
+            raise ExecutionFinished(Sentence("the run is %(status)s already", status=row.status))
         cancel_row(scope, row)
         return get_run(scope, agent_id, run_id)
 

@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import SkillUsed, Subject, source_of_skill, switches, tainted
 from appliance.governance.approvals import ActionApprovals
 from appliance.governance.policies import Decision, ToolAction, active_policies
@@ -148,14 +149,20 @@ class Stretch:
         if self.definition.policies:
             active = {each.name for each in active_policies(scope)}
             if missing := [name for name in self.definition.policies if name not in active]:
-                told = f"the agent needs the policy {missing[0]}, which is not active; activate it, or change the agent"
+                told = Sentence(
+                    "the agent needs the policy %(missing)s, which is not active; activate it, or change the agent",
+                    missing=missing[0],
+                )
                 raise PolicyDenied(told, extra={"reason": "policy_not_active"})
         self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
 
     def _within(self, what: str, used: float, most: float) -> None:
         if used >= most:
             raise BudgetExceeded(
-                f"the run has used its budget ({what.replace('_', ' ')}: {most:g}); give the agent more, or the run less to do",
+                Sentence(
+                    "the run has used its budget (%(what)s: %(most)s); give the agent more, or the run less to do",
+                    what=what.replace("_", " "), most=f"{most:g}",
+                ),
                 extra={"budget": what},
             )
 

@@ -21,6 +21,7 @@ from pydantic_ai.usage import UsageLimits
 
 from appliance.core.errors import AnswerInvalid, ApplianceError, NotFound
 from appliance.core.json_schema import compile_schema
+from appliance.core.sentences import Sentence
 
 from .definition import CALL_ACTION, LIST_ACTIONS, LOAD_SKILL
 from .model import run_alone
@@ -111,8 +112,8 @@ def converse(stretch: Stretch, means: Means, perform: Perform) -> Any:
             told, messages = DeferredToolResults(calls=calls), result.all_messages()
             result = run_alone(agent.run(message_history=messages, deferred_tool_results=told, model=model, usage_limits=limits))
     except UnexpectedModelBehavior as error:
-        message = f"the model did not come to an answer that fits: {error.message[:300]}"
-        raise AnswerInvalid(f"{message}; change the instructions or the output schema") from error
+        message = Sentence("the model did not come to an answer that fits: %(message)s", message=error.message[:300])
+        raise AnswerInvalid(Sentence("%(message)s; change the instructions or the output schema", message=message)) from error
     return result.output
 
 

@@ -8,6 +8,7 @@ from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .definition import Definition, parse_definition
@@ -63,7 +64,9 @@ def save_agent(
     def save() -> tuple[Agent, bool]:
         found = scope.find(AgentRow, id=definition.id)
         if found is not None and create_only:
-            raise AlreadyExists(f"there is an agent {definition.id!r} already; PUT makes its next version", pointer="/id")
+            raise AlreadyExists(
+                Sentence("there is an agent %(id)s already; PUT makes its next version", id=repr(definition.id)), pointer="/id"
+            )
         if if_match is not None and (found is None or found.digest != if_match):
             raise VersionConflict("the agent is not the one you read; read it again and repeat your change")
         if found is not None and found.digest == digest:
@@ -90,7 +93,7 @@ def delete_agent(scope: TenantScope, agent_id: str) -> None:
     def delete() -> None:
         scope.get(AgentRow, id=agent_id)
         if (run_id := find_open_run(scope, agent_id)) is not None:
-            raise Conflict(f"the run {run_id} of it is not finished; cancel it, or wait until it is")
+            raise Conflict(Sentence("the run %(run_id)s of it is not finished; cancel it, or wait until it is", run_id=run_id))
         scope.delete(AgentRow).where(AgentRow.id == agent_id).execute()
         audit.record(scope, "agent.delete", agent_id)
 

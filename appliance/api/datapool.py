@@ -14,6 +14,7 @@ from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, No
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, Page, PageRequest
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.tenants.grants import standing
 
@@ -164,7 +165,9 @@ def wanted_version(call: Call) -> int | None:
     if call.if_match is None:
         return None
     if not call.if_match.isascii() or not call.if_match.isdigit():
-        raise VersionConflict(f"the ETag {call.if_match[:40]!r} is not current; read again and repeat the change")
+        raise VersionConflict(
+            Sentence("the ETag %(if_match)s is not current; read again and repeat the change", if_match=repr(call.if_match[:40]))
+        )
     return int(call.if_match)
 
 
@@ -367,7 +370,7 @@ def import_entities(call: Call, collection: str) -> ImportView:
     media, parameters = parse_options_header(call.headers.get("content-type", ""))
     media = media.strip().lower()
     if media not in MEDIA:
-        raise UnsupportedMediaType(f"send the rows as {' or '.join(MEDIA)}")
+        raise UnsupportedMediaType(Sentence("send the rows as %(media)s", media=' or '.join(MEDIA)))
     key = tuple(name.strip() for name in call.query.key.split(",") if name.strip())
     with call.body.received.open() as file:
         options = datapool.ImportOptions(

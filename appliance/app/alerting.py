@@ -14,6 +14,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error, speaking, tell
 from appliance.governance.approvals import Writing
@@ -85,7 +86,7 @@ class _Telling:
             raise ValidationFailed(error.message, pointer=f"/{_NAMED[action.kind]}") from error
         for index, name in enumerate(action.members):
             if name not in {f"role:{role}" for role in ROLES} and not _is_member(scope, name):
-                told = f"{name[:80]!r} is no member; write a sign-in name, or role:owner, role:operator"
+                told = Sentence("%(name)s is no member; write a sign-in name, or role:owner, role:operator", name=repr(name[:80]))
                 raise ValidationFailed(told, pointer=f"/members/{index}")
 
     def _find(self, scope: TenantScope, action: Action) -> None:
@@ -96,7 +97,10 @@ class _Telling:
         if action.kind == "email":
             slug = action.integration or ""
             if "send" not in (self._writing.integrations.find_actions(scope, slug) or ()):
-                raise NotFound(f"there is no integration {slug[:80]!r} with an action send; make one of the connector email")
+                raise NotFound(Sentence(
+                    "there is no integration %(slug)s with an action send; make one of the connector email",
+                    slug=repr(slug[:80]),
+                ))
 
     def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
         """Queue a letter to every member meant; a letter that was queued before is not queued again."""

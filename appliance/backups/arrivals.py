@@ -14,6 +14,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants import service
 
@@ -110,7 +111,9 @@ class Arrivals:
             raise Conflict("this file is not read yet, or was imported already")
         check_new_id(request.name or found.unpacked.manifest["tenant"]["id"])
         if len(request.title) > service.LONGEST_NAME:
-            raise ValidationFailed(f"name must have 1 to {service.LONGEST_NAME} characters", pointer="/title")
+            raise ValidationFailed(
+                Sentence("name must have 1 to %(longest_name)s characters", longest_name=service.LONGEST_NAME), pointer="/title"
+            )
         asked = replace(request, actor=scope.actor)
         found.work = self._works.begin(_nobody(scope, found), "import", partial(self._write, scope, found, found.unpacked, asked))
 

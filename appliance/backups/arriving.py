@@ -16,6 +16,7 @@ from appliance.core.database import db
 from appliance.core.database.loading import insert_rows, references_later
 from appliance.core.errors import AlreadyExists
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import tables as entity_tables
 from appliance.monitor import audit
 from appliance.tenants import people, service
@@ -108,7 +109,10 @@ def check_new_id(tenant_id: str) -> str:
 
 def _refuse_known(tenant_id: str) -> None:
     if tenant_id in {tenant.id for tenant in service.list_tenants()}:
-        raise AlreadyExists(f"there is a tenant {tenant_id!r} already; give the one that comes another id", pointer="/name")
+        raise AlreadyExists(
+            Sentence("there is a tenant %(tenant_id)s already; give the one that comes another id", tenant_id=repr(tenant_id)),
+            pointer="/name",
+        )
 
 
 def unpack_export(path: Path, passphrase: str | None, folder: Path, course: Course = UNWATCHED) -> dict[str, Any]:
@@ -128,7 +132,9 @@ def _unpack(path: Path, passphrase: str | None, folder: Path, course: Course) ->
     with parts_of(path, passphrase) as parts:
         first = next(parts, None)
         if first is None or first.name != TENANT_DATABASE:
-            raise BackupInvalid(f"{path.name} is no export of a tenant; `gos restore` reads the backup of an appliance")
+            raise BackupInvalid(
+                Sentence("%(name)s is no export of a tenant; `gos restore` reads the backup of an appliance", name=path.name)
+            )
         arrived = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
         with opened_snapshot(folder / TENANT_DATABASE) as file:
             refuse_newer(file)
@@ -141,7 +147,9 @@ def _unpack(path: Path, passphrase: str | None, folder: Path, course: Course) ->
                     count, size = count + 1, size + _keep_content(file, part, folder)
                     course.tell("reading", count, 0)
                 else:
-                    raise BackupInvalid(f"the export holds an unknown part {part.name[:80]!r}; use the release that wrote it")
+                    raise BackupInvalid(Sentence(
+                        "the export holds an unknown part %(name)s; use the release that wrote it", name=repr(part.name[:80])
+                    ))
             if manifest is None:
                 raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
             check_parts(manifest, arrived, FORMAT, KIND)
@@ -156,7 +164,9 @@ def _keep_content(file: sqlite3.Connection, part: Opened, folder: Path) -> int:
         raise BackupInvalid("the export names contents as we do not; do not use this file")
     found = Part("", 0, "") if row is None else keep_part(part, folder / "contents" / str(row[0]))
     if row is None or (found.sha256, found.size) != tuple(row):
-        raise BackupInvalid(f"a content in the export is not what it was ({part.name}); use another copy of it")
+        raise BackupInvalid(
+            Sentence("a content in the export is not what it was (%(name)s); use another copy of it", name=part.name)
+        )
     return found.size
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core import migrations
+from appliance.core.sentences import Sentence
 
 from .making import CONTENTS, DATABASE, FILES, FORMAT
 from .manifests import check_manifest
@@ -50,13 +51,15 @@ def read_backup(
         parts = _stoppable(found, course)
         first = next(parts, None)
         if first is None or first.name != DATABASE:
-            raise BackupInvalid(f"{path} is no backup of a whole appliance; `gos tenant import` reads the export of a tenant")
+            raise BackupInvalid(
+                Sentence("%(path)s is no backup of a whole appliance; `gos tenant import` reads the export of a tenant", path=path)
+            )
         arrived[DATABASE] = keep_part(first, folder / DATABASE)
         with opened_snapshot(folder / DATABASE, course.should_stop) as file:
             refuse_newer(file)
             for part in parts:
                 if manifest is not None:
-                    raise BackupInvalid(f"something follows the manifest of the backup; {_UNLIKE}")
+                    raise BackupInvalid(Sentence("something follows the manifest of the backup; %(unlike)s", unlike=_UNLIKE))
                 if part.name == MANIFEST:
                     manifest = read_manifest(read_small(part))
                 elif part.name.startswith(CONTENTS):
@@ -66,9 +69,11 @@ def read_backup(
                 elif part.name.startswith(FILES):
                     arrived[part.name] = keep_part(part, folder / FILES / part.name.removeprefix(FILES))
                 else:
-                    raise BackupInvalid(f"the backup holds an unknown part {part.name[:80]!r}; use the release that wrote it")
+                    raise BackupInvalid(Sentence(
+                        "the backup holds an unknown part %(name)s; use the release that wrote it", name=repr(part.name[:80])
+                    ))
             if manifest is None:
-                raise BackupInvalid(f"the backup is incomplete: its manifest is missing; {_UNLIKE}")
+                raise BackupInvalid(Sentence("the backup is incomplete: its manifest is missing; %(unlike)s", unlike=_UNLIKE))
             check_parts(manifest, arrived, FORMAT, "backup")
             check_contents(manifest, count, contents)
             check_rows(manifest, file, count)
@@ -92,7 +97,10 @@ def refuse_newer(file: sqlite3.Connection) -> None:
     """BackupInvalid when a newer release wrote it."""
     number, known = schema_number(file), len(migrations.all_migrations())
     if number > known:
-        raise BackupInvalid(f"the backup has schema {number}, this release knows {known}: install the release that wrote it")
+        raise BackupInvalid(Sentence(
+            "the backup has schema %(number)s, this release knows %(known)s: install the release that wrote it",
+            number=number, known=known,
+        ))
 
 
 def _take_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -> int:
@@ -100,10 +108,14 @@ def _take_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -
     place = part.name.removeprefix(CONTENTS)
     row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (place,)).fetchone()
     if row is None:
-        raise BackupInvalid(f"the backup holds a content that its database does not know ({place}); {_UNLIKE}")
+        raise BackupInvalid(Sentence(
+            "the backup holds a content that its database does not know (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE
+        ))
     found = digest_of(part) if folder is None else keep_part(part, folder / "blobs" / place)
     if (found.sha256, found.size) != tuple(row):
-        raise BackupInvalid(f"a content in the backup is not what it was ({place}); {_UNLIKE}")
+        raise BackupInvalid(
+            Sentence("a content in the backup is not what it was (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE)
+        )
     return found.size
 
 
@@ -115,14 +127,18 @@ def check_parts(manifest: dict[str, Any], arrived: dict[str, Part], newest: int,
     expected = {each["name"]: Part(**each) for each in manifest["parts"]}
     for name in sorted(expected.keys() | arrived.keys()):
         if expected.get(name) != arrived.get(name):
-            raise BackupInvalid(f"the part {name} of the backup is not what its manifest says; {_UNLIKE}")
+            raise BackupInvalid(
+                Sentence("the part %(name)s of the backup is not what its manifest says; %(unlike)s", name=name, unlike=_UNLIKE)
+            )
 
 
 def check_contents(manifest: dict[str, Any], count: int, size: int) -> None:
     """BackupInvalid unless as many contents came as the manifest says."""
     told = manifest["contents"]
     if (told["count"], told["bytes"]) != (count, size):
-        raise BackupInvalid(f"the backup holds {count} contents of {told['count']}; {_UNLIKE}")
+        raise BackupInvalid(Sentence(
+            "the backup holds %(count)s contents of %(count2)s; %(unlike)s", count=count, count2=told["count"], unlike=_UNLIKE
+        ))
 
 
 def check_rows(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -> None:
@@ -131,7 +147,10 @@ def check_rows(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -
     found = {name: number for name, number in count_rows(file).items() if number or name in manifest["tables"]}
     for table in sorted(found.keys() | manifest["tables"].keys()):
         if found.get(table) != manifest["tables"].get(table):
-            raise BackupInvalid(f"the table {table} in the backup has not the rows that its manifest says; {_UNLIKE}")
+            raise BackupInvalid(Sentence(
+                "the table %(table)s in the backup has not the rows that its manifest says; %(unlike)s",
+                table=table, unlike=_UNLIKE,
+            ))
     missing = len(manifest["contents"]["gone"]) + len(manifest["contents"]["damaged"])
     if found.get("blob", 0) != count + missing:
-        raise BackupInvalid(f"contents are missing in the backup; {_UNLIKE}")
+        raise BackupInvalid(Sentence("contents are missing in the backup; %(unlike)s", unlike=_UNLIKE))

@@ -15,6 +15,8 @@ from argon2.low_level import Type, hash_secret_raw
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from appliance.core.sentences import Sentence
+
 from .problems import BackupInvalid
 
 MAGIC = b"GOS-SEALED-1\n"
@@ -27,7 +29,10 @@ _MOST = {"memory_kib": 1 << 20, "rounds": 16, "lanes": 16}  # what a file may de
 def check_passphrase(passphrase: str) -> None:
     """BackupInvalid when it is too short to protect what a backup holds."""
     if len(passphrase) < SHORTEST_PASSPHRASE:
-        told = f"a passphrase of a backup has at least {SHORTEST_PASSPHRASE} characters; choose a longer one"
+        told = Sentence(
+            "a passphrase of a backup has at least %(shortest_passphrase)s characters; choose a longer one",
+            shortest_passphrase=SHORTEST_PASSPHRASE,
+        )
         raise BackupInvalid(told, pointer="/passphrase")
 
 

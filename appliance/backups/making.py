@@ -16,6 +16,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer, load_or_make_key
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
+from appliance.core.sentences import Sentence
 
 from .envelope import check_passphrase
 from .parts import PartsWriter, new_file
@@ -86,7 +87,7 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
     if passphrase is not None:
         check_passphrase(passphrase)
     if not target.parent.is_dir():
-        raise NotFound(f"there is no folder {target.parent}; make it, or name a file elsewhere")
+        raise NotFound(Sentence("there is no folder %(parent)s; make it, or name a file elsewhere", parent=target.parent))
     with new_file(target, passphrase) as parts:
         hold_contents()
         made_at = clock.now_ms()
@@ -185,4 +186,4 @@ def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connecti
 def refuse_empty(config: Config) -> None:
     """ConfigInvalid when there is nothing to back up."""
     if not (config.data / KEY).exists():
-        raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data")
+        raise ConfigInvalid(Sentence("there is no appliance's data in %(data)s; name the folder with --data", data=config.data))

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from appliance.core.sentences import Sentence
 from appliance.tenants import LONGEST_NAME, ROLES
 
 from .problems import BackupInvalid
@@ -64,4 +65,6 @@ def check_manifest(manifest: dict[str, Any], kind: str) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = "/".join(str(step) for step in first["loc"])
-        raise BackupInvalid(f"the manifest is none that we write ({where}: {first['msg']}); do not use this file") from error
+        raise BackupInvalid(
+            Sentence("the manifest is none that we write (%(where)s: %(msg)s); do not use this file", where=where, msg=first["msg"])
+        ) from error

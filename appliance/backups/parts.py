@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 import zstandard
 
 from appliance.core.errors import AlreadyExists, StorageFull
+from appliance.core.sentences import Sentence
 
 from .envelope import MAGIC, OpeningReader, SealingWriter
 from .problems import BackupInvalid, full_disks
@@ -109,7 +110,9 @@ def new_file(path: Path, passphrase: str | None) -> Iterator[PartsWriter]:
     AlreadyExists rather than overwriting; StorageFull.
     """
     if path.exists():
-        raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away")
+        raise AlreadyExists(
+            Sentence("%(path)s exists already and is not overwritten; name another file, or move it away", path=path)
+        )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -132,10 +135,14 @@ def name_file(draft: Path, path: Path) -> None:
     try:
         os.link(draft, path)
     except FileExistsError as error:
-        raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away") from error
+        raise AlreadyExists(
+            Sentence("%(path)s exists already and is not overwritten; name another file, or move it away", path=path)
+        ) from error
     except OSError:  # a file system without links
         if path.exists():
-            raise AlreadyExists(f"{path} exists already and is not overwritten; name another file, or move it away") from None
+            raise AlreadyExists(
+                Sentence("%(path)s exists already and is not overwritten; name another file, or move it away", path=path)
+            ) from None
         draft.rename(path)
     sync_folder(path.parent)
 
@@ -157,7 +164,9 @@ def is_sealed(path: Path) -> bool:
         return True
     if start.startswith(_ZSTD):
         return False
-    raise BackupInvalid(f"{path} is no backup of this appliance; name a file that `gos backup` or `gos tenant export` wrote")
+    raise BackupInvalid(
+        Sentence("%(path)s is no backup of this appliance; name a file that `gos backup` or `gos tenant export` wrote", path=path)
+    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,9 @@ def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
     """The parts of a file, in their order; BackupInvalid where it is not as it was written."""
     sealed = is_sealed(path)
     if sealed and not passphrase:
-        raise BackupInvalid(f"{path} is encrypted; give its passphrase by --passphrase-file FILE or GOS_BACKUP_PASSPHRASE")
+        raise BackupInvalid(
+            Sentence("%(path)s is encrypted; give its passphrase by --passphrase-file FILE or GOS_BACKUP_PASSPHRASE", path=path)
+        )
     with path.open("rb") as file, full_disks():
         source = cast(BinaryIO, OpeningReader(file, passphrase or "")) if sealed else file
         try:
@@ -184,7 +195,7 @@ def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
             ):
                 yield _members(tar, bounded)
         except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-            raise BackupInvalid(f"{path} is damaged or incomplete; use another copy of it") from error
+            raise BackupInvalid(Sentence("%(path)s is damaged or incomplete; use another copy of it", path=path)) from error
 
 
 class _Bounded:
@@ -206,7 +217,9 @@ def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[Opened]:
         tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
         name = PurePosixPath(about.name)
         if not about.isreg() or about.issparse() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
-            raise BackupInvalid(f"the part {about.name[:80]!r} of the file is none that we write; do not use this file")
+            raise BackupInvalid(
+                Sentence("the part %(name)s of the file is none that we write; do not use this file", name=repr(about.name[:80]))
+            )
         packed.left = about.size + _AHEAD
         yield Opened(about.name, about.size, _pieces_of(tar, about))
         packed.left = _AHEAD
@@ -230,7 +243,7 @@ def _pieces_of(tar: tarfile.TarFile, about: tarfile.TarInfo) -> Iterator[bytes]:
 def read_small(part: Opened, most: int = MOST_MANIFEST) -> bytes:
     """All bytes of a part that must be small."""
     if part.size > most:
-        raise BackupInvalid(f"the part {part.name} is larger than any that we write; do not use this file")
+        raise BackupInvalid(Sentence("the part %(name)s is larger than any that we write; do not use this file", name=part.name))
     return b"".join(part.pieces)
 
 
@@ -239,13 +252,14 @@ def keep_part(part: Opened, target: Path) -> Part:
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if part.size > shutil.disk_usage(target.parent).free - _SPARE:
-        raise StorageFull(
-            f"the part {part.name[:80]} of {part.size >> 20} MiB does not fit on the disk; free space. Nothing changed"
-        )
+        raise StorageFull(Sentence(
+            "the part %(name)s of %(size)s MiB does not fit on the disk; free space. Nothing changed",
+            name=part.name[:80], size=part.size >> 20,
+        ))
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise BackupInvalid(f"the part {part.name[:80]} comes twice; use another copy of the file") from error
+        raise BackupInvalid(Sentence("the part %(name)s comes twice; use another copy of the file", name=part.name[:80])) from error
     with os.fdopen(descriptor, "wb") as file:
         for piece in part.pieces:
             digest.update(piece)

@@ -18,6 +18,7 @@ from appliance.core.database import db
 from appliance.core.database.loading import advance_numbers, insert_rows, references_later
 from appliance.core.database.presence import anyone_alive
 from appliance.core.errors import Conflict
+from appliance.core.sentences import Sentence
 
 from .checking import Checked, read_backup
 from .copying import FileSource, entity_statements
@@ -110,9 +111,11 @@ def _keep_settings(folder: Path, data: Path) -> Iterator[str]:
 
 def _refuse_occupied(data: Path, *, replace: bool) -> None:
     if anyone_alive(data / "workers"):
-        raise Conflict(f"an appliance is running on {data}; stop it first")
+        raise Conflict(Sentence("an appliance is running on %(data)s; stop it first", data=data))
     if _entries(data) and not replace:
-        raise Conflict(f"{data} is not empty; name another folder with --data, or give --replace to keep what is there aside")
+        raise Conflict(Sentence(
+            "%(data)s is not empty; name another folder with --data, or give --replace to keep what is there aside", data=data
+        ))
 
 
 def _entries(data: Path) -> list[Path]:
@@ -148,9 +151,10 @@ def _lay_out(checked: Checked, key_file: Path | None) -> None:
         key.write_bytes(key_file.read_bytes())
     own = installation_id(Sealer(load_or_make_key(key)))
     if own != checked.manifest["installation"]:
-        raise BackupInvalid(
-            f"the key file is that of {own}, the backup that of {checked.manifest['installation']}; give that one's by --key FILE"
-        )
+        raise BackupInvalid(Sentence(
+            "the key file is that of %(own)s, the backup that of %(installation)s; give that one's by --key FILE",
+            own=own, installation=checked.manifest["installation"],
+        ))
 
 
 def _fill(config: Config, places_of: PlacesOf, checked: Checked) -> list[str]:

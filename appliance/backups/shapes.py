@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from appliance.core import migrations
+from appliance.core.sentences import Sentence
 from appliance.datapool import from_stored
 
 from .copying import ENTITIES, FileSource, entity_statements
@@ -77,9 +78,11 @@ def _expecting_ours() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise BackupInvalid(f"the export is none that we write ({error!r:.200}); do not use this file") from error
+        raise BackupInvalid(
+            Sentence("the export is none that we write (%(error)s); do not use this file", error=f"{error!r:.200}")
+        ) from error
 
 
 def _refuse(what: str, found: object) -> None:
     if found:
-        raise BackupInvalid(f"the export {what}; do not use this file")
+        raise BackupInvalid(Sentence("the export %(what)s; do not use this file", what=what))

@@ -8,6 +8,7 @@ from pathlib import Path
 from appliance.core.database import db
 from appliance.core.database.sqlite import BUSY_SECONDS
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 
 from .copying import FileSource, copy_rows, index_words, make_schema, open_source
 from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopping
@@ -58,7 +59,9 @@ def opened_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sql
             yield file
         except sqlite3.DatabaseError as error:
             refuse_stopping(should_stop)
-            raise BackupInvalid(f"the database in the backup is damaged ({error}); use another copy of it") from error
+            raise BackupInvalid(
+                Sentence("the database in the backup is damaged (%(error)s); use another copy of it", error=error)
+            ) from error
 
 
 def count_rows(file: sqlite3.Connection) -> dict[str, int]:
@@ -78,6 +81,10 @@ def check_whole(file: sqlite3.Connection) -> None:
     """BackupInvalid unless SQLite finds the file whole and every reference leads somewhere."""
     found = file.execute("PRAGMA integrity_check").fetchone()[0]
     if found != "ok":
-        raise BackupInvalid(f"the database in the backup is damaged ({found[:200]}); use another copy of it")
+        raise BackupInvalid(
+            Sentence("the database in the backup is damaged (%(found)s); use another copy of it", found=found[:200])
+        )
     if lost := file.execute("PRAGMA foreign_key_check").fetchone():
-        raise BackupInvalid(f"a row of {lost[0]} in the backup refers to one that is not there; use another copy of it")
+        raise BackupInvalid(
+            Sentence("a row of %(lost)s in the backup refers to one that is not there; use another copy of it", lost=lost[0])
+        )

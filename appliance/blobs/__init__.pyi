@@ -1,11 +1,11 @@
 from . import quota as quota
 from .archives import ArchiveLimits as ArchiveLimits
-from .archives import Paths as Paths
-from .archives import check_path as check_path
 from .archives import read_members as read_members
 from .local import LocalPlaces as LocalPlaces
 from .ownership import MARKER as MARKER
 from .ownership import installation_id as installation_id
+from .paths import Paths as Paths
+from .paths import check_path as check_path
 from .pieces import Pieces as Pieces
 from .precompression import LARGEST as LARGEST
 from .precompression import is_worth_a_try as is_worth_a_try

@@ -7,11 +7,9 @@ many members, or far beyond its own size.  An archive inside an archive is a fil
 
 import gzip
 import io
-import re
 import stat
 import struct
 import tarfile
-import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,17 +17,16 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, ValidationFailed
+from appliance.core.sentences import Sentence
 
-LONGEST_PATH = 300
-LONGEST_PART = 255  # bytes; what file systems take
+from .paths import Paths, check_path
+
 RATIO, RATIO_FREE = 200, 16 << 20  # unpacked to packed; below so many bytes nobody is harmed
 CHUNK = 1 << 16
 _BLOCK = 512
 _TAR_OVERHEAD = 4 * _BLOCK  # headers and padding of one member
 _LONGEST_TAR_NOTE = 1 << 16  # a long name, or the attributes of a member
 _DIRECTORY_ENTRY = 384  # of a zip's directory, per member
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
 # What the readers of the standard library raise for bytes that make no sense (NotImplementedError is a RuntimeError).
 _BROKEN = (
     zipfile.BadZipFile,
@@ -53,10 +50,12 @@ class ArchiveLimits:
     advice: str = ""
 
     def too_many(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the archive has more than {self.files} members")
+        return PayloadTooLarge(Sentence("the archive has more than %(files)s members", files=self.files))
 
     def too_large(self) -> PayloadTooLarge:
-        return PayloadTooLarge(f"the archive has more than {self.bytes >> 20} MiB unpacked{self.advice}")
+        return PayloadTooLarge(
+            Sentence("the archive has more than %(bytes)s MiB unpacked%(advice)s", bytes=self.bytes >> 20, advice=self.advice)
+        )
 
 
 @dataclass(frozen=True)
@@ -68,50 +67,6 @@ class Member:
 
     def read(self) -> bytes:
         return b"".join(self.pieces)
-
-
-class Paths:
-    """The paths of one set of files: each plain, and no two that some system takes for the same."""
-
-    def __init__(self, what: str = "the archive") -> None:
-        self._what = what
-        self._files: dict[str, str] = {}
-        self._folders: dict[str, str] = {}
-
-    def add(self, path: str) -> str:
-        """The path; ValidationFailed when it is not plain, is there already, or is a file where another is a folder."""
-        check_path(path, f"{self._what} member" if self._what == "the archive" else self._what)
-        folded = _folded(path)
-        if folded in self._files:
-            raise ValidationFailed(f"{self._what} holds {path!r} twice, or in two spellings that many systems take for one")
-        if folded in self._folders:
-            raise ValidationFailed(f"{self._what} holds {path!r} as a file and as the folder of {self._folders[folded]!r}")
-        self._files[folded] = path
-        for end in (at for at, letter in enumerate(folded) if letter == "/"):
-            folder = folded[:end]
-            if folder in self._files:
-                raise ValidationFailed(f"{self._what} holds {self._files[folder]!r} as a file and as the folder of {path!r}")
-            self._folders.setdefault(folder, path)
-        return path
-
-
-def check_path(name: str, what: str = "the archive member") -> str:
-    """The path itself when it is relative, plain and stays inside on every system; ValidationFailed names it otherwise."""
-    parts = name.split("/")
-    if (
-        len(name) > LONGEST_PATH
-        or not name.isprintable()
-        or any(part in ("", ".", "..") or part != part.strip() or part.endswith(".") or _DEVICE.fullmatch(part) for part in parts)
-        or _FORBIDDEN.search(name)
-        or unicodedata.normalize("NFC", name) != name
-        or any(len(part.encode("utf8", "surrogatepass")) > LONGEST_PART for part in parts)
-    ):
-        raise ValidationFailed(f"{what} {name[:100]!r} is not accepted: use plain relative paths without .. or \\")
-    return name
-
-
-def _folded(path: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 
 def read_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
@@ -158,12 +113,15 @@ class _Account:
         if self._unpacked > self.limits.bytes:
             raise self.limits.too_large()
         if self._unpacked > max(RATIO_FREE, RATIO * self._packed):
-            raise PayloadTooLarge(f"the archive member {name[:100]!r} unpacks to more than {RATIO} times what was sent")
+            raise PayloadTooLarge(Sentence(
+                "the archive member %(name)s unpacks to more than %(ratio)s times what was sent",
+                name=repr(name[:100]), ratio=RATIO,
+            ))
 
 
 def _broken(error: Exception, name: str | None = None) -> InvalidRequest:
-    where = f"the archive member {name[:100]!r}" if name else "the archive"
-    return InvalidRequest(f"{where} cannot be read ({str(error)[:100]}); pack it again")
+    where = Sentence("the archive member %(name)s", name=repr(name[:100])) if name else "the archive"
+    return InvalidRequest(Sentence("%(where)s cannot be read (%(error)s); pack it again", where=where, error=str(error)[:100]))
 
 
 # -- zip
@@ -225,18 +183,24 @@ def _refuse_overlaps(members: list[zipfile.ZipInfo]) -> None:
     end = 0
     for info in sorted(members, key=lambda each: each.header_offset):
         if info.header_offset < end:
-            raise ValidationFailed(f"the archive member {info.filename[:100]!r} overlaps another; pack it again")
+            raise ValidationFailed(
+                Sentence("the archive member %(filename)s overlaps another; pack it again", filename=repr(info.filename[:100]))
+            )
         end = info.header_offset + 30 + len(info.orig_filename) + info.compress_size
 
 
 def _refuse_special(info: zipfile.ZipInfo) -> None:
     name = info.filename[:100]
     if stat.S_IFMT(info.external_attr >> 16) not in ((0, stat.S_IFDIR) if info.is_dir() else (0, stat.S_IFREG)):
-        raise ValidationFailed(f"the archive member {name!r} is a link or a device; only files are accepted")
+        raise ValidationFailed(
+            Sentence("the archive member %(name)s is a link or a device; only files are accepted", name=repr(name))
+        )
     if info.flag_bits & 0x2041:  # encrypted, strongly encrypted, with a masked directory
-        raise ValidationFailed(f"the archive member {name!r} is encrypted; send it in the clear")
+        raise ValidationFailed(Sentence("the archive member %(name)s is encrypted; send it in the clear", name=repr(name)))
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValidationFailed(f"the archive member {name!r} is compressed by an unusual method; use deflate")
+        raise ValidationFailed(
+            Sentence("the archive member %(name)s is compressed by an unusual method; use deflate", name=repr(name))
+        )
 
 
 def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo, account: _Account) -> Iterator[bytes]:
@@ -267,7 +231,7 @@ class _Blocks:
         """Exactly so many bytes."""
         data = self._some(size)
         if len(data) < size:
-            raise InvalidRequest(f"the archive ends in the middle, at {self.name[:100]!r}; pack it again")
+            raise InvalidRequest(Sentence("the archive ends in the middle, at %(name)s; pack it again", name=repr(self.name[:100])))
         return data
 
     def _some(self, size: int) -> bytes:
@@ -292,7 +256,9 @@ class _Blocks:
         if len(block) == _BLOCK and any(block):
             return block
         if len(block) < _BLOCK:
-            raise InvalidRequest(f"the archive ends without an end mark, at {self.name[:100]!r}; send all of it")
+            raise InvalidRequest(
+                Sentence("the archive ends without an end mark, at %(name)s; send all of it", name=repr(self.name[:100]))
+            )
         rest = 0
         while block:
             if any(block):
@@ -333,7 +299,9 @@ def _tar_members(source: BinaryIO | gzip.GzipFile, account: _Account) -> Iterato
                 check_path(name.removeprefix("./").rstrip("/"))
             continue
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or sparse:
-            raise ValidationFailed(f"the archive member {name[:100]!r} is no plain file; only files are accepted")
+            raise ValidationFailed(
+                Sentence("the archive member %(name)s is no plain file; only files are accepted", name=repr(name[:100]))
+            )
         pieces = blocks.pieces(size)
         yield name.removeprefix("./"), pieces
         for _ in pieces:  # what nobody took
@@ -344,16 +312,21 @@ def _parse_header(block: bytes, after: str) -> tarfile.TarInfo:
     try:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise InvalidRequest(f"the archive has no valid header after {after[:100]!r} ({str(error)[:80]}); pack it again") from error
+        raise InvalidRequest(Sentence(
+            "the archive has no valid header after %(after)s (%(error)s); pack it again",
+            after=repr(after[:100]), error=str(error)[:80],
+        )) from error
     if info.size < 0:
-        raise InvalidRequest(f"the archive member {info.name[:100]!r} has a negative size; pack it again")
+        raise InvalidRequest(Sentence("the archive member %(name)s has a negative size; pack it again", name=repr(info.name[:100])))
     return info
 
 
 def _read_note(blocks: _Blocks, info: tarfile.TarInfo) -> dict[str, str]:
     """What a header of GNU or POSIX tar says about the member after it; of a global one, which git writes, nothing."""
     if info.size > _LONGEST_TAR_NOTE:
-        raise ValidationFailed(f"the archive describes a member after {blocks.name[:100]!r} by more than 64 KiB; pack it again")
+        raise ValidationFailed(Sentence(
+            "the archive describes a member after %(name)s by more than 64 KiB; pack it again", name=repr(blocks.name[:100])
+        ))
     data = blocks.read(info.size)
     blocks.read(-info.size % _BLOCK)
     try:

@@ -6,6 +6,7 @@ from obstore.store import S3Store
 
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 
 MARKER = "gos-installation"  # places of contents have slashes in their names, so none is called so
 _MOST_READ = 200
@@ -43,11 +44,13 @@ def claim(bucket: S3Store, installation: str) -> None:
         _write(bucket, installation)
         owner = read_marker(bucket)
     if owner != installation:
-        raise BucketTaken(
-            f"the bucket belongs to another installation: its object {MARKER!r} (below blobs.prefix) says {owner}, this one is "
-            f"{installation}. Set blobs.bucket or blobs.prefix to a place of its own; to take the bucket over from an "
-            "installation that has ended for good, delete that object and start again"
-        )
+        raise BucketTaken(Sentence(
+            "the bucket belongs to another installation: its object %(marker)s (below blobs.prefix) says "
+            "%(owner)s, this one is %(installation)s. Set blobs.bucket or blobs.prefix to a place of its own; to "
+            "take the bucket over from an installation that has ended for good, delete that object and start "
+            "again",
+            marker=repr(MARKER), owner=owner, installation=installation,
+        ))
 
 
 def _write(bucket: S3Store, installation: str) -> None:

@@ -7,6 +7,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import StorageFull
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 FRESH_SECONDS = 5.0
 _MOST_TENANTS = 1_000  # sums that are remembered
@@ -82,12 +83,13 @@ def _sum_of(scope: TenantScope) -> _Sum:
 def _refuse_beyond(used: int, size: int, what: str) -> None:
     most = bounds.tenant_bytes
     if used + size > most:
-        raise StorageFull(
-            f"this tenant stores {used >> 20} MiB of the {most >> 20} MiB it may (limits.tenant_storage_mb; documents, WebApps, "
-            f"skills, and entities with their history), and {what}; delete what is not needed (a content counts for another day, "
-            "the history of an entity until it is past its retention or its collection is deleted), or ask whoever runs the "
-            "appliance for more"
-        )
+        raise StorageFull(Sentence(
+            "this tenant stores %(used)s MiB of the %(most)s MiB it may (limits.tenant_storage_mb; documents, "
+            "WebApps, skills, and entities with their history), and %(what)s; delete what is not needed (a "
+            "content counts for another day, the history of an entity until it is past its retention or its "
+            "collection is deleted), or ask whoever runs the appliance for more",
+            used=used >> 20, most=most >> 20, what=what,
+        ))
 
 
 def stored_bytes(scope: TenantScope) -> int:

@@ -16,6 +16,7 @@ from obstore.store import S3Store
 
 from appliance.core.errors import ConfigInvalid, Gone, Overloaded, StorageFull
 from appliance.core.sections import Blobs as Settings
+from appliance.core.sentences import Sentence
 
 from .local import LocalPlaces
 from .ownership import MARKER, claim, read_marker
@@ -63,7 +64,10 @@ def _client_options(settings: Settings) -> "ClientConfig":
         try:
             options["root_certificate"] = Path(settings.ca_file).read_bytes()
         except OSError as error:
-            told = f"blobs.ca_file cannot be read ({error.strerror}): name a PEM file with the authority of blobs.endpoint"
+            told = Sentence(
+                "blobs.ca_file cannot be read (%(strerror)s): name a PEM file with the authority of blobs.endpoint",
+                strerror=error.strerror,
+            )
             raise ConfigInvalid(told) from error
     return options
 
@@ -217,4 +221,7 @@ def _remote_errors() -> Iterator[None]:
 
 def _refused(what: str, error: Exception) -> Overloaded:
     log.error(what, extra={"fields": {"error": " ".join(str(error).split())[:TOLD]}})
-    return Overloaded(f"{what}; try again, and let whoever runs the appliance see `gos doctor`", headers={"Retry-After": "30"})
+    return Overloaded(
+        Sentence("%(what)s; try again, and let whoever runs the appliance see `gos doctor`", what=what),
+        headers={"Retry-After": "30"},
+    )

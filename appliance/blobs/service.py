@@ -19,6 +19,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, PayloadTooLarge
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import quota
 from .models import Blob
@@ -164,7 +165,9 @@ class Blobs:
         """All bytes, checked; PayloadTooLarge when there are more than `most`."""
         size = scope.get(Blob, sha256=sha256).size
         if size > most:
-            raise PayloadTooLarge(f"the content has {size} bytes, at most {most} can be read at once")
+            raise PayloadTooLarge(
+                Sentence("the content has %(size)s bytes, at most %(most)s can be read at once", size=size, most=most)
+            )
         return b"".join(self.read_checked(scope, sha256))
 
     def copy_to(self, scope: TenantScope, sha256: str, path: Path) -> None:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from appliance.connectors.egress import Egress
-from appliance.core import config as settings
+from appliance.core.config_example import example
 from appliance.webapps.domains import of_config
 
 from .output import add_json, opened_store, say
@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
 
 def run_config(args: argparse.Namespace) -> int:
     if args.what == "example":
-        print(settings.example(), end="")
+        print(example(), end="")
         return 0
     config = args.load()
     of_config(config, Egress())  # its addresses and name servers

@@ -20,6 +20,7 @@ from appliance.conditions.tree import (
     Placeholder,
 )
 from appliance.core.errors import InvalidFilter
+from appliance.core.sentences import Sentence
 
 MAX_DEPTH = 12
 MAX_COMPARISONS = 200
@@ -51,14 +52,19 @@ class _Parser:
         if not isinstance(document, Mapping):
             _refuse('a filter is an object such as {"total": {"_gt": 100}}', pointer)
         if depth > MAX_DEPTH:
-            _refuse(f"a filter may be nested {MAX_DEPTH} levels deep at most", pointer)
+            _refuse(Sentence("a filter may be nested %(max_depth)s levels deep at most", max_depth=MAX_DEPTH), pointer)
         parts: list[Condition] = []
         for name, value in document.items():
             here = f"{pointer}/{_escape(name)}"
             if name in GROUPS:
                 parts.append(self._group(name, value, fields, (here, depth)))
             elif name.startswith("_") and (fields is None or name not in fields):
-                _refuse(f"{name[:60]!r} does not stand here: operators go inside a field, groups are _and and _or", here)
+                _refuse(
+                    Sentence(
+                        "%(name)s does not stand here: operators go inside a field, groups are _and and _or", name=repr(name[:60])
+                    ),
+                    here,
+                )
             else:
                 parts.append(self._member(name, value, _field(fields, name, here), (here, depth)))
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
@@ -74,7 +80,7 @@ class _Parser:
         if not isinstance(value, Mapping):
             return self._comparison(name, "_eq", value, (field, here))
         if depth > MAX_DEPTH:
-            _refuse(f"a filter may be nested {MAX_DEPTH} levels deep at most", here)
+            _refuse(Sentence("a filter may be nested %(max_depth)s levels deep at most", max_depth=MAX_DEPTH), here)
         if not value:
             _refuse('an operator is missing, such as {"_eq": …}', here)
         if not all(operator.startswith("_") for operator in value):
@@ -95,7 +101,7 @@ class _Parser:
     def _inside(self, name: str, operator: str, value: Any, place: tuple[Field | None, str, int]) -> Condition:
         field, here, depth = place
         if field is not None and field.inside is None:
-            _refuse(f"nothing lies inside the field {name!r}; compare the field itself", here)
+            _refuse(Sentence("nothing lies inside the field %(name)s; compare the field itself", name=repr(name)), here)
         fields = field.inside() if field is not None and field.inside else None
         if fields is None and isinstance(value, Mapping) and value and all(key in OPERATORS for key in value):
             inner = self._member("", value, None, (here, depth + 1))
@@ -107,12 +113,24 @@ class _Parser:
         field, here = place
         self.comparisons += 1
         if self.comparisons > MAX_COMPARISONS:
-            _refuse(f"a filter may hold {MAX_COMPARISONS} comparisons at most", here)
+            _refuse(Sentence("a filter may hold %(max_comparisons)s comparisons at most", max_comparisons=MAX_COMPARISONS), here)
         if operator not in OPERATORS:
-            _refuse(f"{operator[:60]!r} is not an operator; known are {', '.join((*OPERATORS, *GROUPS))}", here)
+            _refuse(
+                Sentence(
+                    "%(operator)s is not an operator; known are %(operators)s",
+                    operator=repr(operator[:60]), operators=", ".join((*OPERATORS, *GROUPS)),
+                ),
+                here,
+            )
         if field is not None and operator not in ALLOWED[field.kind]:
             fitting = ", ".join(sorted(ALLOWED[field.kind]))
-            _refuse(f"{operator} does not fit the field {name!r}; fitting are {fitting}", here)
+            _refuse(
+                Sentence(
+                    "%(operator)s does not fit the field %(name)s; fitting are %(fitting)s",
+                    operator=operator, name=repr(name), fitting=fitting,
+                ),
+                here,
+            )
         if value is None and operator in ("_eq", "_neq"):
             return Compare(name, "_null", operator == "_eq")
         if operator == "_null":
@@ -124,7 +142,7 @@ class _Parser:
 
 def _listed(name: str, value: Any, here: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple) or not value:
-        _refuse(f"{name} takes a list of at least one filter", here)
+        _refuse(Sentence("%(name)s takes a list of at least one filter", name=name), here)
     return value
 
 
@@ -133,13 +151,17 @@ def _operand(operator: str, value: Any, field: Field | None, here: str) -> Any:
         return _scalar(value, None, here)
     if operator in LISTS or operator == "_between":
         if not isinstance(value, list | tuple) or len(value) > MAX_LIST:
-            _refuse(f"{operator} takes a list of at most {MAX_LIST} values", here)
+            _refuse(
+                Sentence("%(operator)s takes a list of at most %(max_list)s values", operator=operator, max_list=MAX_LIST), here
+            )
         if operator == "_between" and len(value) != 2:
             _refuse("_between takes the smallest and the largest value", here)
         return tuple(_scalar(item, field, f"{here}/{index}") for index, item in enumerate(value))
     if operator in TEXT:
         if not isinstance(value, str) or len(value) > MAX_TEXT:
-            _refuse(f"{operator} takes a text of at most {MAX_TEXT} characters", here)
+            _refuse(
+                Sentence("%(operator)s takes a text of at most %(max_text)s characters", operator=operator, max_text=MAX_TEXT), here
+            )
         return _scalar(value, None, here)
     return _scalar(value, field, here)
 
@@ -180,7 +202,12 @@ def _field(fields: Fields, name: str, here: str) -> Field | None:
     if fields is None:
         return None
     if name not in fields:
-        _refuse(f"there is no field {name[:60]!r}; known are {', '.join(sorted(fields))[:500]}", here)
+        _refuse(
+            Sentence(
+                "there is no field %(name)s; known are %(fields)s", name=repr(name[:60]), fields=", ".join(sorted(fields))[:500]
+            ),
+            here,
+        )
     return fields[name]
 
 

@@ -27,6 +27,7 @@ from appliance.connectors.contract import (
 from appliance.connectors.network.addresses import AllowRule, is_host_name, is_public, parse_address, parse_allow
 from appliance.connectors.network.resolving import Resolver, ResolverThreads
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 
 _MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -67,7 +68,7 @@ class Egress:
         try:
             egress = cls(rules=parse_allow(allow), ca_file=ca_file)
         except ValueError as error:
-            raise ConfigInvalid(f"egress.allow: {error}") from error
+            raise ConfigInvalid(Sentence("egress.allow: %(error)s", error=error)) from error
         if ca_file:
             _ = egress.tls
         return egress
@@ -80,7 +81,9 @@ class Egress:
             try:
                 context.load_verify_locations(self.ca_file)
             except OSError as error:
-                raise ConfigInvalid(f"egress.ca_file: {self.ca_file} holds no readable certificates ({error})") from error
+                raise ConfigInvalid(Sentence(
+                    "egress.ca_file: %(ca_file)s holds no readable certificates (%(error)s)", ca_file=self.ca_file, error=error
+                )) from error
         return context
 
     def addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
@@ -92,10 +95,11 @@ class Egress:
         texts = [str(literal)] if literal is not None else self._resolve(host, port, timeout)
         allowed = [text for text in texts if self._is_allowed(host, text, port)]
         if not allowed:
-            raise AddressNotAllowed(
-                f"The address {host}:{port} is not reachable from here: it lies outside the public internet. "
-                f"If it is meant, the operator adds {host}:{port} to egress.allow."
-            )
+            raise AddressNotAllowed(Sentence(
+                "The address %(host)s:%(port)s is not reachable from here: it lies outside the public internet. If "
+                "it is meant, the operator adds %(host)s:%(port)s to egress.allow.",
+                host=host, port=port,
+            ))
         return allowed
 
     def _is_allowed(self, host: str, text: str, port: int) -> bool:
@@ -363,14 +367,17 @@ def _redirected(request: HttpRequest, status: int, target: httpx.URL) -> HttpReq
     """The next request (RFC 9110 § 15.4); its address is checked like the first when it is connected to."""
     source, method = _url(request), request.method.upper()
     if (source.scheme, target.scheme) == ("https", "http"):
-        raise Rejected(f"{source.host} redirects from https to http, which is refused.")
+        raise Rejected(Sentence("%(host)s redirects from https to http, which is refused.", host=source.host))
     headers, content = request.headers, request.content
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, content = "GET", b""
         headers = [pair for pair in headers if pair[0].lower() != "content-type"]
     if _origin(source) != _origin(target):
         if method not in ("GET", "HEAD"):
-            raise Rejected(f"{source.host} sends this {method} on to {target.host}: use that address directly.")
+            raise Rejected(Sentence(
+                "%(host)s sends this %(method)s on to %(host2)s: use that address directly.",
+                host=source.host, method=method, host2=target.host,
+            ))
         headers = [pair for pair in headers if pair[0].lower() in _HARMLESS_HEADERS]
     return replace(request, method=method, url=str(target), params=(), content=content, headers=headers)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from appliance.connectors.contract import AddressNotAllowed, ConfigError
 from appliance.connectors.jail import Jail
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 
 _TENANT = "{tenant}"
 _READ_ONLY = ":ro"
@@ -41,7 +42,10 @@ class AllowedFolders:
             others += [(f"the appliance's own folder {own}", own.resolve().parts) for own in never]
             for name, parts in others:
                 if _nested(_parts(rule), parts):
-                    raise ConfigInvalid(f"folders.allow: {rule.path} and {name} lie within each other; choose folders apart")
+                    raise ConfigInvalid(Sentence(
+                        "folders.allow: %(path)s and %(name)s lie within each other; choose folders apart",
+                        path=rule.path, name=name,
+                    ))
         return cls(rules, quota)
 
     def open(self, tenant: str, path: str, deadline: float) -> Jail:
@@ -52,9 +56,10 @@ class AllowedFolders:
         bases = [(rule.base(tenant), rule.read_only) for rule in self.rules]
         found = [(base, read_only) for base, read_only in bases if wanted == base or wanted.startswith(f"{base}/")]
         if not found:
-            raise AddressNotAllowed(
-                f"The folder {wanted} may not be used from here. If it is meant, the operator adds it to folders.allow."
-            )
+            raise AddressNotAllowed(Sentence(
+                "The folder %(wanted)s may not be used from here. If it is meant, the operator adds it to folders.allow.",
+                wanted=wanted,
+            ))
         base, read_only = max(found, key=lambda pair: len(pair[0]))
         inner = wanted[len(base) :].strip("/")
         return Jail(base, inner, read_only=read_only, quota=self.quota, deadline=deadline)
@@ -77,9 +82,14 @@ def _parse(entry: str) -> FolderRule:
     path = entry.removesuffix(_READ_ONLY)
     parts = path.split("/")
     if not path.startswith("/") or len(path) < 2 or os.path.normpath(path) != path or "\0" in path:
-        raise ConfigInvalid(f"folders.allow: {entry!r} is no plain absolute folder; write /srv/exchange or /srv/exchange:ro")
+        raise ConfigInvalid(Sentence(
+            "folders.allow: %(entry)s is no plain absolute folder; write /srv/exchange or /srv/exchange:ro", entry=repr(entry)
+        ))
     if any(("{" in part or "}" in part) and part != _TENANT for part in parts):
-        raise ConfigInvalid(f"folders.allow: {entry!r} holds braces; {_TENANT} may stand for a whole part: /srv/{_TENANT}/in")
+        raise ConfigInvalid(Sentence(
+            "folders.allow: %(entry)s holds braces; %(tenant)s may stand for a whole part: /srv/%(tenant)s/in",
+            entry=repr(entry), tenant=_TENANT,
+        ))
     return FolderRule(path, read_only)
 
 

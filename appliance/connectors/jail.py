@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from appliance.connectors.contract import ConfigError, ConnectorError, FileInfo, FileKind, Rejected, TransientError
+from appliance.core.sentences import Sentence
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A named pipe would otherwise keep whoever opens it waiting until somebody writes.
@@ -60,7 +61,7 @@ class Jail:
             descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Rejected(f"{path!r} is no file.")
+                    raise Rejected(Sentence("%(path)s is no file.", path=repr(path)))
                 return os.fdopen(descriptor, "rb")
             except BaseException:
                 os.close(descriptor)
@@ -91,10 +92,11 @@ class Jail:
                 self._hurry()
                 size += len(part)
                 if room is not None and size > room:
-                    raise Rejected(
-                        f"{self.base} may hold {self.quota} bytes and would hold more; delete something there, "
-                        "or ask the operator to raise folders.quota_mb."
-                    )
+                    raise Rejected(Sentence(
+                        "%(base)s may hold %(quota)s bytes and would hold more; delete something there, or ask the operator "
+                        "to raise folders.quota_mb.",
+                        base=self.base, quota=self.quota,
+                    ))
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
@@ -141,12 +143,12 @@ class Jail:
             self._may_write()
         found = self.stat(path)
         if found is None or found.kind != "file":
-            raise Rejected(f"{path!r} is no file here; list its folder to see what is there.")
+            raise Rejected(Sentence("%(path)s is no file here; list its folder to see what is there.", path=repr(path)))
         return "/".join(part for part in (self.base, self.inner, path) if part)
 
     def _may_write(self) -> None:
         if self.read_only:
-            raise Rejected(f"The operator allows only reading in {self.base} (folders.allow).")
+            raise Rejected(Sentence("The operator allows only reading in %(base)s (folders.allow).", base=self.base))
 
     def _room(self) -> int | None:
         """How many bytes may still be written; None for no limit.  What others write meanwhile is not counted."""
@@ -158,7 +160,10 @@ class Jail:
                 self._hurry()
                 count += len(names)
                 if count > _MOST_COUNTED:
-                    raise Rejected(f"{self.base} holds more than {_MOST_COUNTED} files; move away what is done.")
+                    raise Rejected(Sentence(
+                        "%(base)s holds more than %(most_counted)s files; move away what is done.",
+                        base=self.base, most_counted=_MOST_COUNTED,
+                    ))
                 for name in names:
                     with suppress(FileNotFoundError):
                         used += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
@@ -260,19 +265,23 @@ def _told(path: str) -> Iterator[None]:
 def _refusal(error: OSError, path: str) -> ConnectorError:
     name = repr(path) if path else "the integration's folder"
     if isinstance(error, FileNotFoundError):
-        return Rejected(f"{name} is not there; list the folder above to see what is.")
+        return Rejected(Sentence("%(name)s is not there; list the folder above to see what is.", name=name))
     if isinstance(error, FileExistsError):
-        return Rejected(f"{name} is there already; delete it first or choose another name.")
+        return Rejected(Sentence("%(name)s is there already; delete it first or choose another name.", name=name))
     if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
-        return Rejected(f"{name} leads through a link or through something that is no folder; neither is followed.")
+        return Rejected(
+            Sentence("%(name)s leads through a link or through something that is no folder; neither is followed.", name=name)
+        )
     if isinstance(error, IsADirectoryError):
-        return Rejected(f"{name} is a folder.")
+        return Rejected(Sentence("%(name)s is a folder.", name=name))
     if error.errno == errno.ENOTEMPTY:
-        return Rejected(f"The folder {name} is not empty; delete what is in it first.")
+        return Rejected(Sentence("The folder %(name)s is not empty; delete what is in it first.", name=name))
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        return Rejected(f"This machine does not let the appliance do this with {name}; check the rights of the user it runs as.")
+        return Rejected(Sentence(
+            "This machine does not let the appliance do this with %(name)s; check the rights of the user it runs as.", name=name
+        ))
     if error.errno in _NO_ROOM:
         return Rejected("This machine has no room left; delete something there.")
     if error.errno in (errno.ENAMETOOLONG, errno.EXDEV, errno.ENXIO, errno.EINVAL, errno.EILSEQ):
-        return Rejected(f"This machine cannot do this with {name} ({error.strerror}).")
+        return Rejected(Sentence("This machine cannot do this with %(name)s (%(strerror)s).", name=name, strerror=error.strerror))
     return TransientError(f"This machine failed with {name} ({error.strerror}).", outcome="unknown")

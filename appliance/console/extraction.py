@@ -16,6 +16,7 @@ from appliance.connectors.registry import load_registry
 from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder
+from appliance.core.sentences import Sentence
 
 from .frame import showing
 
@@ -46,7 +47,7 @@ def extract(*, with_domains: bool = True) -> Iterator[Text]:
     wanted = [name for name in modules if with_domains or name.startswith(PAGES)]
     sources = {name: modules[name].read_text("utf8") for name in wanted if not name.startswith(UNSHOWN)}
     errors = _errors(sources.values())
-    called = re.compile(rf"\b(?:{'|'.join(sorted({*errors, *FUNCTIONS, Detail.__name__}))})\(")
+    called = re.compile(rf"\b(?:{'|'.join(sorted({*errors, *FUNCTIONS, Detail.__name__, Sentence.__name__}))})\(")
     for name, source in sources.items():
         if called.search(source):  # reading a module that has no text takes as long as reading one that has
             yield from of_python(ast.parse(source), name, errors)
@@ -139,6 +140,8 @@ def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[
         given = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         if found := _read_call(called, given):
             yield Text(*found, place)
+        elif called == Sentence.__name__ and given and _WORDS.search(texts.NAMED.sub("", given[0])):
+            yield Text(given[0], "", texts.ERROR, place, is_needed=False)
         elif called in errors or called == Detail.__name__:
             index = 2 if called == Detail.__name__ else 0
             sentence = as_pattern(node.args[index]) if len(node.args) > index else None

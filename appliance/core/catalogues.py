@@ -14,6 +14,8 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import PoFileError, read_po
 
+from appliance.core.sentences import Sentence
+
 from .errors import ConfigInvalid
 from .texts import ENGLISH, ERROR, NAMED, Language
 
@@ -60,8 +62,8 @@ def read_catalogue(path: Path) -> Reading:
         write_mo(compiled, sound)
         texts = GNUTranslations(io.BytesIO(compiled.getvalue()))
     except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        told = f"its header cannot be used ({_cause(error)}); see Content-Type and Plural-Forms in it"
-        raise CatalogueInvalid(f"{path}: {told}") from error
+        told = Sentence("its header cannot be used (%(error)s); see Content-Type and Plural-Forms in it", error=_cause(error))
+        raise CatalogueInvalid(Sentence("%(path)s: %(told)s", path=path, told=told)) from error
     return Reading(path, _language(locale, texts, sound), catalogue, sound, tuple(problems))
 
 
@@ -70,23 +72,33 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise CatalogueInvalid(f"{path} cannot be read ({error.strerror or error}); see to its rights, or take it away") from error
+        raise CatalogueInvalid(Sentence(
+            "%(path)s cannot be read (%(strerror)s); see to its rights, or take it away",
+            path=path, strerror=error.strerror or error,
+        )) from error
     except UnicodeDecodeError as error:
-        raise CatalogueInvalid(f"{path} is not in UTF-8 ({_cause(error)}); save it as that") from error
+        raise CatalogueInvalid(
+            Sentence("%(path)s is not in UTF-8 (%(error)s); save it as that", path=path, error=_cause(error))
+        ) from error
 
 
 def _parsed(path: Path, locale: Locale) -> Catalog:
     text = read_text(path)
     for number, line in enumerate(text.splitlines(), 1):
         if not _LINE.fullmatch(line):
-            fault = f"{line.strip()[:60]!r} is no line of a catalogue; mend the file, or take it away"
-            raise CatalogueInvalid(f"{path}, line {number}: {fault}")
+            fault = Sentence("%(line)s is no line of a catalogue; mend the file, or take it away", line=repr(line.strip()[:60]))
+            raise CatalogueInvalid(Sentence("%(path)s, line %(number)s: %(fault)s", path=path, number=number, fault=fault))
     try:
         catalogue = read_po(io.StringIO(text), locale=locale, abort_invalid=True)
     except PoFileError as error:
-        raise CatalogueInvalid(f"{path}, line {error.lineno}: {_cause(error)}; mend the file, or take it away") from error
+        raise CatalogueInvalid(Sentence(
+            "%(path)s, line %(lineno)s: %(error)s; mend the file, or take it away",
+            path=path, lineno=error.lineno, error=_cause(error),
+        )) from error
     except (LookupError, ValueError) as error:
-        raise CatalogueInvalid(f"{path} cannot be read as a catalogue ({_cause(error)}); mend the file, or take it away") from error
+        raise CatalogueInvalid(Sentence(
+            "%(path)s cannot be read as a catalogue (%(error)s); mend the file, or take it away", path=path, error=_cause(error)
+        )) from error
     catalogue.locale = locale  # whatever its header says
     return catalogue
 
@@ -114,7 +126,9 @@ def locale_of(path: Path) -> Locale:
     try:
         return Locale.parse(path.stem.replace("-", "_"))
     except (UnknownLocaleError, ValueError) as error:
-        raise CatalogueInvalid(f"{path}: {path.stem!r} is no language; name the file like de.po or pt-BR.po") from error
+        raise CatalogueInvalid(
+            Sentence("%(path)s: %(stem)s is no language; name the file like de.po or pt-BR.po", path=path, stem=repr(path.stem))
+        ) from error
 
 
 def _language(locale: Locale, texts: GNUTranslations, catalogue: Catalog) -> Language:
@@ -152,8 +166,11 @@ class Languages:
         """`default` for whoever asks for none that is known; ConfigInvalid when it is not known itself."""
         self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in known}}
         if (found := self.get(default)) is None:
-            told = f"{default!r} is a language without a catalogue; known are {', '.join(sorted(self._known))}"
-            raise ConfigInvalid(f"console.language: {told}", pointer="/console/language")
+            told = Sentence(
+                "%(default)s is a language without a catalogue; known are %(known)s",
+                default=repr(default), known=", ".join(sorted(self._known)),
+            )
+            raise ConfigInvalid(Sentence("console.language: %(told)s", told=told), pointer="/console/language")
         self.default = found
         self._negotiate = lru_cache(maxsize=256)(self._best)
 

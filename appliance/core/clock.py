@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from appliance.core.sentences import Sentence
+
 from .errors import ValidationFailed
 
 _DURATION = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
@@ -86,7 +88,8 @@ def parse_rfc3339(text: str, *, pointer: str = "") -> int:
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
     except ValueError as error:
         raise ValidationFailed(
-            f"{text[:40]!r} is not an RFC 3339 time with a zone, such as 2026-01-31T09:30:00Z", pointer=pointer
+            Sentence("%(text)s is not an RFC 3339 time with a zone, such as 2026-01-31T09:30:00Z", text=repr(text[:40])),
+            pointer=pointer,
         ) from error
 
 
@@ -98,4 +101,6 @@ def parse_duration(text: str, *, pointer: str = "") -> int:
     if iso and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return int(days * 86_400_000 + hours * 3_600_000 + minutes * 60_000 + seconds * 1000)
-    raise ValidationFailed(f"{text[:40]!r} is not a duration; write it like 500ms, 30s, 10m, 48h or 90d", pointer=pointer)
+    raise ValidationFailed(
+        Sentence("%(text)s is not a duration; write it like 500ms, 30s, 10m, 48h or 90d", text=repr(text[:40])), pointer=pointer
+    )

@@ -39,8 +39,9 @@ from .sections import (
     Tls,
     WebApps,
 )  # fmt: skip
+from .sentences import Sentence
 
-__all__ = ["Config", "Domains", "environment", "example", "load_config", "setting_names"]
+__all__ = ["Config", "Domains", "environment", "load_config", "sections", "setting_names"]
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _sections() -> dict[str, type]:
+def sections() -> dict[str, type]:
+    """Each section of the configuration with its settings."""
     return {f.name: typing.cast(type, f.type) for f in dataclasses.fields(Config)}
 
 
@@ -155,11 +157,14 @@ def environment(name: str) -> str | None:
 
 def setting_names() -> list[str]:
     """Every setting as `section.name`."""
-    return [f"{section}.{f.name}" for section, cls in _sections().items() for f in dataclasses.fields(cls)]
+    return [f"{section}.{f.name}" for section, cls in sections().items() for f in dataclasses.fields(cls)]
 
 
 def _unknown(name: str, where: str) -> ConfigInvalid:
-    return ConfigInvalid(f"{where}: unknown setting {name!r}; the nearest known one is {_nearest(name)!r}")
+    return ConfigInvalid(Sentence(
+        "%(where)s: unknown setting %(name)s; the nearest known one is %(name2)s",
+        where=where, name=repr(name), name2=repr(_nearest(name)),
+    ))
 
 
 def _nearest(name: str) -> str:
@@ -175,10 +180,16 @@ def _warning(variable: str) -> str:
 
 def _convert(name: str, value: Any, kind: Any, where: str) -> Any:
     """`value` as the setting's type; text (from the environment) is read as that type."""
+
+    def refuse(kinds: str) -> ConfigInvalid:
+        return ConfigInvalid(Sentence(
+            "%(where)s: %(name)s must be %(kinds)s, not %(value)s", where=where, name=name, kinds=kinds, value=repr(value)
+        ))
+
     if typing.get_origin(kind) is Literal:
         if value in typing.get_args(kind):
             return value
-        raise ConfigInvalid(f"{where}: {name} must be one of {', '.join(typing.get_args(kind))}, not {value!r}")
+        raise refuse(f"one of {', '.join(typing.get_args(kind))}")
     if kind is int and isinstance(value, str) and value.strip().lstrip("-").isdigit():
         value = int(value)
     if kind is bool and isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
@@ -188,9 +199,9 @@ def _convert(name: str, value: Any, kind: Any, where: str) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
         if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
             return tuple(value)
-        raise ConfigInvalid(f"{where}: {name} must be a list of texts, not {value!r}")
+        raise refuse("a list of texts")
     if type(value) is not kind or (kind is int and value < 0):
-        raise ConfigInvalid(f"{where}: {name} must be {_type_name(kind)}, not {value!r}")
+        raise refuse(_type_name(kind))
     return value
 
 
@@ -231,19 +242,20 @@ def _read_file(file: Path) -> dict[str, tuple[Any, str]]:
     try:
         document = yaml12.load(file.read_text("utf8")) or {}
     except OSError as error:
-        raise ConfigInvalid(f"{file}: cannot be read ({error.strerror})") from error
+        raise ConfigInvalid(Sentence("%(file)s: cannot be read (%(strerror)s)", file=file, strerror=error.strerror)) from error
     except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{file}: is not UTF-8 text") from error
+        raise ConfigInvalid(Sentence("%(file)s: is not UTF-8 text", file=file)) from error
     except yaml12.YamlInvalid as error:
-        raise ConfigInvalid(f"{file}: line {error.line}: {error.message}") from error
+        told = Sentence("%(file)s: line %(line)s: %(message)s", file=file, line=error.line, message=error.message)
+        raise ConfigInvalid(told) from error
     if not isinstance(document, dict):
-        raise ConfigInvalid(f"{file}: must be a mapping of sections")
+        raise ConfigInvalid(Sentence("%(file)s: must be a mapping of sections", file=file))
     values: dict[str, tuple[Any, str]] = {}
     for section, settings in document.items():
-        if section not in _sections():
+        if section not in sections():
             raise _unknown(str(section), str(file))
         if not isinstance(settings, dict):
-            raise ConfigInvalid(f"{file}: section {section} must be a mapping of settings")
+            raise ConfigInvalid(Sentence("%(file)s: section %(section)s must be a mapping of settings", file=file, section=section))
         values |= {f"{section}.{name}": (value, str(file)) for name, value in settings.items()}
     return values
 
@@ -258,15 +270,15 @@ def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
     for name, (_, where) in values.items():
         if name not in known:
             raise _unknown(name, where)
-    sections: dict[str, Any] = {}
-    for section, cls in _sections().items():
+    built: dict[str, Any] = {}
+    for section, cls in sections().items():
         chosen = {
             f.name: _convert(f"{section}.{f.name}", *_pick(values[f"{section}.{f.name}"], f.type))
             for f in dataclasses.fields(cls)
             if f"{section}.{f.name}" in values
         }
-        sections[section] = cls(**chosen)
-    config = Config(**sections)
+        built[section] = cls(**chosen)
+    config = Config(**built)
     object.__setattr__(config, "_origins", {name: where for name, (_, where) in values.items()})
     _check(config)
     return config
@@ -307,7 +319,9 @@ def _check_networks(name: str, networks: Sequence[str]) -> None:
         try:
             ipaddress.ip_network(network)
         except ValueError as error:
-            raise ConfigInvalid(f"{name}: {network!r} is not a network such as 10.0.0.0/8") from error
+            raise ConfigInvalid(
+                Sentence("%(name)s: %(network)s is not a network such as 10.0.0.0/8", name=name, network=repr(network))
+            ) from error
 
 
 def _check_acme(config: Config) -> None:
@@ -331,7 +345,7 @@ def _check_backup(config: Config) -> None:
     if _check_duration("backup.every", backup.every) < 60_000 or backup.keep < 1:
         raise ConfigInvalid("backup.every must be a minute or longer, and backup.keep at least 1")
     if not Path(backup.to).is_absolute():
-        raise ConfigInvalid(f"backup.to must be the whole path of a folder, not {backup.to!r}")
+        raise ConfigInvalid(Sentence("backup.to must be the whole path of a folder, not %(to)s", to=repr(backup.to)))
 
 
 def _check_duration(name: str, text: str) -> int:
@@ -339,7 +353,7 @@ def _check_duration(name: str, text: str) -> int:
     try:
         return clock.parse_duration(text)
     except ValidationFailed as error:
-        raise ConfigInvalid(f"{name}: {error.message}") from error
+        raise ConfigInvalid(Sentence("%(name)s: %(message)s", name=name, message=error.message)) from error
 
 
 def _check_otlp(config: Config) -> None:
@@ -351,7 +365,7 @@ def _check_otlp(config: Config) -> None:
     if otlp.sample_percent > 100:
         raise ConfigInvalid("otlp.sample_percent is a number from 0 to 100")
     if otlp.ca_file and not Path(otlp.ca_file).is_file():
-        raise ConfigInvalid(f"otlp.ca_file: there is no file {otlp.ca_file}")
+        raise ConfigInvalid(Sentence("otlp.ca_file: there is no file %(ca_file)s", ca_file=otlp.ca_file))
 
 
 def _check_bucket(config: Config) -> None:
@@ -364,27 +378,3 @@ def _check_bucket(config: Config) -> None:
         raise ConfigInvalid("blobs.ca_file is for a blobs.endpoint that begins with https://")
     if bool(blobs.key_id) != bool(blobs.secret_key):
         raise ConfigInvalid("blobs.key_id and blobs.secret_key belong together")
-
-
-def example() -> str:
-    """The text of config.example.yaml: every setting with its default, commented by its documentation."""
-    lines = ["# Every setting with its default. Generated by `gos config example`; a test compares.", ""]
-    for section, cls in _sections().items():
-        lines += [f"# {(cls.__doc__ or '').splitlines()[0]}", f"{section}:"]
-        for field in dataclasses.fields(cls):
-            default = getattr(cls(), field.name)
-            lines += [f"  # {field.metadata['doc']}{_choices(field.type)}", f"  {field.name}: {_yaml(default)}"]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _choices(kind: Any) -> str:
-    return f" ({' | '.join(typing.get_args(kind))})" if typing.get_origin(kind) is Literal else ""
-
-
-def _yaml(value: str | int | bool | Sequence[str]) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    return f'"{value}"' if isinstance(value, str) else "[" + ", ".join(f'"{each}"' for each in value) + "]"

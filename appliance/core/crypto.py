@@ -11,6 +11,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from appliance.core.sentences import Sentence
+
 from .errors import ConfigInvalid
 
 _FORMAT = b"\x01"
@@ -40,9 +42,10 @@ class Sealer:
                 raise InvalidTag
             return self._aead.decrypt(sealed[1:13], sealed[13:], context.encode())
         except InvalidTag as error:
-            raise ConfigInvalid(
-                f"the sealed value {context!r} does not open: restore the key file that belongs to this database"
-            ) from error
+            raise ConfigInvalid(Sentence(
+                "the sealed value %(context)s does not open: restore the key file that belongs to this database",
+                context=repr(context),
+            )) from error
 
     def digest(self, value: bytes) -> bytes:
         """Keyed SHA-256 (HMAC) of a credential, for storing and comparing it without keeping it."""
@@ -75,5 +78,5 @@ def _read_key(path: Path) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise ConfigInvalid(f"{path} does not hold a 32-byte key in base64; restore it from the backup")
+        raise ConfigInvalid(Sentence("%(path)s does not hold a 32-byte key in base64; restore it from the backup", path=path))
     return key

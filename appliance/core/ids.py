@@ -6,6 +6,8 @@ import threading
 import time
 import unicodedata
 
+from appliance.core.sentences import Sentence
+
 from .errors import ValidationFailed
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -49,10 +51,13 @@ def check_slug(text: str, *, pointer: str = "", longest: int = 63) -> str:
     """The slug itself, or ValidationFailed that says what a slug looks like.  Tenants and apps pass `longest=24`."""
     if len(text) > longest or not _SLUG.fullmatch(text) or "--" in text:
         raise ValidationFailed(
-            f"{text[:80]!r} is not a valid name: use lower-case letters, digits and single hyphens, "
-            f"begin with a letter, at most {longest} characters",
+            Sentence(
+                "%(text)s is not a valid name: use lower-case letters, digits and single hyphens, begin with a "
+                "letter, at most %(longest)s characters",
+                text=repr(text[:80]), longest=longest,
+            ),
             pointer=pointer,
         )
     if text in RESERVED or (longest <= 24 and _VERSION_LIKE.fullmatch(text)):
-        raise ValidationFailed(f"{text!r} is a reserved name; choose another", pointer=pointer)
+        raise ValidationFailed(Sentence("%(text)s is a reserved name; choose another", text=repr(text)), pointer=pointer)
     return text

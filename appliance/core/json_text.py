@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from appliance.core.sentences import Sentence
+
 from .errors import InvalidJson, PayloadTooLarge
 
 _LARGE_EXPONENT = re.compile(rb"[eE]\+?0*[1-9]\d\d")
@@ -29,7 +31,7 @@ def load_json(raw: bytes, max_depth: int) -> Any:
     except ValueError as error:  # the parser gives up at some hundred levels, too
         if raw.count(b"[") + raw.count(b"{") > max_depth and not _fits(raw, max_depth) and _depth(raw) > max_depth:
             raise _too_deep(max_depth) from error
-        raise InvalidJson(f"the body is not JSON: {error}") from error
+        raise InvalidJson(Sentence("the body is not JSON: %(error)s", error=error)) from error
     members, depth = _measure(data)
     if depth > max_depth:
         raise _too_deep(max_depth)
@@ -40,7 +42,7 @@ def load_json(raw: bytes, max_depth: int) -> Any:
 
 
 def _too_deep(max_depth: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the JSON is nested deeper than {max_depth} levels")
+    return PayloadTooLarge(Sentence("the JSON is nested deeper than %(max_depth)s levels", max_depth=max_depth))
 
 
 def refuse_doubled(raw: bytes, data: Any) -> None:
@@ -80,7 +82,10 @@ def _name_doubled(data: Any) -> None:
         pointer, value = places.pop()
         if isinstance(value, _Members) and value.doubled is not None:
             at = f"{pointer}/{_escaped(value.doubled)}"
-            raise InvalidJson(f"the member {value.doubled[:100]!r} stands twice in one object; send it once", pointer=at)
+            raise InvalidJson(
+                Sentence("the member %(doubled)s stands twice in one object; send it once", doubled=repr(value.doubled[:100])),
+                pointer=at,
+            )
         if isinstance(value, dict):
             places.extend((f"{pointer}/{_escaped(name)}", each) for name, each in value.items())
         elif isinstance(value, list):

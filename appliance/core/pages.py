@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from peewee import IntegerField, TextField
 
+from appliance.core.sentences import Sentence
+
 from .errors import InvalidCursor, InvalidRequest
 
 T = TypeVar("T")
@@ -76,7 +78,10 @@ def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> lis
     for part in (text or default).split(","):
         name = part.strip().removeprefix("-")
         if name not in fields:
-            raise InvalidRequest(f"sort: {name[:60]!r} cannot be sorted by; known are {', '.join(sorted(fields))}")
+            raise InvalidRequest(Sentence(
+                "sort: %(name)s cannot be sorted by; known are %(fields)s",
+                name=repr(name[:60]), fields=", ".join(sorted(fields)),
+            ))
         if name not in [known for known, _ in order]:
             order.append((name, part.strip().startswith("-")))
     return order
@@ -85,7 +90,7 @@ def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> lis
 def check_limit(request: PageRequest) -> None:
     """InvalidRequest for a page of nothing, or of more than a list gives at once."""
     if not 1 <= request.limit <= MAX_LIMIT:
-        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+        raise InvalidRequest(Sentence("limit must be between 1 and %(max_limit)s", max_limit=MAX_LIMIT), pointer="/limit")
 
 
 def paginate(

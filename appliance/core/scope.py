@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 
 from peewee import ModelDelete, ModelInsert, ModelSelect, ModelUpdate
 
+from appliance.core.sentences import Sentence
+
 from .database import db
 from .database.db import TenantModel
 from .errors import NotFound, ScopeMissing
@@ -34,7 +36,7 @@ class TenantScope:
         """ScopeMissing unless this actor holds the scope `name`."""
         if name not in self.scopes:
             raise ScopeMissing(
-                f"this needs the scope {name}; use a key that has it, or ask an owner to issue one",
+                Sentence("this needs the scope %(name)s; use a key that has it, or ask an owner to issue one", name=name),
                 extra={"scope": name},
             )
 
@@ -78,7 +80,7 @@ class TenantScope:
         row = self.find(model, **equals)
         if row is None:
             wanted = next(reversed(equals.values()))
-            raise NotFound(f"there is no {model.label} {str(wanted)[:80]!r} here")
+            raise NotFound(Sentence("there is no %(label)s %(wanted)s here", label=model.label, wanted=repr(str(wanted)[:80])))
         return row
 
 

@@ -9,6 +9,8 @@ from functools import cached_property
 from gettext import NullTranslations
 from typing import Any
 
+from .sentences import Sentence
+
 ERROR = "error"  # the context of the sentences of coded errors in a catalogue
 NAMED = re.compile(r"%\((\w+)\)s")
 _MEASURE = re.compile(r"\d{1,15}\.\d{1,6}( (?:ms|s|min|h|d|kB|MB|GB|TB))?")
@@ -35,6 +37,8 @@ class Language:
 
     def tell(self, sentence: str) -> str:
         """The sentence of a coded error in this language, its full stop kept; as it is when no translation is known."""
+        if isinstance(sentence, Sentence) and sentence.values:
+            return self._render(sentence)
         found = self.catalogue.pgettext(ERROR, sentence) if sentence else ""
         if found != sentence or not self.patterns:
             return found
@@ -44,9 +48,14 @@ class Language:
                 return self.catalogue.pgettext(ERROR, pattern) % values
         return f"{self.tell(sentence[:-1])}." if sentence.endswith(".") else sentence
 
+    def _render(self, sentence: Sentence) -> str:
+        pattern = self.catalogue.pgettext(ERROR, sentence.id)
+        return pattern % {name: self._value(name, value) for name, value in sentence.values.items()}
 
     def _value(self, name: str, value: str) -> str:
         """What stands in a sentence: a measure with the decimal sign of this language, a quoted error or a list of such, told."""
+        if isinstance(value, Sentence) and value.values:
+            return self._render(value)
         if _MEASURE.fullmatch(value) and "version" not in name:
             return value.replace(".", self.decimal)
         parts = value.split(", ", _MOST_PARTS)

@@ -18,6 +18,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, InvalidRequest, NotFound, PolicyDenied
 from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import batch, entities, queries
 from appliance.datapool.access_rules import demanded, is_denied
 from appliance.datapool.batch import Operation
@@ -120,7 +121,7 @@ def delete_allowed(
         try:
             outcome = batch.perform(operation)
         except Conflict as conflict:
-            raise Conflict(f"{entity_id} is still in use and cannot be deleted") from conflict
+            raise Conflict(Sentence("%(entity_id)s is still in use and cannot be deleted", entity_id=entity_id)) from conflict
         batch.announce(scope, [outcome])
 
     _write(scope, collection, {"op": "delete", "id": entity_id, "if_version": if_version}, delete)
@@ -165,11 +166,13 @@ def _load(scope: TenantScope, name: str, verb: str) -> CompiledCollection:
 
 def _require(allowed: bool, collection: CompiledCollection, verb: str) -> None:
     if not allowed:
-        raise PolicyDenied(f"the access rules of {collection.name} do not let you {verb} this")
+        raise PolicyDenied(Sentence("the access rules of %(name)s do not let you %(verb)s this", name=collection.name, verb=verb))
 
 
 def _not_found(collection: CompiledCollection, entity_id: str) -> NotFound:
-    return NotFound(f"there is no entity {str(entity_id)[:80]!r} in {collection.name}")
+    return NotFound(
+        Sentence("there is no entity %(entity_id)s in %(name)s", entity_id=repr(str(entity_id)[:80]), name=collection.name)
+    )
 
 
 def _find(collection: CompiledCollection, entity_id: Any, condition: Condition) -> Any | None:

@@ -12,6 +12,7 @@ from appliance.conditions import Column, Field
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import Page, encode_cursor
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import SYSTEM_FIELDS, CompiledCollection
 from appliance.datapool.field_types import FIELD_TYPES, LARGEST_INTEGER, Step, scale_of
 from appliance.datapool.queries import (
@@ -65,7 +66,7 @@ def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Qu
 
 def _limited(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > MAX_GROUP or len(set(names)) != len(names):
-        raise InvalidRequest(f"group takes at most {MAX_GROUP} different fields", pointer="/group")
+        raise InvalidRequest(Sentence("group takes at most %(max_group)s different fields", max_group=MAX_GROUP), pointer="/group")
     return names
 
 
@@ -120,7 +121,7 @@ def _show(outputs: list[Output], row: Any) -> dict[str, Any]:
 def _group_output(collection: CompiledCollection, columns: Mapping[str, Column], name: str) -> Output:
     storages = sortable(collection)
     if name not in storages:
-        raise InvalidRequest(f"group: {name[:60]!r} is not a field to group by", pointer="/group")
+        raise InvalidRequest(Sentence("group: %(name)s is not a field to group by", name=repr(name[:60])), pointer="/group")
     return Output(name, columns[name].node, storages[name], _flat(collection.condition_fields[name]), _shower(collection, name))
 
 
@@ -136,14 +137,16 @@ def _shower(collection: CompiledCollection, name: str) -> Step | None:
 
 def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Column], query: Query) -> list[Output]:
     if len(query.aggregate) > MAX_AGGREGATES:
-        raise InvalidRequest(f"aggregate takes at most {MAX_AGGREGATES} members", pointer="/aggregate")
+        raise InvalidRequest(
+            Sentence("aggregate takes at most %(max_aggregates)s members", max_aggregates=MAX_AGGREGATES), pointer="/aggregate"
+        )
     outputs = []
     for name, entry in query.aggregate.items():
         pointer = f"/aggregate/{name[:60]}"
         if not _NAME.fullmatch(name) or name in query.group:
             raise InvalidRequest("an aggregate's name has letters, digits and _, and is no grouped field", pointer=pointer)
         if not isinstance(entry, Mapping) or entry.keys() - {"fn", "field"} or entry.get("fn") not in FUNCTIONS:
-            raise InvalidRequest(f"must be {{fn: {' | '.join(FUNCTIONS)}, field}}", pointer=pointer)
+            raise InvalidRequest(Sentence("must be {fn: %(functions)s, field}", functions=' | '.join(FUNCTIONS)), pointer=pointer)
         outputs.append(_aggregate_output(collection, columns, (name, entry["fn"], entry.get("field")), pointer))
     return outputs
 
@@ -157,7 +160,9 @@ def _aggregate_output(
         return Output(name, fn.COUNT(SQL("*")), "BIGINT", count, int)
     storages = sortable(collection)
     if not isinstance(field_name, str) or field_name not in storages:
-        raise InvalidRequest(f"{function} needs a field of the collection that is not json", pointer=f"{pointer}/field")
+        raise InvalidRequest(
+            Sentence("%(function)s needs a field of the collection that is not json", function=function), pointer=f"{pointer}/field"
+        )
     node, known = columns[field_name].node, collection.condition_fields[field_name]
     entry = collection.fields.get(field_name)
     kind = entry.definition.type if entry else "integer" if field_name == "_version" else ""
@@ -167,7 +172,10 @@ def _aggregate_output(
         made = (fn.MIN if function == "min" else fn.MAX)(node)
         return Output(name, made, storages[field_name], _flat(known), _shower(collection, field_name))
     if kind not in _NUMERIC:
-        raise InvalidRequest(f"{function} needs a field of type {', '.join(_NUMERIC)}", pointer=f"{pointer}/field")
+        raise InvalidRequest(
+            Sentence("%(function)s needs a field of type %(numeric)s", function=function, numeric=", ".join(_NUMERIC)),
+            pointer=f"{pointer}/field",
+        )
     if function == "sum":
         return Output(name, fn.SUM(node), storages[field_name], _flat(known), _shower(collection, field_name))
     divisor = 10 ** scale_of(entry.definition.options) if entry and kind == "decimal" else 1
@@ -182,7 +190,10 @@ def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], gr
     for part in (*query.sort, *(output.name for output in outputs[:group_count])):
         name = part.removeprefix("-")
         if name not in by_name:
-            raise InvalidRequest(f"sort: {name[:60]!r} is not one of {', '.join(by_name)[:500]}", pointer="/sort")
+            raise InvalidRequest(
+                Sentence("sort: %(name)s is not one of %(by_name)s", name=repr(name[:60]), by_name=", ".join(by_name)[:500]),
+                pointer="/sort",
+            )
         if name not in [key.name for key in keys]:
             keys.append(SortKey(name, nodes[name], by_name[name].storage, part.startswith("-")))
     return keys

@@ -8,6 +8,7 @@ from appliance.blobs import quota
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, InvalidRequest, NotFound, ValidationFailed, VersionConflict
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import entities, history
 from appliance.datapool.compiled import CompiledCollection, is_read, load
 from appliance.datapool.definition import Findings
@@ -58,7 +59,10 @@ def read_operations(scope: TenantScope, document: Any) -> list[Operation]:
     """The operations a caller wrote; ValidationFailed lists everything wrong with any of them."""
     if not isinstance(document, list) or not 1 <= len(document) <= MAX_OPERATIONS:
         raise ValidationFailed(
-            f"operations must be a list of 1 to {MAX_OPERATIONS} operations; send more in further batches",
+            Sentence(
+                "operations must be a list of 1 to %(max_operations)s operations; send more in further batches",
+                max_operations=MAX_OPERATIONS,
+            ),
             pointer="/operations",
         )
     found = Findings()
@@ -216,8 +220,10 @@ def _upsert(operation: Operation) -> Outcome:
     found_rows = db.rows(f"{collection.select_sql} WHERE {where} LIMIT 2", tuple(operation.stored[name] for name in operation.key))
     if len(found_rows) > 1:
         raise Conflict(
-            f"more than one entity of {collection.name} has this {', '.join(operation.key)}; "
-            "use a key that is unique, best one that is declared so",
+            Sentence(
+                "more than one entity of %(name)s has this %(key)s; use a key that is unique, best one that is declared so",
+                name=collection.name, key=", ".join(operation.key),
+            ),
             pointer="/key",
         )
     if found_rows:

@@ -6,6 +6,7 @@ from typing import Any
 
 from appliance.core.database import db
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.datapool import tables
 from appliance.datapool.compiled import CompiledCollection, compile_field
 from appliance.datapool.definition import ACCESS_VERBS, CollectionDefinition, FieldDefinition, Findings
@@ -170,8 +171,11 @@ def refuse_loss(steps: list[Change], *, allow_loss: bool) -> None:
         ]
     if found.details:
         raise ValidationFailed(
-            f"the change was refused and nothing was done: {found.details[0].message}. "
-            "See the plan with dry_run=true; allow_loss=true accepts the loss of values",
+            Sentence(
+                "the change was refused and nothing was done: %(message)s. See the plan with dry_run=true; "
+                "allow_loss=true accepts the loss of values",
+                message=found.details[0].message,
+            ),
             details=found.details,
         )
 

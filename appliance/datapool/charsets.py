@@ -4,6 +4,7 @@ import codecs
 from typing import BinaryIO, Literal
 
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.formats import KNOWN
 
 # Encodings of a CSV by the names that Python gives them; none that decodes more than text.
@@ -20,17 +21,28 @@ def find_charset(file: BinaryIO, form: Literal["csv", "ndjson"], charset: str) -
     file.seek(0)
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
-            raise ValidationFailed(f"the body is a {name} file, not text; unpack it and send what is in it", pointer="/body")
+            raise ValidationFailed(
+                Sentence("the body is a %(name)s file, not text; unpack it and send what is in it", name=name), pointer="/body"
+            )
     try:
         named = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError) as error:
-        raise ValidationFailed(f"there is no charset {charset[:60]!r}; send the rows as UTF-8", pointer="/charset") from error
+        raise ValidationFailed(
+            Sentence("there is no charset %(charset)s; send the rows as UTF-8", charset=repr(charset[:60])), pointer="/charset"
+        ) from error
     if named not in CHARSETS:
-        raise ValidationFailed(f"the charset {charset[:60]!r} is not read here; send the rows as UTF-8", pointer="/charset")
+        raise ValidationFailed(
+            Sentence("the charset %(charset)s is not read here; send the rows as UTF-8", charset=repr(charset[:60])),
+            pointer="/charset",
+        )
     is_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and head != codecs.BOM_UTF32_LE
     if form == "ndjson" and (is_utf16 or named not in ("utf-8", "utf-8-sig", "ascii")):
         told = "UTF-16" if is_utf16 else charset[:60]
-        raise ValidationFailed(f"the body is {told}, and NDJSON is UTF-8 always; save it as UTF-8", pointer="/body")
+        raise ValidationFailed(
+            Sentence("the body is %(told)s, and NDJSON is UTF-8 always; save it as UTF-8", told=told), pointer="/body"
+        )
     if is_utf16 and charset and not named.startswith("utf-16"):
-        raise ValidationFailed(f"the body is UTF-16, not {charset[:60]}; send it with charset=utf-16", pointer="/charset")
+        raise ValidationFailed(
+            Sentence("the body is UTF-16, not %(charset)s; send it with charset=utf-16", charset=charset[:60]), pointer="/charset"
+        )
     return "utf-16" if is_utf16 else named

@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool.definition import (
     RESERVED_FIELDS,
     CollectionDefinition,
@@ -235,7 +236,7 @@ def load_for_tenant(tenant_id: str, name: str) -> CompiledCollection:
     sql = "SELECT stamp FROM collection WHERE tenant_id = ? AND name = ?"
     now = db.rows(sql, key) if is_collection_name(name) else []
     if not now:
-        raise NotFound(f"there is no collection {str(name)[:80]!r} here")
+        raise NotFound(Sentence("there is no collection %(name)s here", name=repr(str(name)[:80])))
     known = _cache.get(key)
     if known is None or known.stamp != now[0][0]:
         sql = "SELECT definition, table_name, stamp FROM collection WHERE tenant_id = ? AND name = ?"

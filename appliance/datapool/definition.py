@@ -8,6 +8,7 @@ from typing import Any
 from appliance import conditions
 from appliance.core import ids
 from appliance.core.errors import Detail, InvalidFilter, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.datapool.field_types import FIELD_TYPES, MAX_SCALE, Options, Refused
 
 MAX_FIELDS = 200
@@ -142,8 +143,11 @@ def check_collection_name(name: Any) -> str:
     """The name itself, or ValidationFailed.  Like a slug, but `_` is allowed as well as `-`."""
     if not is_collection_name(name) or "--" in name or name in ids.RESERVED:
         raise ValidationFailed(
-            "a collection's name has lower-case letters, digits, _ and -, begins with a letter, ends with a letter or "
-            f"digit, has at most 63 characters and is none of {', '.join(sorted(ids.RESERVED))}",
+            Sentence(
+                "a collection's name has lower-case letters, digits, _ and -, begins with a letter, ends with a "
+                "letter or digit, has at most 63 characters and is none of %(reserved)s",
+                reserved=", ".join(sorted(ids.RESERVED)),
+            ),
             pointer="/name",
         )
     return str(name)
@@ -184,7 +188,7 @@ def _read_description(document: Mapping[str, Any], found: Findings, pointer: str
 
 def _read_fields(entries: Any, current: CollectionDefinition | None, found: Findings) -> tuple[FieldDefinition, ...]:
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_FIELDS:
-        found.add("/fields", "wrong_type", f"must be a list of 1 to {MAX_FIELDS} fields")
+        found.add("/fields", "wrong_type", Sentence("must be a list of 1 to %(max_fields)s fields", max_fields=MAX_FIELDS))
         return ()
     known = {entry.id: entry for entry in current.fields} if current else {}
     claimed = {str(entry.get("id")) for entry in entries if isinstance(entry, Mapping)}
@@ -211,7 +215,11 @@ def _read_fields(entries: Any, current: CollectionDefinition | None, found: Find
 def _refuse_doubles(values: list[str], member: str, found: Findings) -> None:
     for index, value in enumerate(values):
         if value in values[:index]:
-            found.add(f"/fields/{index}/{member}", "not_unique", f"is the {member} of another field, {value!r}")
+            found.add(
+                f"/fields/{index}/{member}",
+                "not_unique",
+                Sentence("is the %(member)s of another field, %(value)s", member=member, value=repr(value)),
+            )
 
 
 def _read_field(entry: Mapping[str, Any], field_id: Any, column: str, place: tuple[Findings, str]) -> FieldDefinition | None:
@@ -221,11 +229,17 @@ def _read_field(entry: Mapping[str, Any], field_id: Any, column: str, place: tup
         if not isinstance(value, str) or not _NAME.fullmatch(value):
             found.add(f"{pointer}/{member}", "invalid_format", "must be letters, digits and _, beginning with a letter")
         elif value in RESERVED_FIELDS and member == "name":
-            found.add(f"{pointer}/name", "reserved", f"every entity already carries {value}; choose another name")
+            found.add(
+                f"{pointer}/name", "reserved", Sentence("every entity already carries %(value)s; choose another name", value=value)
+            )
     kind = entry.get("type")
     if not isinstance(kind, str) or kind not in FIELD_TYPES:
         known = ", ".join(sorted(FIELD_TYPES))
-        sentence = NOT_YET.get(kind, f"must be one of {known}") if isinstance(kind, str) else f"must be one of {known}"
+        sentence = (
+            NOT_YET.get(kind, f"must be one of {known}")
+            if isinstance(kind, str)
+            else Sentence("must be one of %(known)s", known=known)
+        )
         found.add(f"{pointer}/type", "not_an_option", sentence)
         return None
     for flag in ("required", "unique"):
@@ -234,7 +248,7 @@ def _read_field(entry: Mapping[str, Any], field_id: Any, column: str, place: tup
     if kind == "json" and entry.get("unique"):
         found.add(f"{pointer}/unique", "not_an_option", "a json field cannot be unique")
     for member in entry.keys() - _MEMBERS - FIELD_TYPES[kind].options:
-        found.add(f"{pointer}/{member}", "unknown_member", f"is not a setting of a {kind} field")
+        found.add(f"{pointer}/{member}", "unknown_member", Sentence("is not a setting of a %(kind)s field", kind=kind))
     options = {k: v for k, v in entry.items() if k in FIELD_TYPES[kind].options and v is not None}
     _check_options(kind, options, found, pointer)
     description = _read_description(entry, found, pointer)
@@ -259,7 +273,7 @@ def _check_options(kind: str, options: Options, found: Findings, pointer: str) -
         value = options.get(name, 1)
         highest = MAX_SCALE if name == "scale" else 1 << 20
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
-            found.add(f"{pointer}/{name}", "wrong_type", f"must be a whole number from 0 to {highest}")
+            found.add(f"{pointer}/{name}", "wrong_type", Sentence("must be a whole number from 0 to %(highest)s", highest=highest))
             return
     if kind == "select" and not _is_list_of_texts(options.get("options")):
         found.add(f"{pointer}/options", "wrong_type", "must be a list of 1 to 500 different texts")
@@ -270,7 +284,7 @@ def _check_options(kind: str, options: Options, found: Findings, pointer: str) -
     try:
         FIELD_TYPES[kind].reader(options)
     except Refused as refusal:
-        found.add(pointer, refusal.code, f"min or max {refusal}")
+        found.add(pointer, refusal.code, Sentence("min or max %(refusal)s", refusal=refusal))
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -294,14 +308,20 @@ def _check_default(kind: str, options: Options, default: Any, place: tuple[Findi
 
 def _read_indexes(entries: Any, by_name: Mapping[str, FieldDefinition], found: Findings) -> tuple[IndexDefinition, ...]:
     if not isinstance(entries, list) or len(entries) > MAX_INDEXES:
-        found.add("/indexes", "wrong_type", f"must be a list of at most {MAX_INDEXES} indexes")
+        found.add("/indexes", "wrong_type", Sentence("must be a list of at most %(max_indexes)s indexes", max_indexes=MAX_INDEXES))
         return ()
     indexes = []
     for position, entry in enumerate(entries):
         pointer = f"/indexes/{position}"
         names = entry.get("fields") if isinstance(entry, Mapping) else None
         if not isinstance(names, list) or not 1 <= len(names) <= MAX_INDEX_FIELDS or entry.keys() - {"fields", "unique"}:
-            found.add(pointer, "wrong_type", f"must be {{fields: [1 to {MAX_INDEX_FIELDS} names], unique: true or false}}")
+            found.add(
+                pointer,
+                "wrong_type",
+                Sentence(
+                    "must be {fields: [1 to %(max_index_fields)s names], unique: true or false}", max_index_fields=MAX_INDEX_FIELDS
+                ),
+            )
         elif not isinstance(entry.get("unique", False), bool):
             found.add(f"{pointer}/unique", "wrong_type", "must be true or false")
         elif ids_of := _field_ids(names, by_name, f"{pointer}/fields", found):
@@ -332,10 +352,14 @@ def _read_search(entries: Any, by_name: Mapping[str, FieldDefinition], found: Fi
 def _read_access(rules: Any, found: Findings) -> dict[str, Any]:
     """`deny`, `allow`, or a filter over the record; never public by omission."""
     if not isinstance(rules, Mapping):
-        found.add("/access", "wrong_type", f"must be an object with {', '.join(ACCESS_VERBS)}")
+        found.add(
+            "/access", "wrong_type", Sentence("must be an object with %(access_verbs)s", access_verbs=", ".join(ACCESS_VERBS))
+        )
         return {}
     for verb in rules.keys() - set(ACCESS_VERBS):
-        found.add(f"/access/{verb}", "unknown_member", f"is not one of {', '.join(ACCESS_VERBS)}")
+        found.add(
+            f"/access/{verb}", "unknown_member", Sentence("is not one of %(access_verbs)s", access_verbs=", ".join(ACCESS_VERBS))
+        )
     for verb, rule in rules.items():
         if rule in ("deny", "allow"):
             continue

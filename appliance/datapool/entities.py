@@ -11,6 +11,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, PayloadTooLarge, VersionConflict
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import limits
 from appliance.datapool.compiled import SYSTEM_COLUMNS, CompiledCollection, load_for_tenant
 from appliance.datapool.definition import Findings
@@ -71,7 +72,9 @@ def check_size(stored: list[Any]) -> None:
     texts = [value for value in stored if type(value) is str]
     most = limits.in_force.entity_bytes
     if sum(map(len, texts)) * 4 > most and sum(len(text.encode()) for text in texts) > most:
-        raise PayloadTooLarge(f"an entity may hold {most >> 10} KiB; keep large contents in a document", pointer="")
+        raise PayloadTooLarge(
+            Sentence("an entity may hold %(most)s KiB; keep large contents in a document", most=most >> 10), pointer=""
+        )
 
 
 def insert_rows(collection: CompiledCollection, rows: list[list[Any]]) -> None:
@@ -112,10 +115,15 @@ def get_row(collection: CompiledCollection, entity_id: str, if_version: int | No
     """The row of an entity; NotFound, VersionConflict."""
     row = find_row(collection, entity_id)
     if row is None:
-        raise NotFound(f"there is no entity {str(entity_id)[:80]!r} in {collection.name}")
+        raise NotFound(
+            Sentence("there is no entity %(entity_id)s in %(name)s", entity_id=repr(str(entity_id)[:80]), name=collection.name)
+        )
     if if_version is not None and row[3] != if_version:
         raise VersionConflict(
-            f"the entity is at version {row[3]}, not {if_version}: read it again and repeat the change on that",
+            Sentence(
+                "the entity is at version %(row)s, not %(if_version)s: read it again and repeat the change on that",
+                row=row[3], if_version=if_version,
+            ),
             pointer="/if_version",
         )
     return row
@@ -155,7 +163,9 @@ def delete(collection: CompiledCollection, row: list[Any]) -> Outcome:
         _execute_checked(collection.delete_sql, (row[0],))
     except ConstraintBroken as broken:
         users = ", ".join(referring(collection)) or "another collection"
-        raise Conflict(f"{row[0]} is still referred to by entities of {users}; delete or change those first") from broken
+        raise Conflict(
+            Sentence("%(row)s is still referred to by entities of %(users)s; delete or change those first", row=row[0], users=users)
+        ) from broken
     return Outcome("deleted", collection.name, collection.table_name, collection.show(row))
 
 

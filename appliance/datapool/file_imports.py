@@ -16,6 +16,7 @@ from typing import IO, Any, Literal
 from appliance.core import clock, ids
 from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import service
 from appliance.datapool.imports import ImportOptions, ImportReport
 from appliance.formats import Bounds, FormatFailed, Formats, Work, find_delimiter, find_encoding, scalar_text
@@ -195,7 +196,9 @@ class FileImports:
                 lines.detach()
         except FormatFailed as error:
             text.close()
-            raise ValidationFailed(f"the workbook cannot be read: {error.message}", pointer="/file") from error
+            raise ValidationFailed(
+                Sentence("the workbook cannot be read: %(message)s", message=error.message), pointer="/file"
+            ) from error
         finally:
             file.close()
         text.seek(0, os.SEEK_SET)
@@ -221,7 +224,10 @@ def _look_at_cells(found: FileImport, delimiter: str = "", encoding: str = "") -
 
 def _refuse_many(columns: Collection[str]) -> None:
     if len(columns) > MOST_COLUMNS:
-        told = f"the file has more than {MOST_COLUMNS:,} columns; choose one with fewer, or one that names its columns in line 1"
+        told = Sentence(
+            "the file has more than %(most_columns)s columns; choose one with fewer, or one that names its columns in line 1",
+            most_columns=f"{MOST_COLUMNS:,}",
+        )
         raise ValidationFailed(told, pointer="/file")
 
 

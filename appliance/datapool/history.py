@@ -11,6 +11,7 @@ from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import MAX_LIMIT, Page, PageRequest, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import CompiledCollection
 from appliance.datapool.entities import Outcome
 from appliance.monitor import delete_older
@@ -58,7 +59,7 @@ def _changes(rows: Sequence[Any]) -> list[Change]:
 def list_changes(collection: CompiledCollection, entity_id: str, request: PageRequest) -> Page[Change]:
     """The changes of one entity, newest first; those of a deleted one remain."""
     if not 1 <= request.limit <= MAX_LIMIT:
-        raise InvalidRequest(f"limit must be between 1 and {MAX_LIMIT}", pointer="/limit")
+        raise InvalidRequest(Sentence("limit must be between 1 and %(max_limit)s", max_limit=MAX_LIMIT), pointer="/limit")
     before = 2**62
     if request.cursor:
         [found] = decode_cursor(request.cursor, _ORDER, 1)

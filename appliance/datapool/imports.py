@@ -13,6 +13,7 @@ from appliance.blobs import quota
 from appliance.core.database import db
 from appliance.core.errors import Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import batch
 from appliance.datapool.batch import Operation
 from appliance.datapool.compiled import CompiledCollection, load
@@ -85,7 +86,10 @@ class ImportReport:
             Detail(f"/lines/{error['line']}" + (f"/{error['field']}" if error["field"] else ""), error["code"], error["message"])
             for error in self.errors[:MOST_DETAILS]
         ]
-        told = f"{self.failed} of {self.rows} rows cannot be stored, so nothing was; mend them, or import with on_error=report"
+        told = Sentence(
+            "%(failed)s of %(rows)s rows cannot be stored, so nothing was; mend them, or import with on_error=report",
+            failed=self.failed, rows=self.rows,
+        )
         return ValidationFailed(told, details=details)
 
 
@@ -112,12 +116,15 @@ def import_rows(
     collection = load(scope, name)
     for part in options.key:
         if part not in collection.fields:
-            raise ValidationFailed(f"key: {part[:60]!r} is not a field of {name}", pointer="/key")
+            raise ValidationFailed(
+                Sentence("key: %(part)s is not a field of %(name)s", part=repr(part[:60]), name=name), pointer="/key"
+            )
     if (options.at_once or options.in_write) and _has_more_lines(file, MAX_ROWS_AT_ONCE):
-        raise PayloadTooLarge(
-            f"an import in one transaction may have {MAX_ROWS_AT_ONCE} lines, so that others need not wait: send it in parts, "
-            "or with on_error=report, without dry_run and without an Idempotency-Key"
-        )
+        raise PayloadTooLarge(Sentence(
+            "an import in one transaction may have %(max_rows_at_once)s lines, so that others need not wait: "
+            "send it in parts, or with on_error=report, without dry_run and without an Idempotency-Key",
+            max_rows_at_once=MAX_ROWS_AT_ONCE,
+        ))
     report = ImportReport()
     reader = _read_csv if options.format == "csv" else _read_ndjson
     rows = reader(collection, file, options, report)

@@ -13,6 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import InvalidCursor, InvalidRequest
 from appliance.core.pages import DEFAULT_LIMIT, Page, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool.compiled import CompiledCollection, load_for_tenant
 from appliance.datapool.field_types import LARGEST_INTEGER
 from appliance.datapool.limits import in_force
@@ -49,7 +50,12 @@ def read_query(document: Any) -> Query:
     known: dict[str, Any] = {"limit": min(DEFAULT_LIMIT, in_force.query_rows)}
     for name, value in document.items():
         if name not in MEMBERS:
-            raise InvalidRequest(f"{name[:60]!r} is not a member of a query; known are {', '.join(MEMBERS)}", pointer=f"/{name}")
+            raise InvalidRequest(
+                Sentence(
+                    "%(name)s is not a member of a query; known are %(members)s", name=repr(name[:60]), members=", ".join(MEMBERS)
+                ),
+                pointer=f"/{name}",
+            )
         if value is not None:
             known[name] = _read_member(name, value)
     if not known.get("group") and not known.get("aggregate") and known.get("having"):
@@ -62,20 +68,22 @@ def _read_member(name: str, value: Any) -> Any:
     if name in ("sort", "fields", "expand", "group"):
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts) or len(parts) > 50:
-            raise InvalidRequest(f"{name} is a list of at most 50 field names", pointer=pointer)
+            raise InvalidRequest(Sentence("%(name)s is a list of at most 50 field names", name=name), pointer=pointer)
         return tuple(part.strip() for part in parts if part.strip())
     if name == "limit":
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= in_force.query_rows:
-            raise InvalidRequest(f"limit must be between 1 and {in_force.query_rows}", pointer=pointer)
+            raise InvalidRequest(
+                Sentence("limit must be between 1 and %(query_rows)s", query_rows=in_force.query_rows), pointer=pointer
+            )
     elif name in ("search", "cursor"):
         if not isinstance(value, str) or len(value) > 8_000:
-            raise InvalidRequest(f"{name} is a text", pointer=pointer)
+            raise InvalidRequest(Sentence("%(name)s is a text", name=name), pointer=pointer)
     elif name == "count":
         if value not in (True, False, "exact"):
             raise InvalidRequest('count is "exact" or left out', pointer=pointer)
         return bool(value)
     elif not isinstance(value, Mapping):
-        raise InvalidRequest(f"{name} is an object", pointer=pointer)
+        raise InvalidRequest(Sentence("%(name)s is an object", name=name), pointer=pointer)
     return value
 
 
@@ -182,11 +190,14 @@ def _search_conditions(collection: CompiledCollection, search: str) -> list[Cond
     if not words:
         return []
     if len(words) > MAX_SEARCH_WORDS or max(map(len, words)) > 100:
-        raise InvalidRequest(f"search takes at most {MAX_SEARCH_WORDS} words of 100 characters", pointer="/search")
+        raise InvalidRequest(
+            Sentence("search takes at most %(max_search_words)s words of 100 characters", max_search_words=MAX_SEARCH_WORDS),
+            pointer="/search",
+        )
     names = [known.name for known in collection.definition.fields if known.id in collection.definition.search]
     if not names:
         raise InvalidRequest(
-            f"the collection {collection.name} names no fields to search; list them in its search member",
+            Sentence("the collection %(name)s names no fields to search; list them in its search member", name=collection.name),
             pointer="/search",
         )
     return [AnyOf(tuple(Compare(name, "_icontains", word) for name in names)) for word in words]
@@ -205,7 +216,10 @@ def _sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort:
     for part in sort or ("-id",):
         name = part.removeprefix("-")
         if name not in known:
-            raise InvalidRequest(f"sort: {name[:60]!r} is not one of {', '.join(sorted(known))[:500]}", pointer="/sort")
+            raise InvalidRequest(
+                Sentence("sort: %(name)s is not one of %(known)s", name=repr(name[:60]), known=", ".join(sorted(known))[:500]),
+                pointer="/sort",
+            )
         if name not in [key.name for key in keys]:
             keys.append(SortKey(name, columns[name].node, known[name], part.startswith("-"), is_nullable=name in collection.fields))
     if "id" not in [key.name for key in keys]:
@@ -256,7 +270,9 @@ def present(
     for name in query.fields:
         if name not in collection.condition_fields:
             known = ", ".join(collection.condition_fields)[:500]
-            raise InvalidRequest(f"fields: {name[:60]!r} is not one of {known}", pointer="/fields")
+            raise InvalidRequest(
+                Sentence("fields: %(name)s is not one of %(known)s", name=repr(name[:60]), known=known), pointer="/fields"
+            )
     wanted = dict.fromkeys(("id", *query.fields))
     return [{name: entity[name] for name in wanted} for entity in entities]
 
@@ -265,7 +281,10 @@ def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name
     known: Field | None = collection.condition_fields.get(name)
     if known is None or known.inside is None:
         relations = ", ".join(relation.definition.name for relation in collection.relations) or "none here"
-        raise InvalidRequest(f"expand: {name[:60]!r} is not a relation; relations are {relations}", pointer="/expand")
+        raise InvalidRequest(
+            Sentence("expand: %(name)s is not a relation; relations are %(relations)s", name=repr(name[:60]), relations=relations),
+            pointer="/expand",
+        )
     target = load_for_tenant(collection.tenant_id, collection.fields[name].definition.options["collection"])
     wanted = sorted({entity[name] for entity in entities if isinstance(entity[name], str)})
     if not wanted:

@@ -13,6 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import access_rules, batch, changes, entities, exports, history, imports, queries, tables, titles
 from appliance.datapool.aggregation import aggregate_page
 from appliance.datapool.charsets import find_charset
@@ -57,9 +58,12 @@ def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
 
 def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> dict[str, Any]:
     if scope.find(Collection, name=definition.name) is not None:
-        raise AlreadyExists(f"there is a collection {definition.name!r} already; change it with PATCH")
+        raise AlreadyExists(Sentence("there is a collection %(name)s already; change it with PATCH", name=repr(definition.name)))
     if scope.select(Collection).count() >= MAX_COLLECTIONS:
-        raise Conflict(f"a tenant may have {MAX_COLLECTIONS} collections; delete one that is no longer used")
+        raise Conflict(Sentence(
+            "a tenant may have %(max_collections)s collections; delete one that is no longer used",
+            max_collections=MAX_COLLECTIONS,
+        ))
     table, now = tables.new_table_name(), clock.now_ms()
     targets = _targets(scope, definition) | {definition.name: table}
     _refuse_missing_targets(definition, targets)
@@ -141,7 +145,10 @@ Plan: TypeAlias = tuple[Collection, CompiledCollection, CollectionDefinition, li
 def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> Plan:
     row = _row(scope, name)
     if if_version is not None and row.version != if_version:
-        raise VersionConflict(f"the collection is at version {row.version}, not {if_version}: read it again")
+        raise VersionConflict(Sentence(
+            "the collection is at version %(version)s, not %(if_version)s: read it again",
+            version=row.version, if_version=if_version,
+        ))
     current = load(scope, name)
     wanted = _patched(current, patch)
     _refuse_missing_targets(wanted, _targets(scope, wanted))
@@ -184,9 +191,9 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
     collection = load(scope, name)
     users = [user for user in entities.referring(collection) if not user.startswith(f"{name}.")]
     if users:
-        raise Conflict(f"{', '.join(users)} lead to the collection {name}; change those first")
+        raise Conflict(Sentence("%(users)s lead to the collection %(name)s; change those first", users=', '.join(users), name=name))
     if not allow_loss and db.rows(f'SELECT 1 FROM "{collection.table_name}" LIMIT 1'):  # noqa: S608
-        raise Conflict(f"the collection {name} holds entities; allow_loss=true deletes them with it")
+        raise Conflict(Sentence("the collection %(name)s holds entities; allow_loss=true deletes them with it", name=name))
     with db.savepoint():
         tables.drop_table(collection.table_name)
         history.forget_collection(collection)

@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .naming import check_folder
@@ -35,14 +36,18 @@ def put_rule(scope: TenantScope, rule: FolderRule) -> FolderRule:
     """Set the rule of a folder, which need not hold anything yet; ValidationFailed, Conflict."""
     folder = check_folder(rule.folder)
     if rule.delete_after_days is not None and not 1 <= rule.delete_after_days <= LONGEST_DAYS:
-        raise ValidationFailed(f"delete_after_days is between 1 and {LONGEST_DAYS}", pointer="/delete_after_days")
+        raise ValidationFailed(
+            Sentence("delete_after_days is between 1 and %(longest_days)s", longest_days=LONGEST_DAYS), pointer="/delete_after_days"
+        )
     values = {"review": rule.review, "delete_after_days": rule.delete_after_days}
 
     def put() -> FolderRule:
         told = {**values, "updated_at": clock.now_ms(), "updated_by": scope.actor}
         if not scope.update(FolderRuleRow, **told).where(FolderRuleRow.folder == folder).execute():
             if scope.select(FolderRuleRow).count() >= MOST_RULES:
-                raise Conflict(f"a tenant has at most {MOST_RULES} folder rules; give one to a folder above")
+                raise Conflict(
+                    Sentence("a tenant has at most %(most_rules)s folder rules; give one to a folder above", most_rules=MOST_RULES)
+                )
             scope.insert(FolderRuleRow, folder=folder, **told)
         audit.record(scope, "folder_rule.set", f"/{folder}", values)
         return _rule(scope.get(FolderRuleRow, folder=folder))
@@ -61,7 +66,7 @@ def delete_rule(scope: TenantScope, folder: str) -> None:
 
     def delete() -> None:
         if not scope.delete(FolderRuleRow).where(FolderRuleRow.folder == plain).execute():
-            raise NotFound(f"there is no rule of the folder {plain[:80]!r} here")
+            raise NotFound(Sentence("there is no rule of the folder %(plain)s here", plain=repr(plain[:80])))
         audit.record(scope, "folder_rule.delete", f"/{plain}")
 
     db.write(delete)
@@ -90,8 +95,11 @@ def refuse_freeing(scope: TenantScope, moves: Iterable[tuple[str, str, str]]) ->
         found = next((row.document_id for query in (public, live) for row in query.limit(1)), None)
         if found is not None:
             raise ScopeMissing(
-                f"the document {found} is public or shared, and where it is going nobody demands a review: this needs the scope "
-                f"{SHARING}; or end its publication and its shares first",
+                Sentence(
+                    "the document %(found)s is public or shared, and where it is going nobody demands a review: this "
+                    "needs the scope %(sharing)s; or end its publication and its shares first",
+                    found=found, sharing=SHARING,
+                ),
                 extra={"scope": SHARING, "document": found},
             )
 

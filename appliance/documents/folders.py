@@ -11,6 +11,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, check_limit, decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .models import DocumentRow
 from .naming import LONGEST_FOLDER
@@ -65,16 +66,25 @@ def moved_rows(scope: TenantScope, source: str, target: str) -> list[tuple[Docum
     if not source:
         raise ValidationFailed("the root cannot be moved; name a folder", pointer="/from")
     if target == source or target.startswith(f"{source}/"):
-        raise Conflict(f"{source!r} cannot move into itself; name another target")
+        raise Conflict(Sentence("%(source)s cannot move into itself; name another target", source=repr(source)))
     inside: Any = (DocumentRow.folder == source) | ((DocumentRow.folder > f"{source}/") & (DocumentRow.folder < f"{source}0"))
     rows = list(scope.select(DocumentRow).where(inside).limit(MOVED_AT_ONCE + 1))
     if not rows:
-        raise NotFound(f"there is no folder {source[:80]!r} here")
+        raise NotFound(Sentence("there is no folder %(source)s here", source=repr(source[:80])))
     if len(rows) > MOVED_AT_ONCE:
-        raise Conflict(f"more than {MOVED_AT_ONCE} documents are in {source!r}; move the folders in it one by one")
+        raise Conflict(Sentence(
+            "more than %(moved_at_once)s documents are in %(source)s; move the folders in it one by one",
+            moved_at_once=MOVED_AT_ONCE, source=repr(source),
+        ))
     moved = [(row, (target + row.folder.removeprefix(source)).strip("/")) for row in rows]
     if longest := next((folder for _, folder in moved if len(folder) > LONGEST_FOLDER), None):
-        raise ValidationFailed(f"{longest[:80]!r}… would be longer than {LONGEST_FOLDER} characters", pointer="/to")
+        raise ValidationFailed(
+            Sentence(
+                "%(longest)s… would be longer than %(longest_folder)s characters",
+                longest=repr(longest[:80]), longest_folder=LONGEST_FOLDER,
+            ),
+            pointer="/to",
+        )
     return moved
 
 

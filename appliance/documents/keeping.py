@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit, tenant_ids
 
 from .folder_rules import folders_above
@@ -55,7 +56,10 @@ def set_retention(scope: TenantScope, document_id: str, until: int | None) -> Ke
     """Retain the document until then, or no longer; NotFound, ValidationFailed for a day that is past."""
     now = clock.now_ms()
     if until is not None and not now < until <= now + LONGEST_YEARS * 366 * DAY:
-        raise ValidationFailed(f"retain_until lies in the future, at most {LONGEST_YEARS} years ahead", pointer="/retain_until")
+        raise ValidationFailed(
+            Sentence("retain_until lies in the future, at most %(longest_years)s years ahead", longest_years=LONGEST_YEARS),
+            pointer="/retain_until",
+        )
     told = {"until": clock.optional_rfc3339(until)}
     return _put(scope, document_id, {"retain_until": until}, ("document.retain", told))
 
@@ -63,7 +67,9 @@ def set_retention(scope: TenantScope, document_id: str, until: int | None) -> Ke
 def set_hold(scope: TenantScope, document_id: str, reason: str) -> Keeping:
     """Put the document under a legal hold, or change its reason; NotFound, ValidationFailed."""
     if not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
-        raise ValidationFailed(f"say why, in at most {LONGEST_REASON} characters", pointer="/reason")
+        raise ValidationFailed(
+            Sentence("say why, in at most %(longest_reason)s characters", longest_reason=LONGEST_REASON), pointer="/reason"
+        )
     values = {"hold_reason": reason, "held_at": clock.now_ms(), "held_by": scope.actor}
     return _put(scope, document_id, values, ("document.hold", {"reason": reason}))
 
@@ -71,7 +77,7 @@ def set_hold(scope: TenantScope, document_id: str, reason: str) -> Keeping:
 def release_hold(scope: TenantScope, document_id: str) -> Keeping:
     """End the legal hold; NotFound when there is none."""
     if get_keeping(scope, document_id).hold is None:
-        raise NotFound(f"the document {document_id[:80]!r} is under no legal hold")
+        raise NotFound(Sentence("the document %(document_id)s is under no legal hold", document_id=repr(document_id[:80])))
     values = {"hold_reason": None, "held_at": None, "held_by": None}
     return _put(scope, document_id, values, ("document.release", {}))
 
@@ -94,12 +100,18 @@ def refuse_kept(scope: TenantScope, document_id: str, done: str) -> None:
         return
     if row.hold_reason is not None:
         raise DocumentKept(
-            f"the document {document_id} is under a legal hold and cannot be {done}; see its retention",
+            Sentence(
+                "the document %(document_id)s is under a legal hold and cannot be %(done)s; see its retention",
+                document_id=document_id, done=done,
+            ),
             extra={"document": document_id},
         )
     if row.retain_until is not None and row.retain_until > clock.now_ms():
         raise DocumentKept(
-            f"the document {document_id} is retained until {clock.rfc3339(row.retain_until)} and cannot be {done} before",
+            Sentence(
+                "the document %(document_id)s is retained until %(retain_until)s and cannot be %(done)s before",
+                document_id=document_id, retain_until=clock.rfc3339(row.retain_until), done=done,
+            ),
             extra={"document": document_id},
         )
 
@@ -118,7 +130,9 @@ def refuse_tenant_with_kept(scope: TenantScope) -> None:
     kept = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
     if count := kept.count():
         are = "document of the tenant is" if count == 1 else "documents of the tenant are"
-        raise DocumentKept(f"{count} {are} retained or under a legal hold; release what is kept, or use --force")
+        raise DocumentKept(
+            Sentence("%(count)s %(are)s retained or under a legal hold; release what is kept, or use --force", count=count, are=are)
+        )
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ def refuse_unruled(scope: TenantScope, overdue: Overdue, folder: str) -> None:
     ruled = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(above), FolderRuleRow.delete_after_days.is_null(False))
     nearest = max(ruled, key=lambda row: len(row.folder), default=None)
     if nearest is None or nearest.delete_after_days != overdue.days:
-        raise Conflict(f"the rule over the document {overdue.document_id} has changed")
+        raise Conflict(Sentence("the rule over the document %(document_id)s has changed", document_id=overdue.document_id))
 
 
 def _older(scope: TenantScope, folder: str, days: int) -> Iterator[tuple[str, str, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 from appliance.core.database import db
 from appliance.core.errors import InvalidFilter, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .models import DocumentMetadata
 
@@ -24,14 +25,21 @@ def check_metadata(metadata: Metadata, pointer: str = "/metadata") -> dict[str, 
     for name in metadata:
         if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
             raise ValidationFailed(
-                f"{name[:80]!r} is not a name; use 1 to {LONGEST_NAME} printable characters",
+                Sentence(
+                    "%(name)s is not a name; use 1 to %(longest_name)s printable characters",
+                    name=repr(name[:80]), longest_name=LONGEST_NAME,
+                ),
                 pointer=f"{pointer}/{name[:80].replace('~', '~0').replace('/', '~1')}",
             )
     if len(metadata) > MOST_MEMBERS:
-        raise ValidationFailed(f"a document's metadata has at most {MOST_MEMBERS} members", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("a document's metadata has at most %(most_members)s members", most_members=MOST_MEMBERS), pointer=pointer
+        )
     ordered = dict(sorted(metadata.items()))
     if len(_written(ordered, pointer)) > MOST_BYTES:
-        raise ValidationFailed(f"a document's metadata has at most {MOST_BYTES >> 10} KiB as JSON", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("a document's metadata has at most %(most_bytes)s KiB as JSON", most_bytes=MOST_BYTES >> 10), pointer=pointer
+        )
     return ordered
 
 
@@ -80,10 +88,11 @@ def having(scope: TenantScope, query: Any, document_id: Any, wanted: Metadata) -
     for name, value in wanted.items():
         asked = _asked(value)
         if asked is None:
-            raise InvalidFilter(
-                f"metadata {name[:80]!r}: documents are found by texts, numbers and truth values of at most "
-                f"{LONGEST_ASKED} characters"
-            )
+            raise InvalidFilter(Sentence(
+                "metadata %(name)s: documents are found by texts, numbers and truth values of at most "
+                "%(longest_asked)s characters",
+                name=repr(name[:80]), longest_asked=LONGEST_ASKED,
+            ))
         equal = (DocumentMetadata.name == name) & (DocumentMetadata.value == asked)
         query = query.where(document_id.in_(scope.select(DocumentMetadata, DocumentMetadata.document_id).where(equal)))
     return query

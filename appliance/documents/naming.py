@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 
 LONGEST_NAME = 200
 LONGEST_FOLDER = 500
@@ -38,7 +39,12 @@ def disposition(name: str, kind: Literal["attachment", "inline"]) -> str:
 def check_name(name: str, pointer: str = "/name") -> str:
     """The name itself when cleaning leaves it as it is; ValidationFailed suggests a better one."""
     if clean_name(name) != name:
-        raise ValidationFailed(f"{name[:80]!r} is not a name for a document; {clean_name(name)!r} would be", pointer=pointer)
+        raise ValidationFailed(
+            Sentence(
+                "%(name)s is not a name for a document; %(name2)s would be", name=repr(name[:80]), name2=repr(clean_name(name))
+            ),
+            pointer=pointer,
+        )
     return name
 
 
@@ -47,7 +53,11 @@ def check_folder(folder: str, pointer: str = "/folder") -> str:
     plain = folder.strip("/")
     if len(plain) > LONGEST_FOLDER or any(clean_name(part) != part for part in plain.split("/") if plain):
         raise ValidationFailed(
-            f"{folder[:80]!r} is not a folder; write it like invoices/2026, at most {LONGEST_FOLDER} characters", pointer=pointer
+            Sentence(
+                "%(folder)s is not a folder; write it like invoices/2026, at most %(longest_folder)s characters",
+                folder=repr(folder[:80]), longest_folder=LONGEST_FOLDER,
+            ),
+            pointer=pointer,
         )
     return plain
 
@@ -55,11 +65,15 @@ def check_folder(folder: str, pointer: str = "/folder") -> str:
 def check_tags(tags: Sequence[str], pointer: str = "/tags") -> tuple[str, ...]:
     """The tags in order, each once."""
     if len(tags) > MOST_TAGS:
-        raise ValidationFailed(f"a document has at most {MOST_TAGS} tags", pointer=pointer)
+        raise ValidationFailed(Sentence("a document has at most %(most_tags)s tags", most_tags=MOST_TAGS), pointer=pointer)
     for index, tag in enumerate(tags):
         if not 1 <= len(tag) <= LONGEST_TAG or not tag.isprintable() or tag != tag.strip() or "," in tag:
             raise ValidationFailed(
-                f"{tag[:80]!r} is not a tag; use 1 to {LONGEST_TAG} characters without commas", pointer=f"{pointer}/{index}"
+                Sentence(
+                    "%(tag)s is not a tag; use 1 to %(longest_tag)s characters without commas",
+                    tag=repr(tag[:80]), longest_tag=LONGEST_TAG,
+                ),
+                pointer=f"{pointer}/{index}",
             )
     return tuple(sorted(set(tags)))
 
@@ -67,5 +81,7 @@ def check_tags(tags: Sequence[str], pointer: str = "/tags") -> tuple[str, ...]:
 def check_comment(comment: str, pointer: str = "/comment") -> str:
     """The comment itself; ValidationFailed when it is too long."""
     if len(comment) > LONGEST_COMMENT:
-        raise ValidationFailed(f"a comment has at most {LONGEST_COMMENT} characters", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("a comment has at most %(longest_comment)s characters", longest_comment=LONGEST_COMMENT), pointer=pointer
+        )
     return comment

@@ -15,6 +15,7 @@ from appliance.core.database import db
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import browsing, folders
 from .browsing import Order, Shelf
@@ -296,7 +297,10 @@ def check_new(new: NewDocument) -> tuple[str, str, tuple[str, ...], dict[str, An
 def _at_version(scope: TenantScope, document_id: str, if_version: int | None) -> DocumentRow:
     row = scope.get(DocumentRow, id=document_id)
     if if_version is not None and row.version != if_version:
-        raise VersionConflict(f"the document is at version {row.version}, not {if_version}: read it again and repeat the change")
+        raise VersionConflict(Sentence(
+            "the document is at version %(version)s, not %(if_version)s: read it again and repeat the change",
+            version=row.version, if_version=if_version,
+        ))
     return row
 
 
@@ -305,7 +309,10 @@ def _retyped(row: DocumentRow, begins: tuple[str, bytes], name: str, media_type:
         raise VersionConflict("the document got another content at the same moment; read it again and repeat the change")
     settled = settle_media_type(begins[1], name, media_type)
     if settled != media_type:
-        raise ValidationFailed(f"the content is {settled}, not {media_type[:80]!r}", pointer="/media_type")
+        raise ValidationFailed(
+            Sentence("the content is %(settled)s, not %(media_type)s", settled=settled, media_type=repr(media_type[:80])),
+            pointer="/media_type",
+        )
     return settled
 
 

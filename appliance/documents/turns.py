@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from appliance.core.errors import Overloaded
+from appliance.core.sentences import Sentence
 
 
 class Turns:
@@ -31,4 +32,6 @@ class Turns:
             self._admitted.release()
 
     def _busy(self) -> Overloaded:
-        return Overloaded(f"too many wait for {self._what}; try again in a moment", headers={"Retry-After": "5"})
+        return Overloaded(
+            Sentence("too many wait for %(what)s; try again in a moment", what=self._what), headers={"Retry-After": "5"}
+        )

@@ -16,6 +16,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .contents.scanning import Infected
 from .models import UploadPart, UploadRow
@@ -75,7 +76,7 @@ class Uploads:
         ValidationFailed, PayloadTooLarge, NotFound (of the document it continues), Conflict when too many are open.
         """
         if wanted.size > self.most:
-            raise PayloadTooLarge(f"a document may have at most {self.most >> 20} MiB", pointer="/size")
+            raise PayloadTooLarge(Sentence("a document may have at most %(most)s MiB", most=self.most >> 20), pointer="/size")
         name, folder, tags, metadata = ("", "", (), {}) if wanted.document_id else check_new(wanted.new)
         comment, upload_id, now = check_comment(wanted.comment), ids.new("upl"), clock.now_ms()
 
@@ -85,7 +86,7 @@ class Uploads:
                 shown = self._documents.get_document(scope, wanted.document_id).name
             is_open = (UploadRow.state == "open") & (UploadRow.expires_at > now)
             if scope.select(UploadRow).where(is_open).count() >= MOST_OPEN:
-                raise Conflict(f"{MOST_OPEN} uploads are open; finish some of them, or delete them")
+                raise Conflict(Sentence("%(most_open)s uploads are open; finish some of them, or delete them", most_open=MOST_OPEN))
             scope.insert(
                 UploadRow, id=upload_id, document_id=wanted.document_id, name=shown, folder=folder, tags=list(tags),
                 metadata=metadata, media_type=wanted.new.media_type, comment=comment, size=wanted.size, sha256=wanted.sha256,
@@ -150,7 +151,10 @@ class Uploads:
         if row.sha256 not in (None, stored.sha256):
             db.write(lambda: _close(scope, upload_id, {"state": "refused"}))
             raise ValidationFailed(
-                f"the bytes that came have the sha256 {stored.sha256}, not the one announced; begin a new upload",
+                Sentence(
+                    "the bytes that came have the sha256 %(sha256)s, not the one announced; begin a new upload",
+                    sha256=stored.sha256,
+                ),
                 pointer="/sha256",
             )
 
@@ -198,7 +202,7 @@ class Part:
             held = self._receiver.size if self._receiver else 0
             if self._begins + held + len(piece) > self._upload.size:
                 raise PayloadTooLarge(
-                    f"the upload was announced with {self._upload.size} bytes, and more came; begin another",
+                    Sentence("the upload was announced with %(size)s bytes, and more came; begin another", size=self._upload.size),
                     headers={"Connection": "close"},
                 )
             if not piece:
@@ -238,17 +242,23 @@ def forget_expired() -> int:
 def _row(scope: TenantScope, upload_id: str) -> UploadRow:
     row = scope.find(UploadRow, id=upload_id)
     if row is None or row.expires_at <= clock.now_ms():
-        raise NotFound(f"there is no upload {upload_id[:80]!r} here; begin a new one")
+        raise NotFound(Sentence("there is no upload %(upload_id)s here; begin a new one", upload_id=repr(upload_id[:80])))
     return row
 
 
 def _refuse_other(upload: Upload, offset: int) -> None:
     told = offset_told(upload.received)
     if upload.state != "open":
-        raise Conflict(f"this upload is {upload.state}; begin a new one", headers=told, extra={"offset": upload.received})
+        raise Conflict(
+            Sentence("this upload is %(state)s; begin a new one", state=upload.state),
+            headers=told, extra={"offset": upload.received},
+        )
     if offset != upload.received:
         raise Conflict(
-            f"the next part begins at {upload.received}, not at {offset}: somebody has sent it, or it was not received",
+            Sentence(
+                "the next part begins at %(received)s, not at %(offset)s: somebody has sent it, or it was not received",
+                received=upload.received, offset=offset,
+            ),
             headers=told, extra={"offset": upload.received},
         )  # fmt: skip
 

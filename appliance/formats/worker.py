@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from appliance.core.confinement import confinement, landlock
 from appliance.core.confinement.syscalls import confine_calls
+from appliance.core.sentences import Sentence
 
 from .failing import ContentTooLarge, FormatFailed
 from .operations import OPERATIONS
@@ -37,7 +38,11 @@ def _answer(settings: dict[str, Any]) -> dict[str, Any]:
     except FormatFailed as failed:
         return _failed(failed.code, failed.failure_class, failed.message)
     except MemoryError:
-        return _failed("content_memory", "memory", f"the content takes more than the {settings['memory_mb']} MB this step may use")
+        return _failed(
+            "content_memory",
+            "memory",
+            Sentence("the content takes more than the %(memory_mb)s MB this step may use", memory_mb=settings["memory_mb"]),
+        )
     except OSError as error:
         if error.errno == errno.EFBIG:
             too_large = ContentTooLarge(f"more than {settings['written_bytes'] >> 20} MB would come of the content")

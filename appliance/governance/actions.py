@@ -18,6 +18,7 @@ import rfc8785
 
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import storable_json, storable_text
@@ -108,7 +109,7 @@ def _tagged(value: Any) -> Any:
         return {_tagged_text(name): _tagged(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_tagged(item) for item in value]
-    raise ValidationFailed(f"an input is JSON, which has no {type(value).__name__}", pointer="/input")
+    raise ValidationFailed(Sentence("an input is JSON, which has no %(name)s", name=type(value).__name__), pointer="/input")
 
 
 def _tagged_text(text: str) -> str:

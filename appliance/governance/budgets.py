@@ -4,6 +4,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded, PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.policies.decision import Decision, Obligations
 from appliance.governance.subjects import Subject
 from appliance.llm import NANO, used_by_execution, used_by_run
@@ -94,4 +95,4 @@ def _this_hour() -> str:
 
 def _exceeded(message: str, cap: str, rules: tuple[str, ...]) -> BudgetExceeded:
     extra = {"reason": cap, "rules": list(rules), "retryable": False}
-    return BudgetExceeded(f"{message}; wait, or have an owner raise the cap", extra=extra)
+    return BudgetExceeded(Sentence("%(message)s; wait, or have an owner raise the cap", message=message), extra=extra)

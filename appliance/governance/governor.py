@@ -15,6 +15,7 @@ from appliance.connectors.contract import ConnectorError
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, NotFound, PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import budgets, switches
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, label_of
 from appliance.governance.approvals.action_approvals import Wish
@@ -321,13 +322,17 @@ def told_of(decision: Decision) -> dict[str, Any]:
 def denied(action: ToolAction, decision: Decision) -> PolicyDenied:
     """The refusal, with its rules and reasons."""
     why = "; ".join(decision.reasons) or "no rule allows it"
-    return PolicyDenied(f"{label_of(action)} is denied: {why}", extra={"reason": "denied", **told_of(decision)})
+    return PolicyDenied(
+        Sentence("%(action)s is denied: %(why)s", action=label_of(action), why=why), extra={"reason": "denied", **told_of(decision)}
+    )
 
 
 def approval_required(permit: Permit, asked: Approval | None = None) -> "ActionNeedsApproval":
     """The refusal that an approval lifts: `extra` has what to ask for, or the request that was made."""
     why = "; ".join(permit.decision.reasons)
-    message = f"{label_of(permit.action)} needs an approval{': ' if why else ''}{why}"
+    message = Sentence(
+        "%(action)s needs an approval%(value)s%(why)s", action=label_of(permit.action), value=": " if why else "", why=why
+    )
     extra = {"reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision)}
     if asked is not None:
         extra |= {"approval_id": asked.id, "approval_status": asked.status, "review_url": review_url(permit.scope, asked.id)}
@@ -336,7 +341,7 @@ def approval_required(permit: Permit, asked: Approval | None = None) -> "ActionN
         extra["next"] = _NEXT["unasked"]
     else:
         extra |= {"scope": ASK_SCOPE, "next": _NEXT["may not ask"]}
-    return ActionNeedsApproval(f"{message}; {extra['next']}", permit, extra)
+    return ActionNeedsApproval(Sentence("%(message)s; %(next)s", message=message, next=extra['next']), permit, extra)
 
 
 def _switched_off(off: switches.KillSwitch) -> Decision:

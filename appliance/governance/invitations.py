@@ -11,6 +11,7 @@ from appliance.core.config import Config
 from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext, speaking
 from appliance.governance.approvals.writing import Writing
@@ -64,7 +65,7 @@ class Invitations:
         if by_email and not possible:
             told = "no letter can go there: the login must be an e-mail address, and the tenant needs the integration "
             told += f"{self._config.approvals.email_integration!r}" if self._config.approvals.email_integration else "for letters"
-            raise ValidationFailed(f"{told}; hand the link over yourself", pointer="/by_email")
+            raise ValidationFailed(Sentence("%(told)s; hand the link over yourself", told=told), pointer="/by_email")
         send = possible if by_email is None else by_email
         invitation, token = invitations.invite(scope, self._sealer, spec, "sending" if send else "link")
         link = f"{self._config.base_url}{PATH}?{urlencode({'token': token})}"

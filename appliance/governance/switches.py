@@ -11,6 +11,7 @@ from appliance.core.database import db
 from appliance.core.database.db import TenantModel
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.policies.decision import ToolAction
 from appliance.governance.subjects import Subject
 from appliance.monitor import audit
@@ -126,4 +127,6 @@ def told(switch: KillSwitch) -> str:
     """Why nothing happens, and what lets it happen again."""
     what = "this tenant" if switch.kind == "tenant" else f"the {switch.kind} {switch.name}"
     what += f", whose credential {switch.kin} uses too," if switch.kin else ""
-    return f"{what} is switched off ({switch.reason}); PUT /api/v1/kill-switches switches it on again"
+    return Sentence(
+        "%(what)s is switched off (%(reason)s); PUT /api/v1/kill-switches switches it on again", what=what, reason=switch.reason
+    )

@@ -10,6 +10,7 @@ from quart import Blueprint, Response, request
 
 from appliance.core import logs
 from appliance.core.errors import InvalidRequest, NotFound, PayloadTooLarge
+from appliance.core.sentences import Sentence
 from appliance.processes.triggers import Request, fields_of
 from appliance.solutions import Services
 
@@ -52,7 +53,9 @@ def _query(text: bytes) -> dict[str, Any]:
     try:
         return fields_of(parse_qsl(text.decode("utf8", "replace"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
     except ValueError as error:
-        raise InvalidRequest(f"the query string may have at most {MOST_PARAMETERS} parameters") from error
+        raise InvalidRequest(
+            Sentence("the query string may have at most %(most_parameters)s parameters", most_parameters=MOST_PARAMETERS)
+        ) from error
 
 
 async def _read_body(most: int) -> bytes:
@@ -65,5 +68,5 @@ async def _read_body(most: int) -> bytes:
         elif size > most + DRAIN_BYTES:
             break
     if size > most:
-        raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB", headers={"Connection": "close"})
+        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
     return b"".join(parts)

@@ -16,6 +16,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, Conflict, ConnectorFailed, Detail
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import gate
 from appliance.integrations.connections import Ready
 from appliance.integrations.models import ConsentRow
@@ -92,11 +93,14 @@ def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
         raise Conflict("this consent was used already, is too old or belongs to another browser; connect the integration again")
     slug = str(row.integration_id)
     if reply.error or not reply.code:
-        raise Conflict(f"the provider did not allow access ({_plain(reply.error) or 'no code'}); connect {slug} again")
+        raise Conflict(Sentence(
+            "the provider did not allow access (%(error)s); connect %(slug)s again",
+            error=_plain(reply.error) or "no code", slug=slug,
+        ))
     ready = integrations.ready(scope, slug)
     oauth = _oauth(integrations, ready)
     if not hmac.compare_digest(row.audience, integrations.calls.tokens.audience(ready)):
-        raise Conflict(f"the settings of {slug} have changed meanwhile; connect it again")
+        raise Conflict(Sentence("the settings of %(slug)s have changed meanwhile; connect it again", slug=slug))
     verifier = integrations.sealer.open(bytes(row.sealed), _context(scope, row.digest)).decode()
     try:
         answer = integrations.calls.exchange_code(ready, oauth, (reply.code, verifier, row.redirect_uri))
@@ -144,7 +148,7 @@ def _oauth(integrations: Integrations, ready: Ready) -> OAuth:
     except ConnectorError as error:
         raise _failed(error) from error
     if oauth is None or oauth.grant != "authorization_code":
-        raise Conflict(f"the credentials of {ready.slug} need nobody's consent; test the integration instead")
+        raise Conflict(Sentence("the credentials of %(slug)s need nobody's consent; test the integration instead", slug=ready.slug))
     return oauth
 
 

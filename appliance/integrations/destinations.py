@@ -9,6 +9,7 @@ from appliance.connectors.declarative import DeclarativeConnector, base_address
 from appliance.connectors.registry import Installed
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.tenants.grants import Destination, host_of
 
 from .settings import Path, member_at, open_settings, secret_targets, value_at
@@ -50,7 +51,10 @@ def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
     needed = installed.connector.settings_schema.get("secrets_need")
     if isinstance(needed, str) and value_at(settings, (needed,)) is None:
         raise ValidationFailed(
-            f"these settings name a secret and leave the address to each call, which could send it anywhere; set {needed}",
+            Sentence(
+                "these settings name a secret and leave the address to each call, which could send it anywhere; set %(needed)s",
+                needed=needed,
+            ),
             pointer=f"/settings/{needed}",
         )
 

@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.records import Origin, Outcome, Status
 
@@ -70,7 +71,7 @@ def search_calls(scope: TenantScope, wanted: CallFilter, page: PageRequest) -> P
     """The calls of all integrations, newest first; ValidationFailed for a status or outcome there is not."""
     for name, value, known in (("status", wanted.status, STATUSES), ("outcome", wanted.outcome, OUTCOMES)):
         if value is not None and value not in known:
-            raise ValidationFailed(f"{name} is one of {', '.join(known)}", pointer=f"/{name}")
+            raise ValidationFailed(Sentence("%(name)s is one of %(known)s", name=name, known=', '.join(known)), pointer=f"/{name}")
     query = scope.select(CallRow)
     equal = {
         CallRow.status: wanted.status, CallRow.action: wanted.action, CallRow.execution_id: wanted.execution_id,
@@ -101,7 +102,9 @@ def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, outp
     def settle() -> None:
         row = _row(scope, slug, call_id)
         if row.status != "waiting":
-            raise Conflict(f"the call {call_id} is {row.status}; only one of unknown outcome is settled")
+            raise Conflict(Sentence(
+                "the call %(call_id)s is %(status)s; only one of unknown outcome is settled", call_id=call_id, status=row.status
+            ))
         changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
         if done:
             changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": 1, "error": None}
@@ -121,7 +124,7 @@ def _row(scope: TenantScope, slug: str, call_id: str) -> CallRow:
     row = scope.find(CallRow, id=call_id, integration_id=slug)
     if row is None:
         scope.get(IntegrationRow, id=slug)
-        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
+        raise NotFound(Sentence("there is no call %(call_id)s of this integration", call_id=repr(call_id[:80])))
     return row
 
 

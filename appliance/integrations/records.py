@@ -9,6 +9,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ConnectorFailed, Detail, IdempotencyInFlight, IdempotencyMismatch
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import discovery
 from appliance.integrations.circuit import Withheld
 from appliance.integrations.models import CallRow
@@ -32,9 +33,10 @@ class OutcomeUnknown(ConnectorFailed):
     """A write was sent and nobody knows what became of it; a person must settle the earlier call first."""
 
     def __init__(self, row: CallRow) -> None:
-        message = (
-            f"The call {row.id} ({row.action} of {row.integration_id}) was sent and no answer came: look in the foreign "
-            "system whether it happened, then settle that call. It is not sent again before."
+        message = Sentence(
+            "The call %(id)s (%(action)s of %(integration_id)s) was sent and no answer came: look in the foreign "
+            "system whether it happened, then settle that call. It is not sent again before.",
+            id=row.id, action=row.action, integration_id=row.integration_id,
         )
         super().__init__(message, details=[Detail("", "outcome_unknown", message)])
         self.extra = {"call_id": row.id, "outcome": "unknown", "retryable": False}
@@ -126,7 +128,7 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
             return blocked
         same = next((row for row in rows if row.request_digest == draft.digest), None)
         if same is None and rows and draft.origin is None:
-            raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
+            raise IdempotencyMismatch(Sentence("the key %(key)s was used for another request; take a new key", key=repr(draft.key)))
         if same is None:
             begun = _insert(scope, draft, owner, first=not rows)
             admit(begun.call_id, False)
@@ -160,7 +162,7 @@ def _runs(row: CallRow, is_alive: IsAlive) -> bool:
 def _refuse_running(row: CallRow, is_alive: IsAlive) -> None:
     if row.status == "queued" or (row.status == "running" and _runs(row, is_alive)):
         raise IdempotencyInFlight(
-            f"the call {row.id} with this key is still running; ask again shortly",
+            Sentence("the call %(id)s with this key is still running; ask again shortly", id=row.id),
             extra={"call_id": row.id, "retryable": True},
         )
 
@@ -177,7 +179,7 @@ def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
 def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
     if row.status == "succeeded":
         if not row.output_kept:
-            raise Conflict(f"the call {row.id} was made; its answer was too large to be kept for a repetition")
+            raise Conflict(Sentence("the call %(id)s was made; its answer was too large to be kept for a repetition", id=row.id))
         return Done(row.id, row.output)
     now = clock.now_ms()
     changes = {
@@ -230,7 +232,7 @@ def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
         if row.request_digest == draft.digest:
             return row.id, False
     if rows:
-        raise IdempotencyMismatch(f"the key {draft.key!r} was used for another request; take a new key")
+        raise IdempotencyMismatch(Sentence("the key %(key)s was used for another request; take a new key", key=repr(draft.key)))
     call_id = ids.new("call")
     key, now = draft.key or call_id, clock.now_ms()
     scope.insert(

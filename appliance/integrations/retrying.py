@@ -10,6 +10,7 @@ from appliance.connectors.contract import Effect
 from appliance.core import clock, ids
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations.models import CallRow, IntegrationRow
 
 _USUAL_SECONDS = 30.0
@@ -42,9 +43,11 @@ def find_repeatable(scope: TenantScope, slug: str, call_id: str) -> Repeatable:
     row = _row(scope, slug, call_id)
     _check(scope, row, row.effect)
     if not isinstance(row.input, dict) or digest_of(row.action, row.input) != row.request_digest:
-        raise Conflict(
-            f"the input of the call {call_id} was too large to be kept, or a secret was blotted out of it; send it again instead"
-        )
+        raise Conflict(Sentence(
+            "the input of the call %(call_id)s was too large to be kept, or a secret was blotted out of it; send "
+            "it again instead",
+            call_id=call_id,
+        ))
     seconds = (row.deadline_at - (row.started_at or row.created_at)) / 1000
     return Repeatable(row.action, row.input, seconds if seconds > 0 else _USUAL_SECONDS)
 
@@ -66,18 +69,22 @@ def enqueue_retry(scope: TenantScope, slug: str, call_id: str, wanted: Repeatabl
 
 def _check(scope: TenantScope, row: CallRow, effect: str) -> None:
     if row.status == "waiting":
-        raise Conflict(f"nobody knows what became of the call {row.id}; look in the foreign system and settle it first")
+        raise Conflict(
+            Sentence("nobody knows what became of the call %(id)s; look in the foreign system and settle it first", id=row.id)
+        )
     if row.status != "failed":
-        raise Conflict(f"the call {row.id} is {row.status}; only a failed one is made again")
+        raise Conflict(Sentence("the call %(id)s is %(status)s; only a failed one is made again", id=row.id, status=row.status))
     if "write" in (effect, row.effect) and row.outcome != "not_done":
-        raise Conflict(f"the call {row.id} may have changed something over there; it is not sent again")
+        raise Conflict(Sentence("the call %(id)s may have changed something over there; it is not sent again", id=row.id))
     if following := scope.find(CallRow, retry_of=row.id):
-        raise Conflict(f"the call {row.id} was made again as {following.id}; retry that one if it failed")
+        raise Conflict(
+            Sentence("the call %(id)s was made again as %(id2)s; retry that one if it failed", id=row.id, id2=following.id)
+        )
 
 
 def _row(scope: TenantScope, slug: str, call_id: str) -> CallRow:
     row = scope.find(CallRow, id=call_id, integration_id=slug)
     if row is None:
         scope.get(IntegrationRow, id=slug)
-        raise NotFound(f"there is no call {call_id[:80]!r} of this integration")
+        raise NotFound(Sentence("there is no call %(call_id)s of this integration", call_id=repr(call_id[:80])))
     return row

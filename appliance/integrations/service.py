@@ -1,7 +1,6 @@
 """What one can do with integrations: the catalogue, settings with sealed secrets, tests and the record of calls."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.connectors.contract import Action, AddressNotAllowed, ConnectorError
@@ -20,57 +19,21 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import changes, discovery, gate
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Ready
 from appliance.integrations.destinations import destination_of
 from appliance.integrations.discovery import Listed, StoredActions, Turns
-from appliance.integrations.gate import MOST_AT_ONCE, USUAL_AT_ONCE, Health
+from appliance.integrations.gate import MOST_AT_ONCE, Health
 from appliance.integrations.models import CallRow, IntegrationRow
 from appliance.integrations.sealed_settings import OpenSecret, SealedSettings, Use
 from appliance.integrations.settings import Opened, Sealed, Taken, show, take_secrets
+from appliance.integrations.spec import Check, Integration, Spec
 from appliance.monitor import audit
 from appliance.tenants.grants import Destination, secret_bindings
 
 DISCOVERY_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a caller says an integration shall be; secrets as texts, references, or as they were read back.
-
-    `concurrency` is how many calls may run at once in each process of the appliance, 1 to 64.
-    """
-
-    connector: str
-    settings: Mapping[str, Any]
-    name: str = ""
-    concurrency: int = USUAL_AT_ONCE
-
-
-@dataclass(frozen=True)
-class Check:
-    """What the last test of the settings found; `error_class` only right after it."""
-
-    at: int
-    ok: bool
-    message: str
-    error_class: str | None = None
-
-
-@dataclass(frozen=True)
-class Integration:
-    """An integration as it is read back: secrets are `{"sealed": true, "updated_at": …}`."""
-
-    slug: str
-    name: str
-    connector: str
-    settings: dict[str, Any]
-    version: int
-    created_at: int
-    updated_at: int
-    check: Check | None
-    concurrency: int
 
 
 class Integrations:
@@ -89,7 +52,9 @@ class Integrations:
         """An installed connector; NotFound otherwise."""
         found = self.registry.find(name)
         if found is None:
-            raise NotFound(f"there is no connector {name[:80]!r}; GET /integrations/connectors lists what is installed")
+            raise NotFound(Sentence(
+                "there is no connector %(name)s; GET /integrations/connectors lists what is installed", name=repr(name[:80])
+            ))
         return found
 
     # -- integrations
@@ -127,7 +92,10 @@ class Integrations:
         """One action of an integration with its schemas; NotFound."""
         found = self._known_actions(scope, slug).get(name)
         if found is None:
-            raise NotFound(f"{slug} has no action {name[:80]!r}; GET /api/v1/integrations/{slug}/actions lists them")
+            raise NotFound(Sentence(
+                "%(slug)s has no action %(name)s; GET /api/v1/integrations/%(slug)s/actions lists them",
+                slug=slug, name=repr(name[:80]),
+            ))
         return found
 
     def destination(self, scope: TenantScope, slug: str) -> Destination:
@@ -147,7 +115,7 @@ class Integrations:
 
         def insert() -> None:
             if scope.find(IntegrationRow, id=slug) is not None:
-                raise AlreadyExists(f"there is an integration {slug!r} already", pointer="/slug")
+                raise AlreadyExists(Sentence("there is an integration %(slug)s already", slug=repr(slug)), pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
             use.bind(scope)
             changes.note(scope, "create", slug, {}, self._noted(scope, slug, values))
@@ -164,7 +132,10 @@ class Integrations:
         def update() -> None:
             row = scope.get(IntegrationRow, id=slug)
             if if_version is not None and row.version != if_version:
-                raise VersionConflict(f"the integration {slug} is at version {row.version}; read it and decide again")
+                raise VersionConflict(Sentence(
+                    "the integration %(slug)s is at version %(version)s; read it and decide again",
+                    slug=slug, version=row.version,
+                ))
             values, use = self._stored(scope, slug, spec, self._kept_secrets(scope, row, spec))
             use.bind(scope)
             if self._is_same(scope, row, values):
@@ -189,7 +160,9 @@ class Integrations:
         def delete() -> None:
             row = scope.get(IntegrationRow, id=slug)
             if waiting := scope.find(CallRow, integration_id=slug, status="waiting"):
-                raise Conflict(f"the outcome of the call {waiting.id} is unknown; settle it before you delete {slug}")
+                raise Conflict(Sentence(
+                    "the outcome of the call %(id)s is unknown; settle it before you delete %(slug)s", id=waiting.id, slug=slug
+                ))
             scope.delete(IntegrationRow).where(IntegrationRow.id == slug).execute()
             secret_bindings.forget_target(scope, slug, "integration")
             changes.note(scope, "delete", slug, {"connector": row.connector}, {})
@@ -259,13 +232,22 @@ class Integrations:
         row = scope.get(IntegrationRow, id=slug)
         found = self.registry.find(row.connector)
         if found is None:
-            raise _not_ready(f"the connector {row.connector!r} of {slug} is not installed; install it again")
+            raise _not_ready(Sentence(
+                "the connector %(connector)s of %(slug)s is not installed; install it again",
+                connector=repr(row.connector), slug=slug,
+            ))
         self._sealed.hold_to_destinations(scope, found, slug, row.settings)
         opened = self._sealed.open(scope, row.settings, self._sealed.read(scope, slug, row.sealed))
         _refuse_unresolved(slug, opened)
         problems = found.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
         if problems:
-            raise _not_ready(f"the settings of {slug} do not suit {found.name}: {problems[0].message}", problems[0].pointer)
+            raise _not_ready(
+                Sentence(
+                    "the settings of %(slug)s do not suit %(name)s: %(message)s",
+                    slug=slug, name=found.name, message=problems[0].message,
+                ),
+                problems[0].pointer,
+            )
         for secret in opened.secrets:
             logs.remember_secret(secret)
         basis = discovery.basis_of(found, row.settings) if found.discovers else ""
@@ -326,9 +308,18 @@ class Integrations:
         installed = self.registry.find(spec.connector)
         if installed is None:
             known = ", ".join(sorted(self.registry.installed)) or "none"
-            raise ValidationFailed(f"there is no connector {spec.connector[:80]!r}; installed are: {known}", pointer="/connector")
+            raise ValidationFailed(
+                Sentence(
+                    "there is no connector %(connector)s; installed are: %(known)s",
+                    connector=repr(spec.connector[:80]), known=known,
+                ),
+                pointer="/connector",
+            )
         if not 1 <= spec.concurrency <= MOST_AT_ONCE:
-            raise ValidationFailed(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}", pointer="/concurrency")
+            raise ValidationFailed(
+                Sentence("concurrency is a whole number from 1 to %(most_at_once)s", most_at_once=MOST_AT_ONCE),
+                pointer="/concurrency",
+            )
         taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
         use = self._sealed.authorize(scope, installed, slug, taken.settings)
         opened = self._sealed.open(scope, taken.settings, taken.secrets)
@@ -338,7 +329,9 @@ class Integrations:
             if problem.pointer.removeprefix("/settings") not in opened.unresolved
         ]
         if problems:
-            raise ValidationFailed(f"the settings do not suit the connector {spec.connector}", details=problems)
+            raise ValidationFailed(
+                Sentence("the settings do not suit the connector %(connector)s", connector=spec.connector), details=problems
+            )
         return installed, taken, opened, use
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
@@ -349,30 +342,6 @@ class Integrations:
         )  # fmt: skip
 
 
-def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Spec:
-    """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`, `concurrency`); null removes."""
-    base = Spec(current.connector, current.settings, current.name, current.concurrency)
-    if "settings" in changes:
-        settings = merge_patch(base.settings, changes["settings"])
-        base = replace(base, settings=settings if isinstance(settings, dict) else {})
-    if "concurrency" in changes:
-        base = replace(base, concurrency=changes["concurrency"] or USUAL_AT_ONCE)
-    return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2; a sealed marker is one value, not an object to merge into."""
-    if not isinstance(patch, Mapping) or patch.get("sealed") is True:
-        return patch
-    merged = dict(target) if isinstance(target, Mapping) and target.get("sealed") is not True else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge_patch(merged.get(name), value)
-    return merged
-
-
 def _class_of(error: ConnectorError) -> str:
     return "address_not_allowed" if isinstance(error, AddressNotAllowed) else error.error_class
 
@@ -380,7 +349,13 @@ def _class_of(error: ConnectorError) -> str:
 def _refuse_unresolved(slug: str, opened: Opened) -> None:
     if opened.unresolved:
         pointer, name = next(iter(opened.unresolved.items()))
-        raise _not_ready(f"{slug} refers to the secret {name!r}, which is not set: PUT /api/v1/secrets/{name}", pointer)
+        raise _not_ready(
+            Sentence(
+                "%(slug)s refers to the secret %(name)s, which is not set: PUT /api/v1/secrets/%(name2)s",
+                slug=slug, name=repr(name), name2=name,
+            ),
+            pointer,
+        )
 
 
 def _not_ready(message: str, pointer: str = "") -> ConnectorFailed:

@@ -21,6 +21,7 @@ from appliance.connectors.egress import EgressClient
 from appliance.core import clock, errors
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError, ConnectorFailed, Detail, TimedOut
+from appliance.core.sentences import Sentence
 
 from . import anthropic, openai
 from .exchange import Question, Reply, ReplyInvalid
@@ -48,7 +49,7 @@ class ModelFailed(ConnectorFailed):
     """
 
     def __init__(self, slug: str, error: ConnectorError, *, is_free: bool) -> None:
-        message = f"the LLM profile {slug}: {error.message}"
+        message = Sentence("the LLM profile %(slug)s: %(message)s", slug=slug, message=error.message)
         super().__init__(message, rejected=isinstance(error, Rejected), details=[Detail("", error.error_class, message)])
         self.is_free = is_free
         self.extra = {
@@ -83,7 +84,9 @@ def is_free(error: ApplianceError) -> bool:
 def _coded(ready: Ready, error: ConnectorError, *, is_late: bool) -> ApplianceError:
     error.message = error.message.replace(ready.key, "[redacted]") if ready.key else error.message
     if is_late and isinstance(error, TransientError):
-        return TimedOut(f"the LLM profile {ready.slug} did not answer within the step's time; give the step more with `timeout`")
+        return TimedOut(Sentence(
+            "the LLM profile %(slug)s did not answer within the step's time; give the step more with `timeout`", slug=ready.slug
+        ))
     return ModelFailed(ready.slug, error, is_free=error.outcome == "not_done")
 
 

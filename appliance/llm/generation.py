@@ -10,6 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import AnswerInvalid, AnswerRefused, ApplianceError, BudgetExceeded, Detail
 from appliance.core.json_schema import Schema
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import usage
 from .client import Ready, ask, is_free
@@ -158,7 +159,10 @@ class Asking:
                 question = replace(question, messages=(*question.messages, *new))
         details = [Detail("", "answer_invalid", problem) for problem in problems]
         times = f"after {self.prompt.repair} corrections" if self.prompt.repair else "and was not asked again"
-        message = f"the answer of the LLM profile {self.ready.slug} does not fit its schema, {times}: {problems[0]}"
+        message = Sentence(
+            "the answer of the LLM profile %(slug)s does not fit its schema, %(times)s: %(problems)s",
+            slug=self.ready.slug, times=times, problems=problems[0],
+        )
         return AnswerInvalid(message, details=details, extra={"retryable": True})
 
     def _judge(self, reply: Reply, schema: Schema | None, mask: Mask) -> tuple[Any, list[str]]:
@@ -205,9 +209,14 @@ def broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
     """What to say of a reply that is none, or half of one."""
     if reply.finish == "refused":
         said = f": {reply.text[:300]}" if reply.text else ""
-        return AnswerRefused(f"the model of the LLM profile {slug} declined to answer{said}", extra={"retryable": False})
+        return AnswerRefused(
+            Sentence("the model of the LLM profile %(slug)s declined to answer%(said)s", slug=slug, said=said),
+            extra={"retryable": False},
+        )
     limit = f" at {question.max_tokens} tokens" if question.max_tokens else ""
-    message = f"the answer of the LLM profile {slug} was cut off{limit}; raise max_tokens, or ask for less"
+    message = Sentence(
+        "the answer of the LLM profile %(slug)s was cut off%(limit)s; raise max_tokens, or ask for less", slug=slug, limit=limit
+    )
     return AnswerInvalid(message, details=[Detail("", "answer_cut_off", message)], extra={"retryable": False})
 
 

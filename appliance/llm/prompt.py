@@ -11,6 +11,7 @@ from appliance.core import ids
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import Schema, SchemaInvalid, compile_schema
+from appliance.core.sentences import Sentence
 
 from .tools import ToolCall
 
@@ -72,7 +73,9 @@ ReadDocument = Callable[[str], "str | Image"]
 
 def refuse_documents(document_id: str) -> str | Image:
     """Where there is no store of documents."""
-    raise ValidationFailed(f"the document {document_id[:60]!r} cannot be read here; give its text in the prompt")
+    raise ValidationFailed(Sentence(
+        "the document %(document_id)s cannot be read here; give its text in the prompt", document_id=repr(document_id[:60])
+    ))
 
 
 def parse_prompt(given: Any, read_document: ReadDocument = refuse_documents) -> Prompt:
@@ -84,7 +87,10 @@ def parse_prompt(given: Any, read_document: ReadDocument = refuse_documents) -> 
         raise ValidationFailed("a question to a model is an object with profile and prompt", pointer="")
     if unknown := [name for name in given if name not in MEMBERS]:
         name = str(unknown[0])[:60]
-        raise ValidationFailed(f"a question to a model has no {name!r}; it has {', '.join(MEMBERS)}", pointer=f"/{name}")
+        raise ValidationFailed(
+            Sentence("a question to a model has no %(name)s; it has %(members)s", name=repr(name), members=", ".join(MEMBERS)),
+            pointer=f"/{name}",
+        )
     system = _text(given["system"], "/system") if given.get("system") is not None else ""
     restore = given.get("restore")
     if restore is not None and not isinstance(restore, bool):
@@ -107,11 +113,16 @@ def parse_prompt(given: Any, read_document: ReadDocument = refuse_documents) -> 
 def check_output_schema(given: Any) -> Schema:
     """The compiled schema of an answer; ValidationFailed when it is none."""
     if not isinstance(given, Mapping) or len(dump_json(given)) > SCHEMA_BYTES:
-        raise ValidationFailed(f"output is a JSON Schema, an object of at most {SCHEMA_BYTES >> 10} KB", pointer="/output")
+        raise ValidationFailed(
+            Sentence("output is a JSON Schema, an object of at most %(schema_bytes)s KB", schema_bytes=SCHEMA_BYTES >> 10),
+            pointer="/output",
+        )
     try:
         return compile_schema(given)
     except SchemaInvalid as error:
-        raise ValidationFailed(f"output is no JSON Schema that can be used: {str(error)[:300]}", pointer="/output") from error
+        raise ValidationFailed(
+            Sentence("output is no JSON Schema that can be used: %(error)s", error=str(error)[:300]), pointer="/output"
+        ) from error
 
 
 def _slug(given: Any) -> str:
@@ -128,12 +139,15 @@ def _messages(given: Mapping[str, Any]) -> tuple[Message, ...]:
         return (Message("user", _text(given["prompt"], "/prompt")),)
     listed = given["messages"]
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_MESSAGES:
-        raise ValidationFailed(f"messages are a list of 1 to {MOST_MESSAGES} {{role, content}}", pointer="/messages")
+        raise ValidationFailed(
+            Sentence("messages are a list of 1 to %(most_messages)s {role, content}", most_messages=MOST_MESSAGES),
+            pointer="/messages",
+        )
     found = []
     for index, each in enumerate(listed):
         at = f"/messages/{index}"
         if not isinstance(each, Mapping) or set(each) != {"role", "content"} or each["role"] not in ROLES:
-            raise ValidationFailed(f"a message is {{role: {' | '.join(ROLES)}, content: text}}", pointer=at)
+            raise ValidationFailed(Sentence("a message is {role: %(roles)s, content: text}", roles=' | '.join(ROLES)), pointer=at)
         found.append(Message(cast(Role, each["role"]), _text(each["content"], f"{at}/content")))
     if found[-1].role != "user":
         raise ValidationFailed("the last message is the user's, for the model to answer it", pointer="/messages")
@@ -187,9 +201,17 @@ def _data_url(text: str, pointer: str) -> Image:
 
 def _checked(image: Image, pointer: str) -> Image:
     if image.media_type not in IMAGE_TYPES:
-        raise ValidationFailed(f"models take {', '.join(IMAGE_TYPES)}, not {image.media_type[:60]}", pointer=pointer)
+        raise ValidationFailed(
+            Sentence(
+                "models take %(image_types)s, not %(media_type)s",
+                image_types=", ".join(IMAGE_TYPES), media_type=image.media_type[:60],
+            ),
+            pointer=pointer,
+        )
     if len(image.data) * 3 // 4 > IMAGE_BYTES:
-        raise ValidationFailed(f"an image has at most {IMAGE_BYTES >> 20} MB; make it smaller", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("an image has at most %(image_bytes)s MB; make it smaller", image_bytes=IMAGE_BYTES >> 20), pointer=pointer
+        )
     return image
 
 
@@ -197,13 +219,18 @@ def _listed(given: Any, pointer: str) -> Sequence[str]:
     if given is None:
         return ()
     if not isinstance(given, list) or len(given) > MOST_FILES or not all(isinstance(each, str) and each for each in given):
-        raise ValidationFailed(f"{pointer[1:]} is a list of at most {MOST_FILES} ids", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(pointer)s is a list of at most %(most_files)s ids", pointer=pointer[1:], most_files=MOST_FILES),
+            pointer=pointer,
+        )
     return given
 
 
 def _text(given: Any, pointer: str) -> str:
     if not isinstance(given, str) or not given.strip():
-        raise ValidationFailed(f"{pointer.rpartition('/')[2]} is a text that is not empty", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(rpartition)s is a text that is not empty", rpartition=pointer.rpartition("/")[2]), pointer=pointer
+        )
     return given
 
 
@@ -213,7 +240,10 @@ def _whole(given: Any, pointer: str, low: int, high: int) -> int | None:
     if isinstance(given, float) and given.is_integer():
         given = int(given)
     if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
-        raise ValidationFailed(f"{pointer[1:]} is a whole number from {low} to {high}", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(pointer)s is a whole number from %(low)s to %(high)s", pointer=pointer[1:], low=low, high=high),
+            pointer=pointer,
+        )
     return given
 
 

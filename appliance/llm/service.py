@@ -23,6 +23,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.grants import Destination, host_of, secret_bindings
 
@@ -120,7 +121,7 @@ class LanguageModels:
 
         def insert() -> None:
             if scope.find(ProfileRow, id=slug) is not None:
-                raise AlreadyExists(f"there is an LLM profile {slug!r} already", pointer="/slug")
+                raise AlreadyExists(Sentence("there is an LLM profile %(slug)s already", slug=repr(slug)), pointer="/slug")
             values = self._key_columns(scope, (slug, profile), key, now)
             scope.insert(
                 ProfileRow, id=slug, settings=profile.model_dump(), version=1, created_at=now, updated_at=now, **values
@@ -149,7 +150,10 @@ class LanguageModels:
         def update() -> None:
             row = scope.get(ProfileRow, id=slug)
             if if_version is not None and row.version != if_version:
-                raise VersionConflict(f"the LLM profile {slug} is at version {row.version}; read it and decide again")
+                raise VersionConflict(Sentence(
+                    "the LLM profile %(slug)s is at version %(version)s; read it and decide again",
+                    slug=slug, version=row.version,
+                ))
             values = _kept(row, profile) if key is KEEP else self._key_columns(scope, (slug, profile), key, now)
             changes = {"settings": profile.model_dump(), "version": row.version + 1, "updated_at": now, **values}
             scope.update(ProfileRow, **changes).where(ProfileRow.id == slug).execute()
@@ -242,7 +246,9 @@ class LanguageModels:
         """The profile with its key, for whoever asks a model; NotFound."""
         row = scope.find(ProfileRow, id=slug)
         if row is None:
-            raise NotFound(f"there is no LLM profile {slug!r} here; create it with POST /api/v1/llm-profiles")
+            raise NotFound(
+                Sentence("there is no LLM profile %(slug)s here; create it with POST /api/v1/llm-profiles", slug=repr(slug))
+            )
         key, profile = "", Profile.model_validate(row.settings)
         if row.reference is not None:
             place = destination_of(slug, profile)
@@ -268,7 +274,9 @@ class LanguageModels:
             secret_bindings.bind_use(scope, unbound, place)
             return {"sealed": None, "reference": match[1], "key_at": None}
         if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
-            raise ValidationFailed(f"a key is one line of 1 to {MAX_KEY} plain characters", pointer="/api_key")
+            raise ValidationFailed(
+                Sentence("a key is one line of 1 to %(max_key)s plain characters", max_key=MAX_KEY), pointer="/api_key"
+            )
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
 
 

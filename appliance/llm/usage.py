@@ -12,6 +12,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import BudgetExceeded
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .profile import Budget, Profile
 
@@ -188,9 +189,12 @@ def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
         what, under_way = f"{used.cost_nano / NANO:.4f} of {budget.cost:g} {limit.currency}", f"{in_flight.cost_nano / NANO:.4f}"
     else:
         return
-    more = f", and calls under way may use {under_way} more" if in_flight.calls else ""
+    more = Sentence(", and calls under way may use %(under_way)s more", under_way=under_way) if in_flight.calls else ""
     raise BudgetExceeded(
-        f"the budget per {limit.per} of the LLM profile {limit.profile} is used up: {what}{more}; raise it in the profile",
+        Sentence(
+            "the budget per %(per)s of the LLM profile %(profile)s is used up: %(what)s%(more)s; raise it in the profile",
+            per=limit.per, profile=limit.profile, what=what, more=more,
+        ),
         extra={"budget": limit.per, "profile": limit.profile},
     )
 

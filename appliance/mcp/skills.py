@@ -31,6 +31,7 @@ from appliance.agents.skills import SKILL_FILE, Skill, Skills
 from appliance.agents.tools import TRUNCATED, Caller, Toolbox, Waiting
 from appliance.core.errors import ApplianceError, NotFound, PayloadTooLarge
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 
 from .threads import T, in_thread
 from .tools import Context, caller_of
@@ -123,7 +124,7 @@ class SkillHandlers:
 
         def read(caller: Caller) -> dict[str, Any]:
             if path != SKILL_FILE:
-                raise NotFound(f"a skill is named by its {SKILL_FILE}")
+                raise NotFound(Sentence("a skill is named by its %(skill_file)s", skill_file=SKILL_FILE))
             self._call(caller, _LOAD, {"name": name})
             return _complete(skill=self._shown(caller, self.skills.get_skill(caller.scope, name)))
 
@@ -141,7 +142,10 @@ class SkillHandlers:
         if isinstance(result, Waiting):
             raise TypeError(f"{tool} answers at once")
         if result.get(TRUNCATED):
-            told = f"this has more than {_MOST_BYTES >> 20} MiB and is not served in part; load single files of a skill"
+            told = Sentence(
+                "this has more than %(most_bytes)s MiB and is not served in part; load single files of a skill",
+                most_bytes=_MOST_BYTES >> 20,
+            )
             raise PayloadTooLarge(told)
         return result
 

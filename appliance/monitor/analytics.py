@@ -8,6 +8,7 @@ from typing import Any, Literal
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import rollup
 from .tally import DAY, HOUR, MINUTE, RESOLUTIONS, Extent, percentile
@@ -97,7 +98,9 @@ def read_series(scope: TenantScope, window: Window) -> Series:
     until = -(-window.until // bucket) * bucket
     if (until - since) // bucket > MAX_POINTS:
         raise InvalidRequest(
-            f"this window has more than {MAX_POINTS} points; ask for a wider bucket or a shorter time",
+            Sentence(
+                "this window has more than %(max_points)s points; ask for a wider bucket or a shorter time", max_points=MAX_POINTS
+            ),
             pointer="/bucket",
         )
     series = Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {})

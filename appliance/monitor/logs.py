@@ -12,6 +12,7 @@ from appliance.core.database import db, full_text
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .models import LogLine
 from .retention import delete_older
@@ -169,7 +170,7 @@ def purge(before_ms: int) -> int:
 def _matching(query: Any, wanted: LineFilter, after: int = 0) -> Any:
     if wanted.level is not None:
         if wanted.level not in LEVELS:
-            raise ValidationFailed(f"level must be one of {', '.join(LEVELS)}", pointer="/level")
+            raise ValidationFailed(Sentence("level must be one of %(levels)s", levels=', '.join(LEVELS)), pointer="/level")
         query = query.where(LogLine.level >= LEVELS[wanted.level])
     for column, value in (
         (LogLine.source, wanted.source),

@@ -17,6 +17,7 @@ from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, Conflict, Detail, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from . import audit
 from .models import DeliveryRow, WebhookRow
@@ -120,7 +121,10 @@ class Webhooks:
 
         def insert() -> WebhookRow:
             if scope.select(WebhookRow).count() >= MOST_WEBHOOKS:
-                raise Conflict(f"a tenant has at most {MOST_WEBHOOKS} webhooks; delete one that is no longer needed")
+                raise Conflict(Sentence(
+                    "a tenant has at most %(most_webhooks)s webhooks; delete one that is no longer needed",
+                    most_webhooks=MOST_WEBHOOKS,
+                ))
             scope.insert(
                 WebhookRow, id=webhook_id, url=spec.url, events=events, description=spec.description, state="active",
                 sealed=self._sealer.seal(secret.encode(), seal_context(scope.tenant_id, webhook_id)), failed_in_row=0,
@@ -270,15 +274,24 @@ def purge(before_ms: int) -> int:
 
 def _checked_events(events: Sequence[str]) -> list[str]:
     unknown = [
-        Detail(f"/events/{index}", "validation_failed", f"{name[:60]!r} is not an event; known are {', '.join(EVENTS)}")
+        Detail(
+            f"/events/{index}",
+            "validation_failed",
+            Sentence("%(name)s is not an event; known are %(events)s", name=repr(name[:60]), events=", ".join(EVENTS)),
+        )
         for index, name in enumerate(events)
         if name not in EVENTS
     ]
     if unknown or not events:
-        raise ValidationFailed(f"name at least one of {', '.join(EVENTS)}", details=unknown, pointer="/events")
+        raise ValidationFailed(
+            Sentence("name at least one of %(events)s", events=", ".join(EVENTS)), details=unknown, pointer="/events"
+        )
     return sorted(set(events))
 
 
 def _refuse_disabled(row: WebhookRow) -> None:
     if row.state == "disabled":
-        raise Conflict(f"the webhook {row.id} is disabled ({row.disabled_reason}); enable it first")
+        raise Conflict(Sentence(
+            "the webhook %(id)s is disabled (%(disabled_reason)s); enable it first",
+            id=row.id, disabled_reason=row.disabled_reason,
+        ))

@@ -15,6 +15,7 @@ from appliance.core.database.presence import Presence
 from appliance.core.errors import ConcurrencyLimited, Conflict, Draining, ValidationFailed
 from appliance.core.queue import TaskQueue
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals import Approval, answer_of, withdraw_approval
 from appliance.sandbox import Pool
 from appliance.tenants.grants import secret_bindings
@@ -292,7 +293,7 @@ class ProcessFlow:
         """
         row = executions.get_execution(scope, execution_id, process_id)
         if row.status not in store.FINISHED:
-            raise Conflict(f"the execution is {row.status}; it can be replayed once it is finished")
+            raise Conflict(Sentence("the execution is %(status)s; it can be replayed once it is finished", status=row.status))
         own = self.runner.load(scope, row.process_id, row.version)
         if request.draft:
             compiled = load_draft(scope, row.process_id)
@@ -307,7 +308,7 @@ class ProcessFlow:
     @contextmanager
     def _replaying(self) -> Iterator[None]:
         if not self._replays.acquire(blocking=False):
-            message = f"{MOST_REPLAYS} replays or tests are under way; try again in a moment"
+            message = Sentence("%(most_replays)s replays or tests are under way; try again in a moment", most_replays=MOST_REPLAYS)
             raise ConcurrencyLimited(message, headers={"Retry-After": "5"})
         try:
             yield
@@ -386,7 +387,7 @@ def _check_request(request: StartRequest) -> None:
     if request.priority not in PRIORITIES:
         raise ValidationFailed("priority must be between -10 and 10", pointer="/priority")
     if request.label is not None and not 1 <= len(request.label) <= MAX_LABEL:
-        raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+        raise ValidationFailed(Sentence("label must have 1 to %(max_label)s characters", max_label=MAX_LABEL), pointer="/label")
     refuse_too_deep(request.depth)
 
 

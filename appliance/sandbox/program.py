@@ -9,6 +9,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
+from appliance.core.sentences import Sentence
+
 Language = Literal["typescript", "javascript", "php"]
 
 
@@ -118,7 +120,11 @@ class NoHost:
         self._refused: list[Settled] = []
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        fault = {"code": "policy_denied", "message": f"{call.method} is not available here", "retryable": False}
+        fault = {
+            "code": "policy_denied",
+            "message": Sentence("%(method)s is not available here", method=call.method),
+            "retryable": False,
+        }
         self._refused.append(Settled(call.id, False, fault))
 
     def wait(self, timeout: float) -> Settled | None:

@@ -11,6 +11,7 @@ from appliance.agents import parse_definition as parse_agent
 from appliance.agents.skills import ParsedSkill
 from appliance.core import ids, yaml12
 from appliance.core.errors import ApplianceError, DefinitionInvalid, Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.datapool import read_definition
 from appliance.governance.policies import Policy, parse_policy
 from appliance.integrations import MOST_AT_ONCE, USUAL_AT_ONCE, Spec, open_settings
@@ -56,7 +57,7 @@ class Problem:
     def describe(self) -> str:
         """The sentence with its place in front."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return f"{place}: {self.message}"
+        return Sentence("%(place)s: %(message)s", place=place, message=self.message)
 
 
 def refuse(problems: list[Problem]) -> None:
@@ -66,8 +67,10 @@ def refuse(problems: list[Problem]) -> None:
         return
     refuse_unchecked(problem.code for problem in problems)
     details = [Detail(f"/{problem.file}", problem.code, problem.describe()) for problem in problems]
-    count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
-    raise DefinitionInvalid(f"the solution is not valid; {count}{details[0].message}", details=details)
+    count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
+    raise DefinitionInvalid(
+        Sentence("the solution is not valid; %(count)s%(message)s", count=count, message=details[0].message), details=details
+    )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.core.database import db
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.processes.definitions import Publication, publishers
 from appliance.processes.executions import pausing
@@ -43,7 +44,7 @@ def read_authority(scope: TenantScope, user_id: str, role: str | None = None) ->
     """What rests on a member, and what keys would lose if they had this role, or none at all.  NotFound."""
     member = people.find_member(scope, user_id)
     if member is None:
-        raise NotFound(f"there is no member {user_id[:80]!r} here")
+        raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
     left = scopes_of_role(role) if role is not None else frozenset()
     issuers = lineage.read_issuers(scope)
     tree = [_resting(row, depth, left, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
@@ -117,6 +118,9 @@ def _refuse_others(chosen: Collection[str], theirs: Collection[str], name: str, 
     for each in chosen:
         if each not in theirs:
             raise ValidationFailed(
-                f"{each[:80]!r} is no {kind} that rests on this member; GET /api/v1/members/{{id}}/authority lists them",
+                Sentence(
+                    "%(each)s is no %(kind)s that rests on this member; GET /api/v1/members/{id}/authority lists them",
+                    each=repr(each[:80]), kind=kind,
+                ),
                 pointer=f"/{name}",
             )

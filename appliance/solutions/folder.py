@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from appliance.core.errors import NotFound, PayloadTooLarge, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.solutions.archive import LARGEST_BYTES, check_path
 from appliance.solutions.definition import ROOT_FILE, is_ignored
 
@@ -16,7 +17,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     NotFound when it is none; ValidationFailed for a link, which could lead anywhere.
     """
     if not (folder / ROOT_FILE).is_file():
-        raise NotFound(f"{folder} is no solution folder: it has no {ROOT_FILE}")
+        raise NotFound(Sentence("%(folder)s is no solution folder: it has no %(root_file)s", folder=folder, root_file=ROOT_FILE))
     files: dict[str, bytes] = {}
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -24,12 +25,15 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         if is_ignored(name):
             continue
         if path.is_symlink():
-            raise ValidationFailed(f"{name} is a link; a solution holds files only")
+            raise ValidationFailed(Sentence("%(name)s is a link; a solution holds files only", name=name))
         if not path.is_file():
             continue
         size += path.stat().st_size
         if size > LARGEST_BYTES or len(files) >= LARGEST_COUNT:
-            raise PayloadTooLarge(f"{folder} has more than {LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files")
+            raise PayloadTooLarge(Sentence(
+                "%(folder)s has more than %(largest_bytes)s MiB or %(largest_count)s files",
+                folder=folder, largest_bytes=LARGEST_BYTES >> 20, largest_count=LARGEST_COUNT,
+            ))
         files[check_path(name)] = path.read_bytes()
     return files
 
@@ -42,11 +46,14 @@ def read_test_files(folder: Path) -> dict[str, bytes]:
         for path in sorted((folder / top).rglob("*")):
             name = path.relative_to(folder).as_posix()
             if path.is_symlink():
-                raise ValidationFailed(f"{name} is a link; tests are files only")
+                raise ValidationFailed(Sentence("%(name)s is a link; tests are files only", name=name))
             if path.is_file() and path.suffix in (".yaml", ".json"):
                 size += path.stat().st_size
                 if size > LARGEST_BYTES:
-                    raise PayloadTooLarge(f"the tests of {folder} have more than {LARGEST_BYTES >> 20} MiB")
+                    raise PayloadTooLarge(Sentence(
+                        "the tests of %(folder)s have more than %(largest_bytes)s MiB",
+                        folder=folder, largest_bytes=LARGEST_BYTES >> 20,
+                    ))
                 files[name] = path.read_bytes()
     return files
 
@@ -57,7 +64,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[str]:
     for name, content in sorted(files.items()):
         path = folder / check_path(name)
         if any(part.is_symlink() for part in (path, *path.parents) if part.is_relative_to(folder) and part != folder):
-            raise ValidationFailed(f"{name} would be written through a link; remove it first")
+            raise ValidationFailed(Sentence("%(name)s would be written through a link; remove it first", name=name))
         if path.is_file() and path.read_bytes() == content:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from appliance.core.errors import Detail, NotFound, NotPublished
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.processes.executions import service as executions
 from appliance.webapps.routes import Route
@@ -19,6 +20,16 @@ def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
             else:
                 datapool.get_collection(scope, route.entities)
         except (NotFound, NotPublished):
-            what = f"the {route.target} is not published" if route.process else f"there is no {route.target}"
-            found.append(Detail(f"/routes/{index}", "route_lost", f"{what}, which the route {route.path} leads to"))
+            what = (
+                Sentence("the %(target)s is not published", target=route.target)
+                if route.process
+                else Sentence("there is no %(target)s", target=route.target)
+            )
+            found.append(
+                Detail(
+                    f"/routes/{index}",
+                    "route_lost",
+                    Sentence("%(what)s, which the route %(path)s leads to", what=what, path=route.path),
+                )
+            )
     return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from appliance.core.errors import NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import Integration, secret_names
 from appliance.llm import StoredProfile
 from appliance.llm import service as llm
@@ -34,7 +35,7 @@ def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, 
     ValidationFailed when there is none.
     """
     if kind not in KINDS:
-        raise ValidationFailed(f"kind is one of {', '.join(KINDS)}", pointer="/kind")
+        raise ValidationFailed(Sentence("kind is one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/kind")
     if hosts:
         if kind not in ("integration", "llm-profile"):
             raise ValidationFailed("only integrations and LLM profiles lead to hosts; leave `hosts` out", pointer="/hosts")
@@ -45,7 +46,7 @@ def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, 
         found = _place(services, scope, kind, target)
     except NotFound as error:
         more = "; create it first, or name its hosts as well" if kind == "integration" else "; create it first"
-        raise ValidationFailed(f"{error.message}{more}", pointer="/target") from error
+        raise ValidationFailed(Sentence("%(message)s%(more)s", message=error.message, more=more), pointer="/target") from error
     return found
 
 
@@ -60,7 +61,7 @@ def _place(services: Services, scope: TenantScope, kind: Kind, target: str) -> D
 
 def _access(services: Services, scope: TenantScope, app: str, version: int | None) -> Access:
     if version is None:
-        raise NotFound(f"the WebApp {app} has no published version")
+        raise NotFound(Sentence("the WebApp %(app)s has no published version", app=app))
     return parse_access(services.webapps.get_version(scope, app, version).settings.access)
 
 

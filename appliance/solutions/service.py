@@ -9,6 +9,7 @@ from appliance.agents import versions as agents
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.monitor import audit
 from appliance.processes.definitions import look_around, versions
@@ -134,9 +135,18 @@ def refuse_blocked(changes: Iterable[Change]) -> None:
     blocked = [change for change in changes if change.blocked]
     if not blocked:
         return
-    details = [Detail(f"/{each.kind}/{each.id}", "blocked", f"{each.kind} {each.id}: {each.blocked}") for each in blocked]
-    more = f" (and {len(blocked) - 1} more, see details)" if len(blocked) > 1 else ""
-    raise Conflict(f"the solution cannot be applied yet: {details[0].message}{more}", details=details)
+    details = [
+        Detail(
+            f"/{each.kind}/{each.id}",
+            "blocked",
+            Sentence("%(kind)s %(id)s: %(blocked)s", kind=each.kind, id=each.id, blocked=each.blocked),
+        )
+        for each in blocked
+    ]
+    more = Sentence(" (and %(blocked)s more, see details)", blocked=len(blocked) - 1) if len(blocked) > 1 else ""
+    raise Conflict(
+        Sentence("the solution cannot be applied yet: %(message)s%(more)s", message=details[0].message, more=more), details=details
+    )
 
 
 def _require(scope: TenantScope, solution: Solution) -> None:

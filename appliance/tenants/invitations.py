@@ -10,6 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, Gone, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from . import people, service
@@ -74,7 +75,7 @@ def refuse_reserved(login: str, reserved: Collection[str]) -> None:
     """ValidationFailed for the login of somebody who is to run the appliance and has no account: holding a link proves nothing."""
     if login in {each.strip().lower() for each in reserved} and not _has_account(login):
         told = "is to run this appliance and has no account yet; whoever runs it makes that with `gos user add LOGIN`"
-        raise ValidationFailed(f"{login} {told}", pointer="/login")
+        raise ValidationFailed(Sentence("%(login)s %(told)s", login=login, told=told), pointer="/login")
 
 
 def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Sending = "link") -> tuple[Invitation, str]:
@@ -85,7 +86,7 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
     login = people.check_login(spec.login)
     people.check_role(scope, spec.role)
     if not 1 <= spec.days <= MOST_DAYS:
-        raise ValidationFailed(f"an invitation is good for 1 to {MOST_DAYS} days", pointer="/days")
+        raise ValidationFailed(Sentence("an invitation is good for 1 to %(most_days)s days", most_days=MOST_DAYS), pointer="/days")
     token, now = secrets.token_urlsafe(32), clock.now_ms()
     row = InvitationRow(
         id=ids.new("inv"), tenant_id=scope.tenant_id, login=login, role=spec.role, approver=spec.approver,
@@ -95,11 +96,14 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
 
     def insert() -> None:
         if any(member.login == login for member in people.list_members(scope)):
-            raise AlreadyExists(f"{login} is a member already; change their role instead", pointer="/login")
+            raise AlreadyExists(Sentence("%(login)s is a member already; change their role instead", login=login), pointer="/login")
         mine = InvitationRow.tenant_id == scope.tenant_id
         InvitationRow.delete().where(mine & (InvitationRow.login == login)).execute()
         if InvitationRow.select().where(mine & (InvitationRow.expires_at > now)).count() >= MOST_OPEN:
-            raise Conflict(f"{MOST_OPEN} invitations are open; revoke those that nobody will accept", pointer="/login")
+            raise Conflict(
+                Sentence("%(most_open)s invitations are open; revoke those that nobody will accept", most_open=MOST_OPEN),
+                pointer="/login",
+            )
         row.save(force_insert=True)
         audit.record(scope, "invitation.make", row.id, {"login": login, "role": spec.role, "approver": spec.approver})
 
@@ -194,7 +198,7 @@ def _get(scope: TenantScope, invitation_id: str) -> InvitationRow:
     of = (InvitationRow.tenant_id == scope.tenant_id) & (InvitationRow.id == invitation_id)
     row: InvitationRow | None = InvitationRow.get_or_none(of)
     if row is None:
-        raise NotFound(f"there is no invitation {invitation_id[:80]!r} here")
+        raise NotFound(Sentence("there is no invitation %(invitation_id)s here", invitation_id=repr(invitation_id[:80])))
     return row
 
 

@@ -14,6 +14,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .keys import lineage
@@ -43,7 +44,7 @@ def prepare_user(login: str, password: str) -> Person:
 def insert_user(person: Person) -> Person:
     """Inside a write: store a prepared account; AlreadyExists when the login is taken."""
     if Person.select().where(Person.login == person.login).exists():
-        raise AlreadyExists(f"there is a user {person.login!r} already", pointer="/login")
+        raise AlreadyExists(Sentence("there is a user %(login)s already", login=repr(person.login)), pointer="/login")
     person.save(force_insert=True)
     return person
 
@@ -118,7 +119,7 @@ def find_user(login: str) -> Person:
     """The user with this login; NotFound otherwise."""
     person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
     if person is None:
-        raise NotFound(f"there is no user {login[:80]!r}")
+        raise NotFound(Sentence("there is no user %(login)s", login=repr(login[:80])))
     return person
 
 
@@ -193,7 +194,9 @@ def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -
 def check_role(scope: TenantScope, role: str) -> None:
     """ValidationFailed unless there is such a role; ScopeMissing when it may more than the one who would give it."""
     if role not in ROLES:
-        raise ValidationFailed(f"{role!r} is not a role; known are {', '.join(ROLES)}", pointer="/role")
+        raise ValidationFailed(
+            Sentence("%(role)s is not a role; known are %(roles)s", role=repr(role), roles=", ".join(ROLES)), pointer="/role"
+        )
     _refuse_wider(scope, role, f"make somebody {role}")
 
 
@@ -236,7 +239,7 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
         mine = Membership.tenant_id == scope.tenant_id
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
-            raise NotFound(f"there is no member {user_id[:80]!r} here")
+            raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
         _refuse_wider(lineage.reread(scope), row.role, f"remove somebody who is {row.role}")
         _refuse_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
@@ -264,7 +267,7 @@ def _forget_invitation(tenant_id: str, user_id: str) -> None:
 def _refuse_wider(scope: TenantScope, role: str, what: str) -> None:
     """ScopeMissing when the role may more than the one who gives, changes or takes it."""
     if excess := sorted(scopes_of_role(role) - scope.scopes):
-        raise ScopeMissing(f"you cannot {what}: you do not hold {', '.join(excess[:5])}")
+        raise ScopeMissing(Sentence("you cannot %(what)s: you do not hold %(excess)s", what=what, excess=', '.join(excess[:5])))
 
 
 def _refuse_last_owner(tenant_id: str, user_id: str) -> None:

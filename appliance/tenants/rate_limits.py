@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
+from appliance.core.sentences import Sentence
 
 from .keys.keys import Caller, RateBound
 
@@ -106,6 +107,9 @@ def _bounds(caller: Caller) -> tuple[RateBound, ...]:
 def _refusal(state: RateState, *, is_own: bool) -> RateLimited:
     whose = "this key" if is_own else "the key that issued this one, on which its requests count too,"
     return RateLimited(
-        f"{whose} may make {state.quota} requests in {state.window_s} s; try again in {state.reset_s} s",
+        Sentence(
+            "%(whose)s may make %(quota)s requests in %(window_s)s s; try again in %(reset_s)s s",
+            whose=whose, quota=state.quota, window_s=state.window_s, reset_s=state.reset_s,
+        ),
         headers={**state.headers(), "Retry-After": str(state.reset_s)},
     )

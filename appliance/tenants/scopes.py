@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 
 SCOPES: dict[str, str] = {
@@ -60,7 +61,7 @@ def check_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]
     """The names, sorted and unique; ValidationFailed lists every unknown one."""
     wanted = list(names)
     unknown = [
-        Detail(f"{pointer}/{index}", "validation_failed", f"{name[:60]!r} is not a scope")
+        Detail(f"{pointer}/{index}", "validation_failed", Sentence("%(name)s is not a scope", name=repr(name[:60])))
         for index, name in enumerate(wanted)
         if name not in SCOPES
     ]

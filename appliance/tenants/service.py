@@ -9,6 +9,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .models import ApiKey, Person, Secret, SecretBindingRow, Tenant
@@ -35,7 +36,7 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenan
 
     def insert() -> Tenant:
         if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
-            raise AlreadyExists(f"there is a tenant {tenant_id!r} already", pointer="/id")
+            raise AlreadyExists(Sentence("there is a tenant %(tenant_id)s already", tenant_id=repr(tenant_id)), pointer="/id")
         row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
         return row
 
@@ -44,7 +45,9 @@ def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenan
 
 def _check_name(name: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME:
-        raise ValidationFailed(f"name must have 1 to {LONGEST_NAME} characters", pointer="/name")
+        raise ValidationFailed(
+            Sentence("name must have 1 to %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+        )
 
 
 def rename_tenant(scope: TenantScope, name: str) -> Tenant:
@@ -78,7 +81,7 @@ def get_tenant(tenant_id: str) -> Tenant:
     """One tenant; NotFound otherwise."""
     row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
     if row is None:
-        raise NotFound(f"there is no tenant {tenant_id[:80]!r}")
+        raise NotFound(Sentence("there is no tenant %(tenant_id)s", tenant_id=repr(tenant_id[:80])))
     return row
 
 
@@ -187,7 +190,7 @@ def delete_secret(scope: TenantScope, name: str) -> None:
     def delete() -> None:
         scope.delete(SecretBindingRow).where(SecretBindingRow.name == name).execute()
         if not scope.delete(Secret).where(Secret.name == name).execute():
-            raise NotFound(f"there is no secret {name[:80]!r} here")
+            raise NotFound(Sentence("there is no secret %(name)s here", name=repr(name[:80])))
         audit.record(scope, "secret.delete", name)
 
     db.write(delete)

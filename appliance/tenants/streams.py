@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import REFUSALS
 
 RETRY_SECONDS = 5
@@ -71,18 +72,28 @@ class Streams:
     def _refuse_more(self, key: tuple[str, str]) -> None:
         limits, tenant_id = self._limits, key[0]
         if self._keys[key] >= limits.per_key:
-            whose = f"this credential has {limits.per_key} event streams open, which is its limit (limits.streams_per_key)"
+            whose = Sentence(
+                "this credential has %(per_key)s event streams open, which is its limit (limits.streams_per_key)",
+                per_key=limits.per_key,
+            )
             advice = "close one, or let one stream serve several readers"
         elif self._tenants[tenant_id] >= limits.per_tenant:
-            whose = f"this tenant has {limits.per_tenant} event streams open, which is its limit (limits.streams_per_tenant)"
+            whose = Sentence(
+                "this tenant has %(per_tenant)s event streams open, which is its limit (limits.streams_per_tenant)",
+                per_tenant=limits.per_tenant,
+            )
             advice = "close one of another key, or ask the appliance's operator for more"
         elif self._tenants.total() >= limits.total:
-            whose = f"the appliance has {limits.total} event streams open, which is its limit (limits.streams)"
+            whose = Sentence(
+                "the appliance has %(total)s event streams open, which is its limit (limits.streams)", total=limits.total
+            )
             advice = "ask for the state now and then instead, or try again later"
         else:
             return
         REFUSALS.inc(1, "streams")
-        raise ConcurrencyLimited(f"{whose}; {advice}", headers={"Retry-After": str(RETRY_SECONDS)})
+        raise ConcurrencyLimited(
+            Sentence("%(whose)s; %(advice)s", whose=whose, advice=advice), headers={"Retry-After": str(RETRY_SECONDS)}
+        )
 
     def _close(self, key: tuple[str, str]) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from werkzeug.sansio.multipart import Data, Epilogue, Field, File, MultipartDeco
 
 from appliance.blobs import Received, Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge
+from appliance.core.sentences import Sentence
 
 _PIECE = 1 << 20
 _HELD = 4 << 20  # a piece of the body and the headers of a part
@@ -83,7 +84,10 @@ class FormReader:
                 if isinstance(event, Epilogue):
                     return
         except RequestEntityTooLarge as error:
-            told = f"a form has at most {self._limits.parts} parts, with short headers and nothing around them; send fewer at once"
+            told = Sentence(
+                "a form has at most %(parts)s parts, with short headers and nothing around them; send fewer at once",
+                parts=self._limits.parts,
+            )
             raise PayloadTooLarge(told) from error
         except (ValueError, AttributeError) as error:  # bytes that make no sense to the decoder
             raise InvalidRequest("the form was cut off, or is no multipart/form-data; send it again") from error
@@ -97,7 +101,9 @@ class FormReader:
             self._texts.append((part.name, b""))
             return
         if len(self._files) >= self._limits.files:
-            raise PayloadTooLarge(f"a form takes at most {self._limits.files} files; send the others after them")
+            raise PayloadTooLarge(
+                Sentence("a form takes at most %(files)s files; send the others after them", files=self._limits.files)
+            )
         self._open = (part, self._make())
 
     def _take(self, data: Data) -> None:
@@ -109,7 +115,7 @@ class FormReader:
         part, receiver = self._open
         receiver.write(data.data)
         if receiver.size > self._limits.file_bytes:
-            raise PayloadTooLarge(f"a file has at most {self._limits.file_bytes >> 10} KiB here")
+            raise PayloadTooLarge(Sentence("a file has at most %(file_bytes)s KiB here", file_bytes=self._limits.file_bytes >> 10))
         if not data.more_data:
             if receiver.size or part.filename:
                 media_type = part.headers.get("Content-Type")
@@ -123,7 +129,7 @@ class FormReader:
         self._texts_size += size
         if self._texts_size > self._limits.text_bytes:
             most = self._limits.text_bytes >> 10
-            raise PayloadTooLarge(f"the texts of a form, with their names, have at most {most} KiB together")
+            raise PayloadTooLarge(Sentence("the texts of a form, with their names, have at most %(most)s KiB together", most=most))
 
     def finish(self) -> tuple[list[tuple[str, str]], list[SentFile]]:
         self._read(self._kept)

@@ -16,6 +16,7 @@ from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ApplianceError, Conflict, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
 from appliance.tenants.grants import grants, secret_bindings
 
@@ -78,9 +79,11 @@ class WebApps:
 
         def insert() -> WebApp:
             if scope.find(WebAppRow, id=new.id) is not None:
-                raise AlreadyExists(f"there is a WebApp {new.id!r} already", pointer="/id")
+                raise AlreadyExists(Sentence("there is a WebApp %(id)s already", id=repr(new.id)), pointer="/id")
             if scope.select(WebAppRow).count() >= MOST_APPS:
-                raise Conflict(f"a tenant has at most {MOST_APPS} WebApps; delete one that is not used")
+                raise Conflict(
+                    Sentence("a tenant has at most %(most_apps)s WebApps; delete one that is not used", most_apps=MOST_APPS)
+                )
             scope.insert(WebAppRow, id=new.id, name=name, description=description, last_version=0, created_at=now, updated_at=now)
             audit.record(scope, "webapp.create", new.id)
             self.tell_after_commit(scope, new.id)
@@ -137,7 +140,10 @@ class WebApps:
             versions.purge_old(scope, app_id, publications.needed(scope, app_id))
             most = self._limits.stored_bytes
             if most and (stored := versions.stored_bytes(scope, app_id)) > most:
-                raise PayloadTooLarge(f"with this version the app would hold {stored >> 20} MiB; it may have {most >> 20} MiB")
+                raise PayloadTooLarge(Sentence(
+                    "with this version the app would hold %(stored)s MiB; it may have %(most)s MiB",
+                    stored=stored >> 20, most=most >> 20,
+                ))
             return self.get_version(scope, app_id, number)
 
         return db.write(insert)
@@ -163,10 +169,9 @@ class WebApps:
         row = versions.get_row(scope, app_id, number)
         if row.state != "uploading":
             if row.reason is not None:
-                raise Conflict(f"version {number} has failed: {row.reason}")
+                raise Conflict(Sentence("version %(number)s has failed: %(reason)s", number=number, reason=row.reason))
             return self.get_version(scope, app_id, number)
-        if missing := versions.missing_contents(scope, app_id, number):
-            raise Conflict(f"{len(missing)} contents have not been sent yet, the first is {missing[0]}; send them, then finalize")
+        versions.require_contents(scope, app_id, number)
         try:
             files = versions.read_files(scope, app_id, number)
             rules = parse_rules(Settings(**row.settings), lambda name: read_rule_file(scope, self._blobs, files, name))
@@ -198,7 +203,7 @@ class WebApps:
         def add() -> Version:
             number = self.create_version(scope, app_id, prepared.new).number
             if versions.missing_contents(scope, app_id, number):
-                raise Conflict(f"contents of the WebApp {app_id} were collected meanwhile; try again")
+                raise Conflict(Sentence("contents of the WebApp %(app_id)s were collected meanwhile; try again", app_id=app_id))
             versions.make_ready(scope, self._blobs, versions.get_row(scope, app_id, number), prepared.rules, prepared.forms)
             return self.get_version(scope, app_id, number)
 
@@ -263,11 +268,14 @@ class WebApps:
         """Refuse what `publish_version` would refuse."""
         row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
         if row.state != "ready":
-            raise Conflict(f"version {number} is {row.state}; only a version that is ready can be published")
-        if if_current is not None and if_current != (app.published_version or 0):
-            raise Conflict(f"version {app.published_version or 0} is published now; look at it before publishing")
+            raise Conflict(Sentence(
+                "version %(number)s is %(state)s; only a version that is ready can be published", number=number, state=row.state
+            ))
+        published = app.published_version or 0
+        if if_current is not None and if_current != published:
+            raise Conflict(Sentence("version %(published)s is published now; look at it before publishing", published=published))
         if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
-            raise Conflict(f"{lost[0].message}; create it, then publish again", details=lost)
+            raise Conflict(Sentence("%(message)s; create it, then publish again", message=lost[0].message), details=lost)
         require_routes(scope, app_id, row.settings)
         bind_access(scope, app_id, row.settings.get("access"))
 
@@ -290,7 +298,7 @@ class WebApps:
                 raise Conflict("no other version has been published before; name the one to publish")
             row = versions.get_row(scope, app_id, target)
             if row.published_at is None:
-                raise Conflict(f"version {target} has never been published; publish it instead")
+                raise Conflict(Sentence("version %(target)s has never been published; publish it instead", target=target))
             require_routes(scope, app_id, row.settings)
             bind_access(scope, app_id, versions.get_row(scope, app_id, target).settings.get("access"))
             return self._publish(scope, app_id, target)

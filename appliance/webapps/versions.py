@@ -8,8 +8,9 @@ from typing import Any
 from appliance.blobs import Blobs
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.errors import NotFound
+from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .files.preparing import IDENTITY, Form
 from .models import FileRow, FormRow, VersionRow, WebAppRow
@@ -24,7 +25,7 @@ def get_row(scope: TenantScope, app_id: str, number: int) -> VersionRow:
     scope.get(WebAppRow, id=app_id)
     found = scope.find(VersionRow, app_id=app_id, number=number)
     if found is None:
-        raise NotFound(f"the WebApp {app_id!r} has no version {number}")
+        raise NotFound(Sentence("the WebApp %(app_id)s has no version %(number)s", app_id=repr(app_id), number=number))
     return found
 
 
@@ -91,6 +92,15 @@ def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
         (scope.tenant_id, app_id, number),
     )
     return [str(sha256) for (sha256,) in found]
+
+
+def require_contents(scope: TenantScope, app_id: str, number: int) -> None:
+    """Conflict while contents of the version have not been sent."""
+    if missing := missing_contents(scope, app_id, number):
+        raise Conflict(Sentence(
+            "%(count)s contents have not been sent yet, the first is %(first)s; send them, then finalize",
+            count=len(missing), first=missing[0],
+        ))
 
 
 def all_contents(scope: TenantScope, app_id: str, number: int) -> set[FileSpec]:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.blobs.archives import ArchiveLimits, Paths, read_members
+from appliance.blobs.archives import ArchiveLimits, read_members
+from appliance.blobs.paths import Paths
 from appliance.core.errors import ApplianceError, InvalidRequest, PayloadTooLarge, ValidationFailed
 
 LIMITS = ArchiveLimits(files=20, bytes=18 << 20)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from appliance.core import yaml12
-from appliance.core.config import Config, example, load_config, setting_names
+from appliance.core.config import Config, load_config, setting_names
+from appliance.core.config_example import example
 from appliance.core.errors import ConfigInvalid
 
 ROOT = Path(__file__).parents[2]

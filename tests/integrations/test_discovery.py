@@ -13,7 +13,7 @@ from appliance.core.errors import InvalidCursor, InvalidRequest, NotFound, Polic
 from appliance.core.pages import PageRequest
 from appliance.governance import switches
 from appliance.governance.executor import ActionFailed, ActionRequest
-from appliance.integrations.service import Spec
+from appliance.integrations.spec import Spec
 from tests.governance.ruling import DENY_WRITES, put_rules
 from tests.integrations.world import Ledger, World
 

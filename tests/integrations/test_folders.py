@@ -13,7 +13,8 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import ActionRequest, GovernedExecutor, Instance
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
-from appliance.integrations.service import Integrations, Spec
+from appliance.integrations.service import Integrations
+from appliance.integrations.spec import Spec
 from appliance.integrations.tokens import TokenKeeper
 from tests.governance.ruling import make_governor
 from tests.integrations.world import World

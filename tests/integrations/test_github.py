@@ -17,7 +17,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received, open_
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionRequest
-from appliance.integrations.service import Spec
+from appliance.integrations.spec import Spec
 from appliance.processes.definitions import Named, declare_process, look_around, parse_definition
 from appliance.processes.host import NoAgents
 from tests.integrations.github_document import fetch_document

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.connectors.development import Watch
 from appliance.connectors.testing import LoopbackServer
-from appliance.integrations.service import Spec
+from appliance.integrations.spec import Spec
 from tests.integrations.world import World
 
 CODE = """

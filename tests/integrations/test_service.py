@@ -17,7 +17,8 @@ from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionFailed
 from appliance.integrations import history
 from appliance.integrations.history import CallFilter
-from appliance.integrations.service import Integrations, Spec, merged_spec
+from appliance.integrations.service import Integrations
+from appliance.integrations.spec import Spec, merged_spec
 from appliance.tenants import service as tenants
 from tests.integrations.world import Ledger, World
 

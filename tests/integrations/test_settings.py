@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from appliance.connectors import Redactor
 from appliance.core.errors import ValidationFailed
-from appliance.integrations.service import merge_patch
 from appliance.integrations.settings import Sealed, open_settings, show, take_secrets
+from appliance.integrations.spec import merge_patch
 
 SCHEMA = {
     "properties": {

@@ -15,7 +15,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AddressNotAllowed, ValidationFailed
 from appliance.governance.executor import ActionFailed, ActionRequest
-from appliance.integrations.service import Spec, merged_spec
+from appliance.integrations.spec import Spec, merged_spec
 from appliance.integrations.tokens import TokenKeeper
 from tests.integrations.provider import SECRET, Provider
 from tests.integrations.world import World

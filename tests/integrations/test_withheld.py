@@ -10,7 +10,7 @@ from appliance.connectors.testing import Answer, LoopbackServer, Received
 from appliance.core.errors import NotFound
 from appliance.core.pages import PageRequest
 from appliance.governance.executor import ActionFailed, ActionRequest, ActionWithheld
-from appliance.integrations.service import Spec
+from appliance.integrations.spec import Spec
 from appliance.monitor import AuditFilter, audit
 from tests.integrations.world import World
 

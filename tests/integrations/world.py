@@ -16,7 +16,8 @@ from appliance.core.scope import TenantScope
 from appliance.governance.executor import ActionRequest, GovernedExecutor, Instance
 from appliance.integrations.calls import Calls
 from appliance.integrations.connections import Connections
-from appliance.integrations.service import Integrations, Spec
+from appliance.integrations.service import Integrations
+from appliance.integrations.spec import Spec
 from appliance.integrations.tokens import TokenKeeper
 from appliance.tenants import SCOPES, ApiKey
 from appliance.tenants import service as tenants

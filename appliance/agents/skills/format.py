@@ -12,6 +12,7 @@ from typing import Any
 from appliance.blobs import Paths
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, Detail, PayloadTooLarge, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.tenants.keys import holds_key
 
 from .records import ParsedSkill, SkillFile, digest_of
@@ -47,7 +48,10 @@ def is_name(text: str) -> bool:
 def check_name(name: str) -> str:
     """The name itself; ValidationFailed says what one looks like."""
     if not is_name(name):
-        told = f"{name[:80]!r} is not a skill's name: use lower-case letters, digits and single hyphens between them, at most 64"
+        told = Sentence(
+            "%(name)s is not a skill's name: use lower-case letters, digits and single hyphens between them, at most 64",
+            name=repr(name[:80]),
+        )
         raise ValidationFailed(told, pointer="/name")
     return name
 
@@ -85,9 +89,9 @@ def _line(front: Mapping[str, Any], member: str) -> str:
 def check_size(files: int, size: int) -> None:
     """PayloadTooLarge for more than a skill may have."""
     if files > MOST_FILES:
-        raise PayloadTooLarge(f"a skill has at most {MOST_FILES} files")
+        raise PayloadTooLarge(Sentence("a skill has at most %(most_files)s files", most_files=MOST_FILES))
     if size > LARGEST_SET:
-        raise PayloadTooLarge(f"a skill has at most {LARGEST_SET >> 20} MiB")
+        raise PayloadTooLarge(Sentence("a skill has at most %(largest_set)s MiB", largest_set=LARGEST_SET >> 20))
 
 
 def decode_text(content: bytes) -> str | None:
@@ -133,7 +137,9 @@ class _Reader:
         self._paths = Paths("the skill")
 
     def problem(self, path: str, message: str, *, code: str = "validation_failed") -> None:
-        self.problems.append(Detail(f"/files/{path[:200]}", code, f"{path[:100]}: {message}"))
+        self.problems.append(
+            Detail(f"/files/{path[:200]}", code, Sentence("%(path)s: %(message)s", path=path[:100], message=message))
+        )
 
     def refuse(self) -> None:
         if self.problems:
@@ -146,7 +152,7 @@ class _Reader:
         try:
             self._paths.add(path)
             if any(part.startswith(".") for part in path.split("/")):
-                raise ValidationFailed(f"{path[:100]!r} is hidden; leave it out")
+                raise ValidationFailed(Sentence("%(path)s is hidden; leave it out", path=repr(path[:100])))
         except ApplianceError as error:
             self.problem(ascii(path)[1:-1], error.message, code=error.code)
         if len(content) > LARGEST_FILE:
@@ -177,7 +183,9 @@ class _Reader:
         try:
             front, instructions = _split(text)
             if len(front.encode()) > LARGEST_FRONT:
-                raise ValidationFailed(f"its front matter has at most {LARGEST_FRONT >> 10} KiB")
+                raise ValidationFailed(
+                    Sentence("its front matter has at most %(largest_front)s KiB", largest_front=LARGEST_FRONT >> 10)
+                )
             members = yaml12.load_texts(front)[0]
         except ValidationFailed as error:
             self.problem(SKILL_FILE, error.message)
@@ -233,10 +241,12 @@ class _Reader:
         """The requested tools, each once; ValidationFailed."""
         listed = _LISTED.findall(value) if isinstance(value, str) else value
         if not isinstance(listed, list) or len(listed) > MOST_TOOLS:
-            raise ValidationFailed(f"allowed-tools names at most {MOST_TOOLS} tools with spaces between them")
+            raise ValidationFailed(
+                Sentence("allowed-tools names at most %(most_tools)s tools with spaces between them", most_tools=MOST_TOOLS)
+            )
         for tool in dict.fromkeys(each for each in listed if isinstance(each, str)):
             if len(tool) > LONGEST_TOOL or not _TOOL.fullmatch(tool):
-                raise ValidationFailed(f"allowed-tools: {ascii(tool)[:80]} is not the name of a tool")
+                raise ValidationFailed(Sentence("allowed-tools: %(tool)s is not the name of a tool", tool=ascii(tool)[:80]))
             yield tool
         if not all(isinstance(each, str) for each in listed):
             raise ValidationFailed("allowed-tools names tools")

@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, PayloadTooLarge, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 from .difference import LONGEST_TEXT, FileChange, compare_texts
@@ -37,7 +38,10 @@ def read_archive(file: BinaryIO) -> dict[str, bytes]:
     for member in read_members(file, ArchiveLimits(MOST_FILES, LARGEST_SET, advice)):
         content = member.read()
         if len(content) > LARGEST_FILE:
-            raise PayloadTooLarge(f"{member.path[:100]!r} is larger than {LARGEST_FILE >> 20} MiB{advice}")
+            raise PayloadTooLarge(Sentence(
+                "%(path)s is larger than %(largest_file)s MiB%(advice)s",
+                path=repr(member.path[:100]), largest_file=LARGEST_FILE >> 20, advice=advice,
+            ))
         files[member.path] = content
     tops = {path.partition("/")[0] for path in files}
     if len(tops) == 1 and f"{min(tops)}/{SKILL_FILE}" in files:
@@ -91,7 +95,9 @@ class Skills:
         rows = scope.select(SkillFileRow).where(SkillFileRow.name == name, SkillFileRow.digest == digest)
         files = [SkillFile(row.path, row.sha256, row.size, bool(row.is_text)) for row in rows]
         if not files:
-            raise NotFound(f"there is no version {digest[:80]!r} of the skill {name[:80]!r} here")
+            raise NotFound(Sentence(
+                "there is no version %(digest)s of the skill %(name)s here", digest=repr(digest[:80]), name=repr(name[:80])
+            ))
         return tuple(sorted(files, key=lambda file: file.path.encode()))
 
     def open_file(self, scope: TenantScope, name: str, path: str) -> tuple[SkillFile, Pieces]:
@@ -122,9 +128,12 @@ class Skills:
 
     def _text(self, scope: TenantScope, file: SkillFile) -> str:
         if not file.is_text:
-            raise ValidationFailed(f"{file.path!r} is not text; a model cannot read it", pointer="/path")
+            raise ValidationFailed(Sentence("%(path)s is not text; a model cannot read it", path=repr(file.path)), pointer="/path")
         if file.size > LARGEST_CONTENT:
-            raise PayloadTooLarge(f"{file.path!r} has more than {LARGEST_CONTENT >> 10} KiB, too many for a model; split it")
+            raise PayloadTooLarge(Sentence(
+                "%(path)s has more than %(largest_content)s KiB, too many for a model; split it",
+                path=repr(file.path), largest_content=LARGEST_CONTENT >> 10,
+            ))
         return self._blobs.read_whole(scope, file.sha256, file.size).decode("utf8")
 
     # -- changing
@@ -164,7 +173,9 @@ class Skills:
             return
         if row is None:
             if scope.select(SkillRow).count() >= MOST_SKILLS:
-                raise Conflict(f"a tenant has at most {MOST_SKILLS} skills; delete one that nobody loads")
+                raise Conflict(
+                    Sentence("a tenant has at most %(most_skills)s skills; delete one that nobody loads", most_skills=MOST_SKILLS)
+                )
             facts = {"created_at": now, "updated_at": now, "updated_by": scope.actor}
             scope.insert(SkillRow, name=parsed.name, digest=parsed.digest, **facts)
         else:
@@ -218,7 +229,7 @@ def check_digest(skill: Skill, expected: str | None) -> None:
     """VersionConflict unless the skill is the expected one."""
     if expected is not None and expected != skill.version_digest:
         raise VersionConflict(
-            f"the skill {skill.name} is no longer the one you name; read what it is now and take that digest",
+            Sentence("the skill %(name)s is no longer the one you name; read what it is now and take that digest", name=skill.name),
             extra={"version_digest": skill.version_digest},
         )
 
@@ -227,7 +238,7 @@ def _file(files: tuple[SkillFile, ...], name: str, path: str) -> SkillFile:
     for file in files:
         if file.path == path:
             return file
-    raise NotFound(f"the skill {name} has no file {path[:80]!r}; `files` lists what it has")
+    raise NotFound(Sentence("the skill %(name)s has no file %(path)s; `files` lists what it has", name=name, path=repr(path[:80])))
 
 
 def _joined(scope: TenantScope) -> Any:
@@ -244,7 +255,7 @@ def _joined(scope: TenantScope) -> Any:
 def _row(scope: TenantScope, name: str) -> Any:
     row = _joined(scope).where(SkillRow.name == name).get_or_none()
     if row is None:
-        raise NotFound(f"there is no skill {name[:80]!r} here")
+        raise NotFound(Sentence("there is no skill %(name)s here", name=repr(name[:80])))
     return row
 
 

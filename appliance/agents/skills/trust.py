@@ -9,6 +9,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import SkillUsed
 from appliance.monitor import audit
 from appliance.tenants import Member, SignedIn, people, service
@@ -33,7 +34,9 @@ def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: st
         own = _check_person(scope, person, skill)
         for index, tool in enumerate(granted):
             if tool not in skill.requested_tools or not is_grantable(tool):
-                told = f"{tool[:80]!r} cannot be granted: grant tools that the skill requests by their plain names"
+                told = Sentence(
+                    "%(tool)s cannot be granted: grant tools that the skill requests by their plain names", tool=repr(tool[:80])
+                )
                 raise ValidationFailed(told, pointer=f"/tools/{index}")
         scope.update(
             SkillRow, approved_digest=digest, granted_tools=list(granted), granted_by=scope.actor, granted_login=person.login,

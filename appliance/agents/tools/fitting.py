@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core.database import db
 from appliance.core.errors import PayloadTooLarge
+from appliance.core.sentences import Sentence
 
 MOST_BYTES = 256 << 10
 TRUNCATED = "truncated"
@@ -23,7 +24,9 @@ def fit(result: dict[str, Any], long: Sequence[str], most: int = MOST_BYTES) -> 
     """
     excess = size_of(result) - most
     if excess > 0 and "next_cursor" in result:
-        raise PayloadTooLarge(f"this page has more than {most >> 10} KiB; ask for it again with a smaller limit or fewer fields")
+        raise PayloadTooLarge(
+            Sentence("this page has more than %(most)s KiB; ask for it again with a smaller limit or fewer fields", most=most >> 10)
+        )
     cut: list[str] = []
     for name in long:
         if excess <= 0:
@@ -34,9 +37,10 @@ def fit(result: dict[str, Any], long: Sequence[str], most: int = MOST_BYTES) -> 
         result = {**_shortened(result, name, excess + 100), TRUNCATED: cut}
         excess = size_of(result) - most
     if excess > 0:
-        raise PayloadTooLarge(
-            f"the answer has more than {most >> 10} KiB; ask for less: a narrower filter, fewer fields or a smaller limit"
-        )
+        raise PayloadTooLarge(Sentence(
+            "the answer has more than %(most)s KiB; ask for less: a narrower filter, fewer fields or a smaller limit",
+            most=most >> 10,
+        ))
     return result
 
 

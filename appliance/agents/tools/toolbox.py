@@ -12,6 +12,7 @@ from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing, ValidationFailed
 from appliance.core.json_schema import Schema, compile_schema
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import Held, Subject
 from appliance.governance.policies import ToolAction
 
@@ -133,12 +134,15 @@ class Toolbox:
         shelved = self._find(name)
         for scope in sorted(shelved.tool.scopes - caller.scope.scopes):
             raise ScopeMissing(
-                f"the tool {name} needs the scope {scope}; use a key that has it, or ask an owner to issue one",
+                Sentence(
+                    "the tool %(name)s needs the scope %(scope)s; use a key that has it, or ask an owner to issue one",
+                    name=name, scope=scope,
+                ),
                 extra={"scope": scope},
             )
         problems = shelved.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
         if problems:
-            raise ValidationFailed(f"the arguments of {name} do not fit its input schema", details=problems)
+            raise ValidationFailed(Sentence("the arguments of %(name)s do not fit its input schema", name=name), details=problems)
         return shelved
 
     def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any], most: int) -> dict[str, Any] | Waiting:
@@ -198,7 +202,9 @@ class Toolbox:
 
     def _find(self, name: str) -> _Shelved:
         if name not in self._tools:
-            raise NotFound(f"there is no tool {name[:80]!r}; the tools are {', '.join(self._tools)}")
+            raise NotFound(
+                Sentence("there is no tool %(name)s; the tools are %(tools)s", name=repr(name[:80]), tools=", ".join(self._tools))
+            )
         return self._tools[name]
 
 

@@ -14,6 +14,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.core.sentences import Sentence
 from appliance.documents import disposition
 
 FILES = Json(
@@ -147,7 +148,9 @@ def _read_files(call: Call) -> dict[str, bytes]:
         if media != "application/json":
             return read_archive(file)
         if received.size > LARGEST_JSON:
-            raise PayloadTooLarge(f"the files have at most {LARGEST_JSON >> 20} MiB as JSON; a skill is small")
+            raise PayloadTooLarge(
+                Sentence("the files have at most %(largest_json)s MiB as JSON; a skill is small", largest_json=LARGEST_JSON >> 20)
+            )
         raw = file.read()
     load_json(raw, call.services.config.limits.json_depth)
     try:

@@ -12,6 +12,7 @@ from appliance.api.frame.routing import Answer, Body, Call, Json, View, route
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.documents import LIFETIME_MS, NewDocument, NewUpload, Part, Upload, offset_told
 
 from .documents import MediaType
@@ -92,7 +93,9 @@ def open_upload(call: Call) -> Answer:
 def _refuse_both(body: OpenUpload) -> None:
     for name in ("folder", "tags", "metadata"):
         if getattr(body, name) is not None:
-            raise ValidationFailed(f"a revision has no {name} of its own; change the document's with PATCH", pointer=f"/{name}")
+            raise ValidationFailed(
+                Sentence("a revision has no %(name)s of its own; change the document's with PATCH", name=name), pointer=f"/{name}"
+            )
 
 
 @route("GET", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView)

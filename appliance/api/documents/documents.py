@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.database.full_text import search_words
 from appliance.core.errors import ValidationFailed, VersionConflict
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.core.sentences import Sentence
 from appliance.documents import Changes, Document, NewDocument, Revision, Wanted, clean_name, read_metadata
 from appliance.documents.contents import texts
 
@@ -157,7 +158,9 @@ def wanted_version(call: Call) -> int | None:
     if call.if_match is None:
         return None
     if not call.if_match.isascii() or not call.if_match.isdigit() or len(call.if_match) > 9:
-        raise VersionConflict(f"the ETag {call.if_match[:40]!r} is not current; read again and repeat the change")
+        raise VersionConflict(
+            Sentence("the ETag %(if_match)s is not current; read again and repeat the change", if_match=repr(call.if_match[:40]))
+        )
     return int(call.if_match)
 
 
@@ -168,12 +171,15 @@ def said(call: Call, *names: str) -> dict[str, str]:
     for name in upload.fields:
         if name not in names:
             raise ValidationFailed(
-                f"a form may have {', '.join(names)} beside its file, not {name[:60]!r}", pointer=f"/{name[:60]}"
+                Sentence("a form may have %(names)s beside its file, not %(name)s", names=", ".join(names), name=repr(name[:60])),
+                pointer=f"/{name[:60]}",
             )
         if name in query:
-            raise ValidationFailed(f"{name} is in the query and in the form; give it once", pointer=f"/{name}")
+            raise ValidationFailed(
+                Sentence("%(name)s is in the query and in the form; give it once", name=name), pointer=f"/{name}"
+            )
         if "\0" in upload.fields[name]:
-            raise ValidationFailed(f"{name} holds a NUL character, which no text may", pointer=f"/{name}")
+            raise ValidationFailed(Sentence("%(name)s holds a NUL character, which no text may", name=name), pointer=f"/{name}")
     found = query | dict(upload.fields)
     if upload.media_type and "\0" not in upload.media_type:
         found.setdefault("media_type", upload.media_type)

@@ -8,6 +8,7 @@ from appliance.api.frame.routing import Answer, Body, Call, ListQuery, View, rou
 from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.documents.sharing import AudienceChange, Download, NewShare, Share, downloads
 
 from .delivery import WantedRevision
@@ -107,7 +108,9 @@ def _members(share: Share) -> dict[str, Any]:
 def _sender(call: Call, slug: str) -> str:
     """An integration that can send e-mails; a mistake is told now, and not to those who wait for a code."""
     if "send" not in (call.services.integrations.find_actions(call.scope, slug) or ()):
-        told = f"there is no integration {slug[:80]!r} with an action send; make one of the connector email"
+        told = Sentence(
+            "there is no integration %(slug)s with an action send; make one of the connector email", slug=repr(slug[:80])
+        )
         raise ValidationFailed(told, pointer="/audience/integration")
     return slug
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from appliance.core.errors import BrowserCallRefused, MissingApiKey, ScopeMissing, UnknownHost
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.solutions import Services
 from appliance.tenants import HostMatch, NoPlace, RequestPlace, no_turn
 from appliance.tenants.keys import keys
@@ -72,8 +73,9 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
 
 def _why_missing(scope: str, caller: keys.Caller) -> str:
     if scope in caller.withheld:
-        return (
-            f"this key was issued with the scope {scope}, but whoever issued it does not hold it any more; "
-            "ask an owner to adopt the key in the console (API keys)"
+        return Sentence(
+            "this key was issued with the scope %(scope)s, but whoever issued it does not hold it any more; ask "
+            "an owner to adopt the key in the console (API keys)",
+            scope=scope,
         )
-    return f"this key lacks the scope {scope}; use a key that has it, or issue one"
+    return Sentence("this key lacks the scope %(scope)s; use a key that has it, or issue one", scope=scope)

@@ -12,6 +12,7 @@ from werkzeug.datastructures import ETags
 from werkzeug.http import http_date, parse_date, parse_etags, parse_if_range_header
 
 from appliance.core.errors import RangeNotSatisfiable, VersionConflict
+from appliance.core.sentences import Sentence
 from appliance.documents import Content, disposition
 
 from .routing import Answer, Pieces
@@ -103,7 +104,7 @@ def _range(asked: Asked, content: Content, modified: datetime) -> tuple[int, int
         first, last = max(0, content.size - (last or 0)), None
     if first >= content.size:
         raise RangeNotSatisfiable(
-            f"the content has {content.size} bytes, none of them in that range",
+            Sentence("the content has %(size)s bytes, none of them in that range", size=content.size),
             headers={"Content-Range": f"bytes */{content.size}"},
         )
     return first, content.size if last is None else min(last + 1, content.size)

@@ -25,6 +25,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import Permit
 from appliance.solutions import Services
 from appliance.tenants import PLACE, KeptAnswer, NoPlace, RequestKey, idempotency
@@ -71,10 +72,13 @@ def _front() -> Mapping[str, Any]:
 
 async def _unknown_path(services: Services, rest: str) -> Response:
     allowed = sorted({r.method for r in ROUTES if re.fullmatch(re.sub(r"{\w+}", "[^/]+", r.path), f"/{rest.rstrip('/')}")})
-    error: ApplianceError = NotFound(f"there is no {PREFIX}/{rest[:100]}; GET /api-docs/ lists every path")
+    error: ApplianceError = NotFound(
+        Sentence("there is no %(prefix)s/%(rest)s; GET /api-docs/ lists every path", prefix=PREFIX, rest=rest[:100])
+    )
     if allowed:
         error = MethodNotAllowed(
-            f"{request.method} is not possible here; possible: {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)}
+            Sentence("%(method)s is not possible here; possible: %(allowed)s", method=request.method, allowed=", ".join(allowed)),
+            headers={"Allow": ", ".join(allowed)},
         )
     return _response(_refuse(error, _front()["gos.request_id"], request.headers.get("Accept", "")))
 
@@ -152,7 +156,7 @@ async def _read_body(services: Services) -> bytes:
         elif size > most + DRAIN_BYTES:
             break
     if size > most:
-        raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB", headers={"Connection": "close"})
+        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
     return b"".join(parts)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from appliance.core.errors import ApplianceError, Detail, InvalidJson, InvalidRequest, ValidationFailed, http_status
+from appliance.core.sentences import Sentence
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +47,15 @@ def from_pydantic(error: ValidationError, *, query: bool = False) -> ApplianceEr
     """What pydantic found, as one coded error that lists every finding."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     if found and found[0]["type"] == "json_invalid":
-        return InvalidJson(f"the body is not JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}")
+        return InvalidJson(Sentence("the body is not JSON: %(msg)s", msg=found[0]['msg'].removeprefix('Invalid JSON: ')))
     details = [
         Detail("/" + "/".join(_escape(part) for part in item["loc"]), _CODES.get(item["type"], "invalid"), _say(item))
         for item in found
     ]
     first = f"{details[0].pointer}: {details[0].message}"
     if query:
-        return InvalidRequest(f"the query string is not acceptable, {first}", details=details)
-    return ValidationFailed(f"the body is not acceptable, {first}", details=details)
+        return InvalidRequest(Sentence("the query string is not acceptable, %(first)s", first=first), details=details)
+    return ValidationFailed(Sentence("the body is not acceptable, %(first)s", first=first), details=details)
 
 
 def _escape(part: str | int) -> str:

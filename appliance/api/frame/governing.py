@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from appliance.agents.tools import APPROVAL_ID, Caller
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, PolicyDenied, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.governance import Permit, subject_of
 from appliance.governance.policies import ToolAction
 
@@ -53,8 +54,11 @@ def _told(route: Route, error: ApprovalRequired) -> ApplianceError:
     """How an approval travels over REST."""
     if route.takes_stream:
         return PolicyDenied(
-            "bytes that are sent piece by piece cannot be approved beforehand: send the document whole, or have a policy allow "
-            f"the tool api.{route.name}",
+            Sentence(
+                "bytes that are sent piece by piece cannot be approved beforehand: send the document whole, or have "
+                "a policy allow the tool api.%(name)s",
+                name=route.name,
+            ),
             extra={**error.extra, "reason": "not_approvable"},
         )
     error.message = f"{error.message} in the header Approval-Id"

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from appliance.core import yaml12
 from appliance.core.errors import Detail, InvalidRequest, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.core.sentences import Sentence
 
 from .errors import from_pydantic
 from .routing import Document, Json, Route
@@ -53,8 +54,14 @@ def _parse_yaml(raw: bytes) -> Document:
     except UnicodeDecodeError as error:
         raise InvalidRequest("the body is not UTF-8 text") from error
     except yaml12.YamlInvalid as error:
-        detail = Detail("", "invalid_yaml", f"line {error.line}, column {error.column}: {error.message}")
-        raise InvalidRequest(f"the body is not acceptable YAML: {detail.message}", details=[detail]) from error
+        detail = Detail(
+            "",
+            "invalid_yaml",
+            Sentence("line %(line)s, column %(column)s: %(message)s", line=error.line, column=error.column, message=error.message),
+        )
+        raise InvalidRequest(
+            Sentence("the body is not acceptable YAML: %(message)s", message=detail.message), details=[detail]
+        ) from error
     if not isinstance(data, dict):
         raise ValidationFailed("the document must be a mapping", pointer="")
     return Document(data, lines)
@@ -64,14 +71,18 @@ def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
     """The query string as the route's model; a parameter given twice is refused unless it is a list."""
     if route.query is None:
         if args:
-            raise InvalidRequest(f"this call takes no query parameter; remove {min(args)[:60]!r}")
+            raise InvalidRequest(Sentence("this call takes no query parameter; remove %(args)s", args=repr(min(args)[:60])))
         return None
     values: dict[str, Any] = {}
     for name, given in args.items():
         if len(given) > 1:
-            raise InvalidRequest(f"the query parameter {name[:60]!r} is given {len(given)} times; give it once")
+            raise InvalidRequest(Sentence(
+                "the query parameter %(name)s is given %(given)s times; give it once", name=repr(name[:60]), given=len(given)
+            ))
         if "\0" in given[0]:
-            raise InvalidRequest(f"the query parameter {name[:60]!r} holds a NUL character, which no text may")
+            raise InvalidRequest(
+                Sentence("the query parameter %(name)s holds a NUL character, which no text may", name=repr(name[:60]))
+            )
         values[name] = given[0]
     try:
         return route.query.model_validate(values)

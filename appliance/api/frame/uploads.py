@@ -10,6 +10,7 @@ from werkzeug.http import parse_options_header
 
 from appliance.blobs import Receiver
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.solutions import Services
 from appliance.uploads import FormLimits, FormReader
 
@@ -58,7 +59,7 @@ async def receive_upload(services: Services, *, form: bool) -> Upload:
 
 
 def _too_large(most: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"the body may have at most {most >> 10} KiB", headers={"Connection": "close"})
+    return PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
 
 
 class Whole:
@@ -87,14 +88,22 @@ class Form(FormReader):
 
     def accept(self, name: str, *, is_file: bool) -> None:
         if is_file and name != FILE_FIELD:
-            raise ValidationFailed(f"the form's file must be called {FILE_FIELD!r}", pointer=f"/{name[:60]}")
+            raise ValidationFailed(
+                Sentence("the form's file must be called %(file_field)s", file_field=repr(FILE_FIELD)), pointer=f"/{name[:60]}"
+            )
         if name in self._names or (name == FILE_FIELD and not is_file):
-            told = f"the form's field {name[:60]!r} is given twice, or is a text where a file belongs; send one file and its texts"
+            told = Sentence(
+                "the form's field %(name)s is given twice, or is a text where a file belongs; send one file and its texts",
+                name=repr(name[:60]),
+            )
             raise ValidationFailed(told, pointer=f"/{name[:60]}")
         self._names.add(name)
 
     def end(self) -> Upload:
         texts, files = self.finish()
         if not files:
-            raise ValidationFailed(f"the form has no file; send it as the field {FILE_FIELD!r}", pointer=f"/{FILE_FIELD}")
+            raise ValidationFailed(
+                Sentence("the form has no file; send it as the field %(file_field)s", file_field=repr(FILE_FIELD)),
+                pointer=f"/{FILE_FIELD}",
+            )
         return Upload(files[0].received, files[0].name, files[0].media_type, dict(texts))

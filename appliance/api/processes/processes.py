@@ -9,6 +9,7 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page
+from appliance.core.sentences import Sentence
 from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import Draft, PublishRequest, versions
 from appliance.processes.triggers import foretell, triggers_of
@@ -96,7 +97,8 @@ def read_draft(body: Document) -> Draft:
         return Draft(data, {})
     if unknown := sorted(set(data) - {"definition", "files"}):
         raise ValidationFailed(
-            f"{unknown[0][:60]!r} is not known here; the body has definition and files", pointer=f"/{unknown[0]}"
+            Sentence("%(unknown)s is not known here; the body has definition and files", unknown=repr(unknown[0][:60])),
+            pointer=f"/{unknown[0]}",
         )
     if not isinstance(data["definition"], dict):
         raise ValidationFailed("the definition must be an object", pointer="/definition")

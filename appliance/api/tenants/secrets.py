@@ -8,6 +8,7 @@ from appliance.api.frame.routing import Body, Call, View, route
 from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
+from appliance.core.sentences import Sentence
 from appliance.solutions import find_place
 from appliance.tenants import SecretName, service
 from appliance.tenants.grants import Binding, Destination, Kind, secret_bindings
@@ -120,7 +121,7 @@ def delete_secret(call: Call, name: str) -> DeletedView:
 def add_secret_binding(call: Call, name: str) -> BindingView:
     """Let a secret go to one more place: an integration, a process, the webhooks of a process, an LLM profile or a WebApp."""
     if name not in {each.name for each in service.list_secrets(call.scope)}:
-        raise NotFound(f"there is no secret {name[:63]!r} here; set it first")
+        raise NotFound(Sentence("there is no secret %(name)s here; set it first", name=repr(name[:63])))
     body: AddBinding = call.body
     place = find_place(call.services, call.scope, body.kind, body.target, body.hosts or "")
     return binding_view(secret_bindings.bind(call.scope, name, place))

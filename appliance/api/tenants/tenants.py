@@ -8,6 +8,7 @@ from appliance.api.frame.routing import Body, Call, Query, View, route
 from appliance.core import clock
 from appliance.core.errors import NotFound
 from appliance.core.pages import Page
+from appliance.core.sentences import Sentence
 from appliance.solutions import departures
 from appliance.tenants import Member, Tenant, people, service
 
@@ -160,7 +161,7 @@ def add_member(call: Call) -> MemberView:
     try:
         return member_view(people.add_member(call.scope, body.login, body.role, approver=body.approver))
     except NotFound as error:
-        raise NotFound(f"{error}; invite them by POST /api/v1/invitations", pointer="/login") from error
+        raise NotFound(Sentence("%(error)s; invite them by POST /api/v1/invitations", error=error), pointer="/login") from error
 
 
 @route("GET", "/members/{user_id}/authority", scope="keys.read", query=AuthorityQuery, returns=MemberAuthorityView)

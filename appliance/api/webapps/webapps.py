@@ -12,6 +12,7 @@ from appliance.core import clock
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, ValidationFailed
 from appliance.core.json_text import load_json
 from appliance.core.pages import DEFAULT_LIMIT, PageRequest
+from appliance.core.sentences import Sentence
 from appliance.webapps import Difference, FileSpec, NewApp, NewVersion, Settings, Source, Version, WebApp
 from appliance.webapps.files import settings_of
 
@@ -242,7 +243,10 @@ def create_webapp_version(call: Call, app: str) -> Answer:
 def _read_manifest(call: Call) -> NewVersion:
     received = call.body.received
     if received.size > LARGEST_MANIFEST:
-        raise PayloadTooLarge(f"a manifest has at most {LARGEST_MANIFEST >> 20} MiB; send the files as an archive")
+        raise PayloadTooLarge(Sentence(
+            "a manifest has at most %(largest_manifest)s MiB; send the files as an archive",
+            largest_manifest=LARGEST_MANIFEST >> 20,
+        ))
     with received.open() as file:
         raw = file.read()
     load_json(raw, call.services.config.limits.json_depth)

@@ -22,6 +22,7 @@ from appliance.connectors.contract import (
 from appliance.connectors.declarative.plan import ErrorRule
 from appliance.connectors.declarative.templates import MISSING, Template, follow
 from appliance.core import clock
+from appliance.core.sentences import Sentence
 
 _EXCERPT = 2000
 _IN_A_SENTENCE = 300
@@ -82,12 +83,19 @@ def _by_status(answer: HttpAnswer, title: str) -> ConnectorError | None:
         return AuthError(f"{title} does not accept the credentials ({status}); give others in the integration.", details=details)
     after = _retry_after(answer, None)
     if status == 429 or (status == 503 and after is not None):
-        return RateLimited(f"{title} asks to wait ({status}).", retry_after=after, details=details)
+        return RateLimited(
+            Sentence("%(title)s asks to wait (%(status)s).", title=title, status=status), retry_after=after, details=details
+        )
     if status in (408, 425) or (status >= 500 and status not in _NEVER_SUPPORTED):
         return TransientError(f"{title} failed ({status}); try again later.", outcome=_outcome(status), details=details)
     if 300 <= status < 400:
-        return Rejected(f"{title} points elsewhere ({status}) and was not followed.", details=details)
-    return Rejected(f"{title} refused the request ({status}); the details hold its reason.", details=details)
+        return Rejected(
+            Sentence("%(title)s points elsewhere (%(status)s) and was not followed.", title=title, status=status), details=details
+        )
+    return Rejected(
+        Sentence("%(title)s refused the request (%(status)s); the details hold its reason.", title=title, status=status),
+        details=details,
+    )
 
 
 def _outcome(status: int) -> Outcome:

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 
 from appliance.core.errors import AlreadyExists, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _LONGEST = 40
@@ -27,8 +28,11 @@ def write_scaffold(name: str, parent: Path) -> Scaffold:
     """Write the package of connector `name` into `parent`; AlreadyExists when its folder is there, nothing is overwritten."""
     if not _NAME.fullmatch(name) or "--" in name or len(name) > _LONGEST or keyword.iskeyword(name):
         raise ValidationFailed(
-            f"{name[:60]!r} cannot be the name of a connector; take up to {_LONGEST} lower-case letters, digits and hyphens,"
-            " beginning with a letter",
+            Sentence(
+                "%(name)s cannot be the name of a connector; take up to %(longest)s lower-case letters, digits and "
+                "hyphens, beginning with a letter",
+                name=repr(name[:60]), longest=_LONGEST,
+            ),
             pointer="/name",
         )
     folder = parent / f"gos-connector-{name}"
@@ -47,7 +51,7 @@ def write_scaffold(name: str, parent: Path) -> Scaffold:
         f"tests/test_{package}.py": _TESTS,
     }
     if folder.exists():
-        raise AlreadyExists(f"{folder} is there already; take another name, or another place with --in")
+        raise AlreadyExists(Sentence("%(folder)s is there already; take another name, or another place with --in", folder=folder))
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -70,13 +74,15 @@ def write_package_declaration(folder: Path) -> None:
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["appliance.connectors"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise NotFound(f"{folder} is no package of a connector: its pyproject.toml names none") from error
+        raise NotFound(Sentence("%(folder)s is no package of a connector: its pyproject.toml names none", folder=folder)) from error
     path = f"import sys; sys.path.insert(0, {str(folder / 'src')!r}); sys.dont_write_bytecode = True\n"
     for name, target in points.items():
         command = [sys.executable, "-c", path + _DECLARE, target]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the package that was named
         if done.returncode:
-            raise NotFound(f"{target} cannot be imported: {done.stderr.strip().splitlines()[-1]}")
+            raise NotFound(
+                Sentence("%(target)s cannot be imported: %(stderr)s", target=target, stderr=done.stderr.strip().splitlines()[-1])
+            )
         file = folder / ("declaration.json" if len(points) == 1 else f"declaration.{name}.json")
         file.write_text(done.stdout, "utf-8")
 

@@ -18,6 +18,7 @@ from appliance.core import clock, logs, texts
 from appliance.core.config import Config
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, PayloadTooLarge, PolicyDenied, http_status
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.solutions import Services
 from appliance.tenants import PLACE, NoPlace, SignedIn
@@ -363,7 +364,9 @@ async def _read_own_form(json_body_kb: int) -> Form:
     async for chunk in request.body:
         body += chunk
         if len(body) > most:
-            raise PayloadTooLarge(f"a form may have at most {most >> 20} MiB", headers={"Connection": "close"})
+            raise PayloadTooLarge(
+                Sentence("a form may have at most %(most)s MiB", most=most >> 20), headers={"Connection": "close"}
+            )
     try:
         return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.errors import Detail
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import tell
 
@@ -295,7 +296,7 @@ def _read(form: InputForm, target: Field, sent: Form) -> Any:
     try:
         return _parse(target, text)
     except ValueError as error:
-        form.problems.append(Detail(target.pointer, "invalid", f"{error}."))
+        form.problems.append(Detail(target.pointer, "invalid", Sentence("%(error)s.", error=error)))
         return None
 
 

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from appliance.core.config import Config
 from appliance.core.errors import NotFound
+from appliance.core.sentences import Sentence
 from appliance.core.targets import is_own_path
 from appliance.solutions import Services
 from appliance.tenants import SignedIn, people, split_host
@@ -103,7 +104,7 @@ def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
     """To the tenant's host with a one-time code; NotFound unless the person is a member there."""
     tenant = asked.args.get("tenant", "")
     if tenant not in [row.id for row, _ in people.tenants_of(person.user_id)]:
-        raise NotFound(f"there is no tenant {tenant[:40]!r} that you belong to; choose one of yours")
+        raise NotFound(Sentence("there is no tenant %(tenant)s that you belong to; choose one of yours", tenant=repr(tenant[:40])))
     code = sessions.open_code(services.sealer, person.user_id, tenant, "enter", root=person.root)
     query = urlencode({"code": code, "state": asked.args.get("state", ""), "to": safe_target(asked.args.get("to", ""))})
     return Redirect(f"{services.config.tenant_url(tenant)}/console/enter?{query}")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 
 from .routing import Visit
@@ -41,4 +42,4 @@ def _time(text: str) -> int:
     try:
         return max(0, clock.parse_rfc3339(f"{text[:16]}:00Z"))
     except ValidationFailed as error:
-        raise InvalidRequest(f"{text[:40]!r} is not a time; write it like 2027-01-31T14:00") from error
+        raise InvalidRequest(Sentence("%(text)s is not a time; write it like 2027-01-31T14:00", text=repr(text[:40]))) from error

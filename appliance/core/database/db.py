@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import peewee
 
 from appliance.core.errors import ConfigInvalid, StorageFull, UnscopedQuery
+from appliance.core.sentences import Sentence
 
 from .sqlite import Sqlite
 
@@ -182,9 +183,8 @@ def open_database(url: str) -> None:
     elif url.startswith("postgresql://"):
         database.initialize(_postgresql(url))
     else:
-        raise ConfigInvalid(
-            f"storage.database: {url.split(':', maxsplit=1)[0]!r} is not served; use sqlite:///PATH or postgresql://…"
-        )
+        kind = repr(url.split(":", maxsplit=1)[0])
+        raise ConfigInvalid(Sentence("storage.database: %(url)s is not served; use sqlite:///PATH or postgresql://…", url=kind))
     _writer = _Writer(database.obj)
     _writer.start()
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from appliance.core.errors import InvalidRequest
+from appliance.core.sentences import Sentence
 
 from . import db
 
@@ -64,7 +65,9 @@ def search_words(search: str, pointer: str = "/search") -> list[str]:
     """The words that are looked for, as they are compared; InvalidRequest when there are none or too many."""
     words = list(dict.fromkeys(word for _, _, word in words_in(search[:2000])))
     if not words or len(words) > MOST_WORDS:
-        raise InvalidRequest(f"search takes 1 to {MOST_WORDS} words of letters and digits", pointer=pointer)
+        raise InvalidRequest(
+            Sentence("search takes 1 to %(most_words)s words of letters and digits", most_words=MOST_WORDS), pointer=pointer
+        )
     return words
 
 

@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from appliance.core import clock, ids
 from appliance.core.errors import ConfigInvalid, Overloaded, TimedOut
+from appliance.core.sentences import Sentence
 
 from .presence import Presence
 from .sqlite import TOO_SLOW
@@ -164,7 +165,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
         except Overloaded as error:
             reason = " ".join(str(error.__cause__).split())
-            raise ConfigInvalid(f"storage.database: the server does not let us in: {reason}") from error
+            raise ConfigInvalid(Sentence("storage.database: the server does not let us in: %(reason)s", reason=reason)) from error
         finally:
             self.close_readers()
         if encoding != "UTF8" or not bytewise:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from appliance.core.errors import Detail
+from appliance.core.sentences import Sentence
 
 # What one thread may do at once while all others wait for it: some 10 ms, and some 20 ms.
 MOST_CHECKS, MOST_ERRORS = 1_000_000, 1_000
@@ -76,5 +77,8 @@ def details_of(findings: Findings, under: str) -> list[Detail]:
 
 
 def too_costly(reason: OutOfBounds, under: str) -> Detail:
-    message = f"{reason} Send a smaller value, or have the schema simplified: fewer alternatives, shorter enums, simpler patterns."
+    message = Sentence(
+        "%(reason)s Send a smaller value, or have the schema simplified: fewer alternatives, shorter enums, simpler patterns.",
+        reason=reason,
+    )
     return Detail(under, "too_costly", message)

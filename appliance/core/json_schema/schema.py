@@ -22,6 +22,7 @@ import jsonschema_rs
 from pydantic_core import from_json, to_json
 
 from appliance.core.errors import Detail
+from appliance.core.sentences import Sentence
 
 from .checking import (
     MOST_CHECKS,
@@ -122,7 +123,9 @@ class Schema:
         known = sorted(schema.get("properties") or ()) if isinstance(schema, Mapping) else []
         if not 0 < len(known) <= _MOST_NAMED:
             return detail
-        return Detail(detail.pointer, detail.code, f"This member is not known here; known are {', '.join(known)}.")
+        return Detail(
+            detail.pointer, detail.code, Sentence("This member is not known here; known are %(known)s.", known=", ".join(known))
+        )
 
     @cached_property
     def _text(self) -> bytes:
@@ -191,7 +194,7 @@ def _details(error: "jsonschema_rs.ValidationError", under: str) -> list[Detail]
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
         return [Detail(f"{where}/{pointer_token(name)}", kind.name, "This member is not known here.") for name in kind.unexpected]
     message = error.message[:500]
-    return [Detail(where, kind.name, f"{message[:1].upper()}{message[1:]}.")]
+    return [Detail(where, kind.name, Sentence("%(message)s%(message2)s.", message=message[:1].upper(), message2=message[1:]))]
 
 
 def pointer_token(part: str | int) -> str:

@@ -12,6 +12,7 @@ from appliance.blobs import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, Overloaded
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.records import Content, Document
 from appliance.documents.service import Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
@@ -77,13 +78,17 @@ class Previews:
         content = self._documents.open_content(scope, document_id, revision)
         kind = _KINDS.get(content.media_type)
         if kind is None:
-            raise NotFound(f"contents of the type {content.media_type} have no preview; download it instead")
+            raise NotFound(
+                Sentence("contents of the type %(media_type)s have no preview; download it instead", media_type=content.media_type)
+            )
         if page != 1 and (kind not in _OF_PAGES or not 1 <= page <= MOST_PAGE):
-            raise NotFound(f"the content has no page {page}")
+            raise NotFound(Sentence("the content has no page %(page)s", page=page))
         frame = Frame(content.sha256, page, width)
         outcome = preview_rows.find(scope, frame) or self._paint(scope, content, frame)
         if outcome.sha256 is None:
-            raise PreviewFailed(f"there is no preview: {outcome.reason}", extra={"reason": outcome.refusal})
+            raise PreviewFailed(
+                Sentence("there is no preview: %(reason)s", reason=outcome.reason), extra={"reason": outcome.refusal}
+            )
         return Preview(outcome.sha256, self._blobs.read_whole(scope, outcome.sha256, MOST_BYTES), content.revision)
 
     def _paint(self, scope: TenantScope, content: Content, frame: Frame) -> Outcome:

@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.sharing.delivery_models import ScanRow
 
 CLEAN = "clean"
@@ -41,4 +42,4 @@ def refuse_kept_back(scope: TenantScope, sha256: str) -> None:
     row = scope.find(ScanRow, sha256=sha256)
     if row is not None and row.state != CLEAN:
         why = "is malware" if row.state == "infected" else "could not be scanned for malware yet"
-        raise Quarantined(f"the content {why} and is given to nobody; delete the document, or ask the operator")
+        raise Quarantined(Sentence("the content %(why)s and is given to nobody; delete the document, or ask the operator", why=why))

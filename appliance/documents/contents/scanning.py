@@ -23,6 +23,7 @@ from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ConfigInvalid
 from appliance.core.scope import TenantScope
 from appliance.core.sections import Scan
+from appliance.core.sentences import Sentence
 from appliance.documents.sharing.delivery_models import ScanRow
 from appliance.documents.turns import Turns
 from appliance.monitor import audit, tenant_ids
@@ -161,7 +162,7 @@ class ScannedBlobs(Blobs):
         told = {"sha256": received.sha256, "finding": verdict.finding}
         db.write(partial(audit.record, scope, "document.infected", received.sha256, told))
         name = verdict.finding or "the scanner gave no name"
-        raise Infected(f"the file is malware ({name}) and was not kept", extra={"finding": verdict.finding})
+        raise Infected(Sentence("the file is malware (%(name)s) and was not kept", name=name), extra={"finding": verdict.finding})
 
     def scan_again(self, folder: Path) -> int:
         """Look again at what is in quarantine, over copies in `folder`; answers how many contents are free now."""
@@ -209,7 +210,9 @@ def incoming_blobs(settings: Scan, places: Places, holders: Iterable[str]) -> Bl
 def check_command(command: Sequence[str]) -> None:
     """ConfigInvalid unless the command is one that can be started."""
     if command and not (Path(command[0]).is_absolute() and os.access(command[0], os.X_OK)):
-        raise ConfigInvalid(f"scan.command: {command[0]!r} must be the absolute path of a program that may be run")
+        raise ConfigInvalid(
+            Sentence("scan.command: %(command)s must be the absolute path of a program that may be run", command=repr(command[0]))
+        )
 
 
 def eicar() -> bytes:

@@ -15,6 +15,7 @@ from appliance.core import clock
 from appliance.core.database import db, full_text
 from appliance.core.errors import ApplianceError, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRevision
 
 from .quarantine import SQL_NOT_KEPT_BACK, kept_back
@@ -178,6 +179,9 @@ class TextFailed(ApplianceError):
 def refuse_missing(text: Text) -> None:
     """NotFound or TextFailed unless there is a text, or one is being read."""
     if text.state == "none":
-        raise NotFound(f"there is no text of this content: {text.reason}")
+        raise NotFound(Sentence("there is no text of this content: %(reason)s", reason=text.reason))
     if text.state == "failed":
-        raise TextFailed(f"the text of this content cannot be read: {text.reason}", extra={"reason": text.code or UNREADABLE})
+        raise TextFailed(
+            Sentence("the text of this content cannot be read: %(reason)s", reason=text.reason),
+            extra={"reason": text.code or UNREADABLE},
+        )

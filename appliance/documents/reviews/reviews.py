@@ -14,6 +14,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRevision, DocumentRow
 from appliance.documents.naming import check_comment
 from appliance.monitor import audit, webhooks
@@ -92,17 +93,25 @@ def request_review(scope: TenantScope, document_id: str, wanted: NewReview) -> R
     note, now = check_comment(wanted.note, "/note"), clock.now_ms()
     due_at = now + DEFAULT_DAYS * _DAY if wanted.due_at is None else wanted.due_at
     if not now < due_at <= now + LONGEST_DAYS * _DAY:
-        raise ValidationFailed(f"a review is due within {LONGEST_DAYS} days from now", pointer="/due")
+        raise ValidationFailed(
+            Sentence("a review is due within %(longest_days)s days from now", longest_days=LONGEST_DAYS), pointer="/due"
+        )
 
     def insert() -> Review:
         row = scope.get(DocumentRow, id=document_id)
         number = row.revision if wanted.revision is None else wanted.revision
         revision = scope.find(DocumentRevision, document_id=document_id, number=number)
         if revision is None:
-            raise ValidationFailed(f"the document has no revision {number}; it has {row.revision}", pointer="/revision")
+            raise ValidationFailed(
+                Sentence("the document has no revision %(number)s; it has %(revision)s", number=number, revision=row.revision),
+                pointer="/revision",
+            )
         reviewers = _members(scope, wanted.reviewers, _senders(scope, revision))
         if not 1 <= wanted.needed <= len(reviewers):
-            raise ValidationFailed(f"needed is between 1 and {len(reviewers)}, the number of reviewers", pointer="/needed")
+            raise ValidationFailed(
+                Sentence("needed is between 1 and %(reviewers)s, the number of reviewers", reviewers=len(reviewers)),
+                pointer="/needed",
+            )
         same = (ReviewRow.document_id == document_id) & (ReviewRow.sha256 == revision.sha256)
         if scope.select(ReviewRow).where(same, ReviewRow.status == "pending", ReviewRow.due_at > now).exists():
             raise Conflict("this content is under review already; wait for the decision, or withdraw that review")
@@ -121,16 +130,21 @@ def request_review(scope: TenantScope, document_id: str, wanted: NewReview) -> R
 
 def _members(scope: TenantScope, logins: Sequence[str], senders: frozenset[str]) -> list[Reviewer]:
     if not 1 <= len(logins) <= MOST_REVIEWERS:
-        raise ValidationFailed(f"name 1 to {MOST_REVIEWERS} reviewers by their logins", pointer="/reviewers")
+        raise ValidationFailed(
+            Sentence("name 1 to %(most_reviewers)s reviewers by their logins", most_reviewers=MOST_REVIEWERS), pointer="/reviewers"
+        )
     known = {member.login: Reviewer(member.user_id, member.login) for member in people.list_members(scope)}
     found: dict[str, Reviewer] = {}
     for index, login in enumerate(logins):
         reviewer = known.get(login.strip().lower())
         if reviewer is None:
-            raise ValidationFailed(f"{login[:80]!r} is no member of this tenant", pointer=f"/reviewers/{index}")
+            raise ValidationFailed(
+                Sentence("%(login)s is no member of this tenant", login=repr(login[:80])), pointer=f"/reviewers/{index}"
+            )
         if reviewer.user_id in senders and not _may_review_own(scope):
             raise ValidationFailed(
-                f"{reviewer.login} has sent this content; somebody else reviews it", pointer=f"/reviewers/{index}"
+                Sentence("%(login)s has sent this content; somebody else reviews it", login=reviewer.login),
+                pointer=f"/reviewers/{index}",
             )
         found[reviewer.user_id] = reviewer
     return list(found.values())
@@ -183,7 +197,9 @@ def check_reviewer(scope: TenantScope, person: SignedIn, review: Review) -> bool
     if people.find_member(scope, person.user_id) is None:
         raise PolicyDenied("only a member of this tenant decides; ask an owner for a role in it")
     if person.user_id not in {each.user_id for each in review.reviewers}:
-        raise PolicyDenied(f"this is decided by {', '.join(each.login for each in review.reviewers)}; ask one of them")
+        raise PolicyDenied(Sentence(
+            "this is decided by %(reviewers)s; ask one of them", reviewers=", ".join(each.login for each in review.reviewers)
+        ))
     revision = scope.get(DocumentRevision, document_id=review.document_id, number=review.revision)
     own = person.user_id in _senders(scope, revision)
     if own and not _may_review_own(scope):
@@ -311,7 +327,9 @@ def _refuse_closed(review: Review) -> None:
     if review.status == "expired":
         raise Conflict("the time for this review is over; ask for a new one if it is still wanted")
     if review.status != "pending":
-        raise Conflict(f"this review is {review.status}; there is nothing to decide", extra={"status": review.status})
+        raise Conflict(
+            Sentence("this review is %(status)s; there is nothing to decide", status=review.status), extra={"status": review.status}
+        )
 
 
 def _status(row: ReviewRow, now: int) -> Status:

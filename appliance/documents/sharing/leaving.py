@@ -7,6 +7,7 @@ from appliance.blobs import Blobs
 from appliance.core.database import db
 from appliance.core.errors import ApiKeyLeaked, Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.contents.key_checks import KeyChecks
 from appliance.documents.contents.quarantine import is_kept_back
 from appliance.documents.folder_rules import demands_review
@@ -67,17 +68,25 @@ class Exits:
             row = scope.get(DocumentRow, id=document_id)
             if isinstance(wanted, int):
                 if scope.find(DocumentRevision, document_id=document_id, number=wanted) is None:
-                    raise ValidationFailed(f"the document has no revision {wanted}; it has {row.revision}", pointer="/revision")
-                if demands_review(scope, row.folder) and not self._reviews.is_approved(scope, document_id, wanted):
-                    raise Conflict(
-                        f"revision {wanted} is not approved, which its folder demands; have it reviewed, or name latest_approved"
+                    raise ValidationFailed(
+                        Sentence(
+                            "the document has no revision %(wanted)s; it has %(revision)s", wanted=wanted, revision=row.revision
+                        ),
+                        pointer="/revision",
                     )
+                if demands_review(scope, row.folder) and not self._reviews.is_approved(scope, document_id, wanted):
+                    raise Conflict(Sentence(
+                        "revision %(wanted)s is not approved, which its folder demands; have it reviewed, or name "
+                        "latest_approved",
+                        wanted=wanted,
+                    ))
             number = self._number(scope, row, wanted)
             found = None if number is None else scope.get(DocumentRevision, document_id=document_id, number=number)
         if found is not None and self._key_checks.holds_key(scope, found.sha256):
-            raise ApiKeyLeaked(
-                f"revision {found.number} holds an API key, which others could read: revoke the key and upload the file without it"
-            )
+            raise ApiKeyLeaked(Sentence(
+                "revision %(number)s holds an API key, which others could read: revoke the key and upload the file without it",
+                number=found.number,
+            ))
 
     def _number(self, scope: TenantScope, row: DocumentRow, wanted: Wanted) -> int | None:
         demanded = demands_review(scope, row.folder)

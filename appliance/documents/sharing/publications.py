@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRow
 from appliance.documents.naming import LONGEST_FOLDER, clean_name
 from appliance.monitor import audit
@@ -69,7 +70,9 @@ class Publications:
                     if not here.execute():
                         scope.insert(PublicationRow, document_id=document_id, **told)
             except IntegrityError as error:
-                raise AlreadyExists(f"another document is at {path[:100]!r}; choose another path", pointer="/path") from error
+                raise AlreadyExists(
+                    Sentence("another document is at %(path)s; choose another path", path=repr(path[:100])), pointer="/path"
+                ) from error
             audit.record(scope, "document.publish", document_id, values)
             return scope.get(PublicationRow, document_id=document_id)
 
@@ -108,20 +111,29 @@ def check_path(path: str) -> str:
     parts = plain.split("/")
     if not plain or len(plain) > LONGEST_FOLDER or any(not part or clean_name(part) != part for part in parts):
         raise ValidationFailed(
-            f"{path[:80]!r} is not a path; write it like reports/2026/summary.pdf, at most {LONGEST_FOLDER} characters",
+            Sentence(
+                "%(path)s is not a path; write it like reports/2026/summary.pdf, at most %(longest_folder)s characters",
+                path=repr(path[:80]), longest_folder=LONGEST_FOLDER,
+            ),
             pointer="/path",
         )
     if parts[0] in RESERVED:
-        raise ValidationFailed(f"paths below /{parts[0]}/ are the appliance's own; choose another", pointer="/path")
+        raise ValidationFailed(
+            Sentence("paths below /%(parts)s/ are the appliance's own; choose another", parts=parts[0]), pointer="/path"
+        )
     return plain
 
 
 def _check_cache(new: NewPublication) -> None:
     if isinstance(new.cache, int):
         if not 0 <= new.cache <= LONGEST_CACHE_S:
-            raise ValidationFailed(f"cache is between 0 and {LONGEST_CACHE_S} seconds", pointer="/cache")
+            raise ValidationFailed(
+                Sentence("cache is between 0 and %(longest_cache_s)s seconds", longest_cache_s=LONGEST_CACHE_S), pointer="/cache"
+            )
     elif new.cache not in (FOREVER, CHECKED):
-        raise ValidationFailed(f"cache is {FOREVER}, {CHECKED} or a number of seconds", pointer="/cache")
+        raise ValidationFailed(
+            Sentence("cache is %(forever)s, %(checked)s or a number of seconds", forever=FOREVER, checked=CHECKED), pointer="/cache"
+        )
     elif new.cache == FOREVER and not isinstance(new.revision, int):
         raise ValidationFailed(
             "what is kept for ever must not change: name the number of a revision, or another cache", pointer="/cache"

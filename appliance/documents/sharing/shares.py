@@ -17,6 +17,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.models import DocumentRow
 from appliance.documents.turns import Turns
 from appliance.monitor import audit, delete_older
@@ -99,7 +100,10 @@ class Shares:
             scope.get(DocumentRow, id=document_id)
             live = scope.select(ShareRow).where(ShareRow.document_id == document_id, ShareRow.revoked_at.is_null())
             if live.where(ShareRow.expires_at > now).count() >= MOST_SHARES:
-                raise Conflict(f"a document has at most {MOST_SHARES} shares at a time; revoke one that is not used")
+                raise Conflict(Sentence(
+                    "a document has at most %(most_shares)s shares at a time; revoke one that is not used",
+                    most_shares=MOST_SHARES,
+                ))
             share_id = ids.new("shr")
             scope.insert(
                 ShareRow, id=share_id, document_id=document_id, digest=self._digest(token), revision=str(new.revision),
@@ -260,7 +264,9 @@ def _check(new: NewShare, expires_at: int, now: int) -> None:
     if new.max_downloads is not None and not 1 <= new.max_downloads <= 1_000_000:
         raise ValidationFailed("max_downloads is between 1 and 1,000,000", pointer="/max_downloads")
     if len(new.note) > LONGEST_NOTE or "\0" in new.note:
-        raise ValidationFailed(f"a note has at most {LONGEST_NOTE} characters", pointer="/note")
+        raise ValidationFailed(
+            Sentence("a note has at most %(longest_note)s characters", longest_note=LONGEST_NOTE), pointer="/note"
+        )
 
 
 def _share(row: ShareRow) -> Share:

@@ -10,6 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, ApprovalRequired, ConfigInvalid, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.actions import Canonical, StoredAction, canonical_action, find_changes, label_of, read_action, summary_of
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import About, Approval
@@ -62,7 +63,10 @@ class ActionApprovals:
         """
         if decision.verdict == "deny":
             told = {"reason": "denied", "rules": list(decision.rules), "reasons": list(decision.reasons)}
-            raise PolicyDenied(f"nobody may approve this: {'; '.join(decision.reasons) or 'a policy denies it'}", extra=told)
+            raise PolicyDenied(
+                Sentence("nobody may approve this: %(reasons)s", reasons="; ".join(decision.reasons) or "a policy denies it"),
+                extra=told,
+            )
         wish, canonical = wish or Wish(), canonical_action(scope, subject, action, decision.version)
         owed = decision.obligations
         seconds = min(owed.ttl_seconds, LONGEST_MS // 1000)
@@ -152,12 +156,15 @@ class ActionApprovals:
         """The action that a request is about, as it is kept; NotFound, also when it is about none."""
         row = scope.get(ApprovalRow, id=approval_id)
         if row.sealed is None:
-            raise NotFound(f"the request {approval_id[:80]} is not about an action")
+            raise NotFound(Sentence("the request %(approval_id)s is not about an action", approval_id=approval_id[:80]))
         kept = json.loads(self._sealer.open(bytes(row.sealed), _context(scope, approval_id)))
         canonical = Canonical(kept["text"], row.action_digest)
         subject, action, version = read_action(canonical.text)
         if canonical_action(scope, subject, action, version) != canonical:
-            raise ConfigInvalid(f"the action of {approval_id} is not the one with its digest; restore the database from a backup")
+            raise ConfigInvalid(Sentence(
+                "the action of %(approval_id)s is not the one with its digest; restore the database from a backup",
+                approval_id=approval_id,
+            ))
         trusted = set(kept["trusted"])
         skills = tuple(SkillUsed(each.name, each.digest, each.digest in trusted) for each in subject.skills)
         whole = replace(subject, via=kept["via"], tainted_by=tuple(kept["tainted_by"]), skills=skills)

@@ -8,9 +8,10 @@ from typing import Any, Literal, cast
 
 from appliance.core import clock, ids
 from appliance.core.database import db
-from appliance.core.errors import Conflict, IdempotencyMismatch, NotFound, PolicyDenied, ValidationFailed
+from appliance.core.errors import Conflict, IdempotencyMismatch, PolicyDenied, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.models import ApprovalRow, ApprovalVoteRow
 from appliance.monitor import audit, webhooks
 from appliance.tenants import SignedIn
@@ -19,8 +20,9 @@ from .crowding import refuse_crowd
 from .deciders import check_decides
 from .links import review_url
 from .questions import HumanRequest, Kind, Origin, check_answer, check_comment, parse_request
+from .starters import find_starter, on_starter
 
-__all__ = ["HumanRequest", "Origin", "parse_request"]
+__all__ = ["HumanRequest", "Origin", "find_starter", "on_starter", "parse_request"]
 Status = Literal["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 Verdict = Literal["approve", "reject", "answer"]
 _VERDICTS: dict[Kind, tuple[Verdict, ...]] = {"approval": ("approve", "reject"), "input": ("answer",), "choice": ("answer",)}
@@ -165,7 +167,9 @@ def _asked_before(scope: TenantScope, request: HumanRequest, about: About) -> Ap
     (known,) = read_rows(scope, [row])
     same = known.about.digest == about.digest if about.digest else replace(known.request, expires_at=request.expires_at) == request
     if not same:
-        raise IdempotencyMismatch(f"the key {key[:80]!r} was used to ask for something else; take a new key")
+        raise IdempotencyMismatch(
+            Sentence("the key %(key)s was used to ask for something else; take a new key", key=repr(key[:80]))
+        )
     return known
 
 
@@ -215,7 +219,9 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
     check_decider(scope, person, asked)
     if decision.verdict not in _VERDICTS[asked.request.kind]:
         known = " or ".join(_VERDICTS[asked.request.kind])
-        raise ValidationFailed(f"to a request for {asked.request.kind} one says {known}", pointer="/verdict")
+        raise ValidationFailed(
+            Sentence("to a request for %(kind)s one says %(known)s", kind=asked.request.kind, known=known), pointer="/verdict"
+        )
     # The request never changes, and a schema may take its time: both are checked before the writer is held.
     answer, comment = check_answer(asked.request, decision.answer, namespace=scope.tenant_id), check_comment(decision.comment)
 
@@ -294,7 +300,12 @@ def check_decider(scope: TenantScope, person: SignedIn, approval: Approval) -> b
 def _refuse_closed(approval: Approval) -> None:
     """Conflict unless the request is open."""
     if approval.status in ("approved", "used", "rejected", "answered"):
-        raise Conflict(f"{approval.decided_login} decided this already: {approval.status}", extra={"status": approval.status})
+        raise Conflict(
+            Sentence(
+                "%(decided_login)s decided this already: %(status)s", decided_login=approval.decided_login, status=approval.status
+            ),
+            extra={"status": approval.status},
+        )
     if approval.status == "cancelled":
         raise Conflict("the one who asked no longer waits for this; there is nothing to decide")
     ends = approval.request.expires_at
@@ -309,46 +320,6 @@ def _close(scope: TenantScope, approval_id: str, status: Status, **facts: Any) -
         open_still |= (ApprovalRow.status == "approved") & ApprovalRow.action_digest.is_null(False)
     changed = scope.update(ApprovalRow, status=status, closed_at=clock.now_ms(), **facts)
     return bool(changed.where((ApprovalRow.id == approval_id) & open_still).execute())
-
-
-Starter = Callable[[TenantScope, str], str]
-_starters: dict[str, Starter] = {}
-_RUNS = ("agent", "run")
-
-
-def on_starter(kind: str, find: Starter) -> Callable[[], None]:
-    """Have `find(scope, name)` say which actor began what acts as `<kind>:<name>`; answers what takes it away again."""
-    _starters[kind] = find
-
-    def forget() -> None:
-        del _starters[kind]
-
-    return forget
-
-
-def find_starter(scope: TenantScope, actor: str) -> str:
-    """The actor that began what this one does: whoever started the execution, or the chain of child executions, or the run.
-
-    NotFound when there is no such execution; PolicyDenied when nobody knows who started a run, for then anybody could be it.
-    """
-    while True:
-        kind, _, name = actor.partition(":")
-        if kind in _starters:
-            actor = _starters[kind](scope, name)
-        elif kind in _RUNS:
-            raise PolicyDenied("nobody knows who started this run, so nobody could be told from them; start it anew")
-        elif kind != "execution":
-            return actor
-        else:
-            actor = _starter_of_execution(scope, name)
-
-
-def _starter_of_execution(scope: TenantScope, execution_id: str) -> str:
-    # Plain SQL: executions belong to the layer above, and who asked is not for the asking code to say.
-    found = db.rows("SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
-    if not found:
-        raise NotFound(f"there is no execution {execution_id} here")
-    return str(found[0][0])
 
 
 def facts_of(approval: Approval) -> dict[str, Any]:

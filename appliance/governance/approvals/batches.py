@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import Approval, Decision
 from appliance.tenants import SignedIn
@@ -28,7 +29,7 @@ def decide_approvals(scope: TenantScope, person: SignedIn, approval_ids: Sequenc
     """
     wanted = list(dict.fromkeys(approval_ids))
     if not 1 <= len(wanted) <= MOST:
-        raise ValidationFailed(f"choose 1 to {MOST} requests to decide together", pointer="/approval")
+        raise ValidationFailed(Sentence("choose 1 to %(most)s requests to decide together", most=MOST), pointer="/approval")
     return [_decide(scope, person, approval_id, decision) for approval_id in wanted]
 
 

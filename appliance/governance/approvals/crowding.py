@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.core.database import db
 from appliance.core.errors import RateLimited
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 
 RETRY_SECONDS = 60
@@ -48,8 +49,10 @@ def _refusal(scope: TenantScope, whose: str, most: int, asked_by: str) -> RateLi
     db.in_any_case(lambda: audit.record(scope, "approval.refuse", asked_by, told))
     named = {"requester": f"{asked_by} has", "agent": "the runs of this agent have", "tenant": "this tenant has"}[whose]
     return RateLimited(
-        f"{named} {most} {'request' if most == 1 else 'requests'} waiting for people already; have these decided or withdrawn "
-        "(GET /api/v1/approvals?status=pending), then ask again",
-        headers={"Retry-After": str(RETRY_SECONDS)},
-        extra={**told, "retryable": True, "retry_after": RETRY_SECONDS},
+        Sentence(
+            "%(named)s %(most)s %(value)s waiting for people already; have these decided or withdrawn (GET "
+            "/api/v1/approvals?status=pending), then ask again",
+            named=named, most=most, value="request" if most == 1 else "requests",
+        ),
+        headers={"Retry-After": str(RETRY_SECONDS)}, extra={**told, "retryable": True, "retry_after": RETRY_SECONDS},
     )

@@ -5,6 +5,7 @@ from functools import cache, partial
 
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES, Member, people, service
 from appliance.tenants.keys import lineage
 
@@ -50,7 +51,7 @@ def _check(
     if member is None:
         raise PolicyDenied("only a member of this tenant decides; ask an owner for a role in it")
     if request.approvers and not any(_is_named(member, name) for name in request.approvers):
-        raise PolicyDenied(f"this is decided by {', '.join(map(_who, request.approvers))}; ask one of them")
+        raise PolicyDenied(Sentence("this is decided by %(who)s; ask one of them", who=', '.join(map(_who, request.approvers))))
     if request.kind != "approval":
         if not request.approvers and not _has_role(member, "operator"):
             raise PolicyDenied("this is answered by an operator, a builder or an owner; ask one of them")
@@ -60,7 +61,7 @@ def _check(
     own = any(member.user_id in behind(actor) for actor in askers)
     if own and not is_sandbox():
         asked = "started this execution" if request.origin.execution_id else "asked for this"
-        raise PolicyDenied(f"you {asked}, or made the key that did; somebody else decides")
+        raise PolicyDenied(Sentence("you %(asked)s, or made the key that did; somebody else decides", asked=asked))
     return own
 
 

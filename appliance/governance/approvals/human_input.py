@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals import approvals
 from appliance.governance.approvals.approvals import About, Approval
 from appliance.governance.approvals.questions import LONGEST_MS, NOWHERE, parse_request
@@ -33,7 +34,9 @@ def request_human_input(scope: TenantScope, subject: Subject, asked: HumanInput)
     """Ask in words; an approval of these permits no action.  ValidationFailed, IdempotencyMismatch."""
     seconds = USUAL_SECONDS if asked.ttl_seconds is None else asked.ttl_seconds
     if not 1 <= seconds <= LONGEST_MS // 1000:
-        raise ValidationFailed(f"ttl_seconds is between 1 and {LONGEST_MS // 1000}", pointer="/ttl_seconds")
+        raise ValidationFailed(
+            Sentence("ttl_seconds is between 1 and %(longest_ms)s", longest_ms=LONGEST_MS // 1000), pointer="/ttl_seconds"
+        )
     given: dict[str, Any] = {"kind": asked.kind, "title": asked.title, "reason": asked.reason, "expires": f"{seconds}s"}
     given |= {name: value for name in ("schema", "choices") if (value := getattr(asked, name)) is not None}
     request = parse_request(given, NOWHERE, clock.now_ms())
@@ -56,7 +59,10 @@ def cancel_request(scope: TenantScope, subject: Subject, approval_id: str) -> Ap
         if asked.about.asked_by != subject.actor:
             raise PolicyDenied("only the one who asked withdraws a request; whoever may decide it can reject it")
         if asked.status not in ("pending", "approved"):
-            raise Conflict(f"this request is {asked.status}; there is nothing to withdraw", extra={"status": asked.status})
+            raise Conflict(
+                Sentence("this request is %(status)s; there is nothing to withdraw", status=asked.status),
+                extra={"status": asked.status},
+            )
         approvals.withdraw_approval(scope, approval_id, "the one who asked withdrew it")
         withdrawn = approvals.get_approval(scope, approval_id)
         if withdrawn.status != "cancelled":

@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.json_schema import SchemaInvalid, compile_schema
+from appliance.core.sentences import Sentence
 from appliance.monitor import storable_json, storable_text
 from appliance.tenants import ROLES
 
@@ -73,13 +74,19 @@ def parse_request(given: Any, origin: Origin, now: int) -> HumanRequest:
         raise ValidationFailed("a request to a person is an object with kind and title", pointer="")
     if unknown := [name for name in given if name not in MEMBERS]:
         name = str(unknown[0])[:60]
-        raise ValidationFailed(f"a request to a person has no {name!r}; it has {', '.join(MEMBERS)}", pointer=f"/{name}")
+        raise ValidationFailed(
+            Sentence("a request to a person has no %(name)s; it has %(members)s", name=repr(name), members=", ".join(MEMBERS)),
+            pointer=f"/{name}",
+        )
     kind = given.get("kind")
     if kind not in KINDS:
-        raise ValidationFailed(f"kind is one of {', '.join(KINDS)}", pointer="/kind")
+        raise ValidationFailed(Sentence("kind is one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/kind")
     for member, owner in (("schema", "input"), ("choices", "choice")):
         if given.get(member) is not None and kind != owner:
-            raise ValidationFailed(f"{member} belongs to kind {owner}, not to {kind}", pointer=f"/{member}")
+            raise ValidationFailed(
+                Sentence("%(member)s belongs to kind %(owner)s, not to %(kind)s", member=member, owner=owner, kind=kind),
+                pointer=f"/{member}",
+            )
     return HumanRequest(
         kind=cast(Kind, kind),
         title=_title(given.get("title")),
@@ -100,7 +107,9 @@ def check_answer(request: HumanRequest, answer: Any, *, namespace: str = "") -> 
             raise ValidationFailed("an approval takes a comment, not an answer", pointer="/answer")
         return None
     if _size_of(answer, "/answer") > ANSWER_BYTES:
-        raise ValidationFailed(f"an answer has at most {ANSWER_BYTES >> 10} KB", pointer="/answer")
+        raise ValidationFailed(
+            Sentence("an answer has at most %(answer_bytes)s KB", answer_bytes=ANSWER_BYTES >> 10), pointer="/answer"
+        )
     _check_depth(answer, "/answer")
     if request.kind == "choice":
         if answer not in request.choices:
@@ -125,14 +134,19 @@ def _title(given: Any) -> str:
 def _text(given: Any, pointer: str, most: int) -> str:
     """A text fit to be kept and shown: secrets redacted."""
     if not isinstance(given, str) or len(given) > most:
-        raise ValidationFailed(f"{pointer[1:]} is a text of at most {most} characters", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(pointer)s is a text of at most %(most)s characters", pointer=pointer[1:], most=most), pointer=pointer
+        )
     return storable_text(given, 8 * most)
 
 
 def _details(given: Any) -> Any:
     if _size_of(given, "/details") > DETAILS_BYTES:
         raise ValidationFailed(
-            f"details have at most {DETAILS_BYTES >> 10} KB; name a document or an entity instead", pointer="/details"
+            Sentence(
+                "details have at most %(details_bytes)s KB; name a document or an entity instead", details_bytes=DETAILS_BYTES >> 10
+            ),
+            pointer="/details",
         )
     _check_depth(given, "/details", DETAILS_DEPTH)
     # Redacting lengthens a text by less than half.
@@ -146,13 +160,17 @@ def check_schema(given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise ValidationFailed("schema is a JSON Schema, an object", pointer="/schema")
     if _size_of(given, "/schema") > SCHEMA_BYTES:
-        raise ValidationFailed(f"schema has at most {SCHEMA_BYTES >> 10} KB", pointer="/schema")
+        raise ValidationFailed(
+            Sentence("schema has at most %(schema_bytes)s KB", schema_bytes=SCHEMA_BYTES >> 10), pointer="/schema"
+        )
     _check_depth(given, "/schema")
     _refuse_references(given)
     try:
         _check_usable(json.dumps(given, sort_keys=True))
     except SchemaInvalid as error:
-        raise ValidationFailed(f"schema is no JSON Schema that can be used: {str(error)[:300]}", pointer="/schema") from error
+        raise ValidationFailed(
+            Sentence("schema is no JSON Schema that can be used: %(error)s", error=str(error)[:300]), pointer="/schema"
+        ) from error
     return given
 
 
@@ -167,7 +185,9 @@ def _refuse_references(part: Any) -> None:
         for name in _REFERENCES:
             # A member of `properties` may bear such a name; a reference is a text.
             if isinstance(part.get(name), str):
-                raise ValidationFailed(f"schema may not use {name}; write out what it refers to", pointer="/schema")
+                raise ValidationFailed(
+                    Sentence("schema may not use %(name)s; write out what it refers to", name=name), pointer="/schema"
+                )
         part = list(part.values())
     if isinstance(part, list | tuple):
         for item in part:
@@ -177,7 +197,9 @@ def _refuse_references(part: Any) -> None:
 def _choices(given: Any) -> Sequence[str]:
     def choice(text: str, pointer: str) -> str:
         if not text.strip() or not text.isprintable() or len(text) > CHOICE:
-            raise ValidationFailed(f"a choice is one line of at most {CHOICE} characters", pointer=pointer)
+            raise ValidationFailed(
+                Sentence("a choice is one line of at most %(choice)s characters", choice=CHOICE), pointer=pointer
+            )
         return storable_text(text, 8 * CHOICE)
 
     found = _list(given, "/choices", MOST_CHOICES, choice)
@@ -190,12 +212,17 @@ def _approver(text: str, pointer: str) -> str:
     kind, _, name = text.partition(":")
     if (kind == "role" and name in ROLES) or (kind == "user" and 1 <= len(name) <= 254 and name.isprintable()):
         return text.lower()
-    raise ValidationFailed(f"{text[:60]!r} is neither role:{'|'.join(ROLES)} nor user:<login>", pointer=pointer)
+    raise ValidationFailed(
+        Sentence("%(text)s is neither role:%(roles)s nor user:<login>", text=repr(text[:60]), roles="|".join(ROLES)),
+        pointer=pointer,
+    )
 
 
 def _list(given: Any, pointer: str, most: int, each: Callable[[str, str], str]) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or len(given) > most or not all(isinstance(item, str) for item in given):
-        raise ValidationFailed(f"{pointer[1:]} is a list of at most {most} texts", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(pointer)s is a list of at most %(most)s texts", pointer=pointer[1:], most=most), pointer=pointer
+        )
     return tuple(each(item, f"{pointer}/{index}") for index, item in enumerate(given))
 
 
@@ -214,7 +241,9 @@ def _size_of(value: Any, pointer: str) -> int:
     try:
         return len(db.dump_json(value).encode())
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValidationFailed(f"{pointer[1:]} is not JSON: {error}", pointer=pointer) from error
+        raise ValidationFailed(
+            Sentence("%(pointer)s is not JSON: %(error)s", pointer=pointer[1:], error=error), pointer=pointer
+        ) from error
 
 
 def _check_depth(value: Any, pointer: str, most: int = DEPTH) -> None:
@@ -228,4 +257,6 @@ def _check_depth(value: Any, pointer: str, most: int = DEPTH) -> None:
         ]
         if not level:
             return
-    raise ValidationFailed(f"{pointer[1:]} may be nested {most} levels deep", pointer=pointer)
+    raise ValidationFailed(
+        Sentence("%(pointer)s may be nested %(most)s levels deep", pointer=pointer[1:], most=most), pointer=pointer
+    )

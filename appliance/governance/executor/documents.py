@@ -7,6 +7,7 @@ from appliance.connectors.contract import ConfigError, DocumentContent, Rejected
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, StorageFull
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents import Documents, NewDocument, clean_name
 
 
@@ -56,7 +57,9 @@ class CallDocuments:
         except StorageFull as error:
             raise TransientError(error.message) from error
         except ApplianceError as error:
-            raise Rejected(f"The document {name[:80]!r} cannot be kept: {error.message}") from error
+            raise Rejected(
+                Sentence("The document %(name)s cannot be kept: %(message)s", name=repr(name[:80]), message=error.message)
+            ) from error
         return made.id
 
     def _need(self, access: str) -> None:
@@ -71,7 +74,10 @@ class CallDocuments:
         for chunk in chunks:
             size += len(chunk)
             if size > self.door.most_bytes:
-                raise Rejected(f"The content is larger than the {self.door.most_bytes >> 20} MB a document may have here.")
+                raise Rejected(Sentence(
+                    "The content is larger than the %(most_bytes)s MB a document may have here.",
+                    most_bytes=self.door.most_bytes >> 20,
+                ))
             yield chunk
 
     def _timely(self, chunks: Iterable[bytes], done: str) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import budgets
 from appliance.governance.actions import canonical_action
 from appliance.governance.executor import offers, polling
@@ -224,7 +225,9 @@ class GovernedExecutor:
         self._governor.refuse_switched_off(scope, subject, describe(ready, request.action, "read", {}))
         check_sendable(request.input)
         if not 0 < request.seconds <= MOST_SECONDS:
-            raise ValidationFailed(f"a call may take up to {MOST_SECONDS:g} seconds", pointer="/seconds")
+            raise ValidationFailed(
+                Sentence("a call may take up to %(most_seconds)s seconds", most_seconds=f"{MOST_SECONDS:g}"), pointer="/seconds"
+            )
         action = self._find_action(scope, ready, request, subject)
         offers.check_input(ready, action, dict(request.input))
         try:

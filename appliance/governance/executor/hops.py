@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from appliance.connectors.contract import AddressNotAllowed
 from appliance.connectors.network import normal_host, without_port
 from appliance.core.database import db
+from appliance.core.sentences import Sentence
 from appliance.governance.governor import Governor, Permit
 from appliance.governance.policies.compiled import hosts_of
 from appliance.governance.policies.evaluation import STRICTNESS
@@ -37,9 +38,10 @@ class Hops:
         asks_others = decision.verdict == "require_approval" and not set(decision.rules) <= set(permit.decision.rules)
         if stricter or asks_others:
             why = "; ".join(decision.reasons) or "no rule allows it"
-            message = (
-                f"{action.integration} leads on to {host}, where the policies do not let this call go: {why}; "
-                "call that host by itself, or ask somebody who writes policies to allow it"
+            message = Sentence(
+                "%(integration)s leads on to %(host)s, where the policies do not let this call go: %(why)s; call "
+                "that host by itself, or ask somebody who writes policies to allow it",
+                integration=action.integration, host=host, why=why,
             )
             db.write(lambda: permit.note_refusal(message))
             raise AddressNotAllowed(message)

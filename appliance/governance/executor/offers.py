@@ -8,6 +8,7 @@ from appliance.connectors.contract import Action, Effect
 from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import Gate, Integrations, Ready
 from appliance.monitor import audit
 
@@ -51,7 +52,10 @@ def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, want
     actions = integrations.actions_of(scope, ready)
     found = actions.get(name)
     if found is None:
-        message = f"{ready.installed.name} has no action {name[:80]!r}; {_known(ready, list(actions))}"
+        message = Sentence(
+            "%(name)s has no action %(name2)s; %(ready)s",
+            name=ready.installed.name, name2=repr(name[:80]), ready=_known(ready, list(actions)),
+        )
         raise ValidationFailed(message, pointer="/action")
     if found.withheld:
         refused = ActionWithheld(found.withheld, pointer="/action", extra={"integration": ready.slug, "action": name})
@@ -63,15 +67,20 @@ def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, want
 
 def judged_unknown(refusal: PolicyDenied, ready: Ready) -> PolicyDenied:
     """The refusal of an action that counts as a write because nobody knows it."""
-    told = f"the actions of {ready.slug} are not known yet, so this counts as a write: have somebody test the integration first"
-    return PolicyDenied(f"{refusal.message}; {told}", extra=refusal.extra)
+    told = Sentence(
+        "the actions of %(slug)s are not known yet, so this counts as a write: have somebody test the integration first",
+        slug=ready.slug,
+    )
+    return PolicyDenied(Sentence("%(message)s; %(told)s", message=refusal.message, told=told), extra=refusal.extra)
 
 
 def check_input(ready: Ready, action: Action, given: dict[str, object]) -> None:
     """ValidationFailed with everything in the input that does not suit the action."""
     problems = ready.installed.input_of(action).problems(given, under="/input", namespace=ready.tenant_id)
     if problems:
-        raise ValidationFailed(f"the input does not suit {action.name} of {ready.slug}", details=problems)
+        raise ValidationFailed(
+            Sentence("the input does not suit %(name)s of %(slug)s", name=action.name, slug=ready.slug), details=problems
+        )
 
 
 def _known(ready: Ready, names: list[str]) -> str:

@@ -8,6 +8,7 @@ from appliance.connectors.contract import ConnectorError, Polled, Trigger
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.executor.describing import Describer, describe
 from appliance.governance.executor.hops import Hops
 from appliance.governance.governor import ActionNeedsApproval, Governor, Permit, told_of
@@ -34,12 +35,21 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
     trigger = ready.installed.triggers.get(request.trigger)
     if trigger is None:
         known = ", ".join(sorted(ready.installed.triggers)) or "none"
-        message = f"{ready.installed.name} has no trigger {request.trigger[:80]!r}; it has {known}"
+        message = Sentence(
+            "%(name)s has no trigger %(trigger)s; it has %(known)s",
+            name=ready.installed.name, trigger=repr(request.trigger[:80]), known=known,
+        )
         raise ValidationFailed(message, pointer="/trigger")
     problems = ready.installed.queries[trigger.name].problems(dict(request.query), under="/query", namespace=scope.tenant_id)
     if problems:
         first = f"{problems[0].pointer}: {problems[0].message}"
-        raise ValidationFailed(f"the query does not suit {trigger.name} of {request.integration}, {first}", details=problems)
+        raise ValidationFailed(
+            Sentence(
+                "the query does not suit %(name)s of %(integration)s, %(first)s",
+                name=trigger.name, integration=request.integration, first=first,
+            ),
+            details=problems,
+        )
     return ready, trigger
 
 
@@ -66,9 +76,10 @@ def admit(
 def _impossible(permit: Permit, reason: str, wanted: str) -> PolicyDenied:
     rules = ", ".join(permit.decision.rules) or "what holds without a rule"
     action = permit.action
-    message = (
-        f"{rules} wants {wanted} for {action.operation} of {action.integration}, which no poll can have; "
-        f"have a policy allow this trigger its polls (subject: {{actors: [{permit.subject.actor}]}})"
+    message = Sentence(
+        "%(rules)s wants %(wanted)s for %(operation)s of %(integration)s, which no poll can have; have a "
+        "policy allow this trigger its polls (subject: {actors: [%(actor)s]})",
+        rules=rules, wanted=wanted, operation=action.operation, integration=action.integration, actor=permit.subject.actor,
     )
     return PolicyDenied(message, extra={**told_of(permit.decision), "reason": reason})
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 
 
 def check_sendable(given: Mapping[str, Any]) -> None:
@@ -12,4 +13,6 @@ def check_sendable(given: Mapping[str, Any]) -> None:
     try:
         db.dump_json(dict(given)).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValidationFailed(f"the input is not JSON that can be sent: {error}", pointer="/input") from error
+        raise ValidationFailed(
+            Sentence("the input is not JSON that can be sent: %(error)s", error=error), pointer="/input"
+        ) from error

@@ -12,6 +12,7 @@ from appliance.conditions import AllOf, AnyOf, Compare, Condition, Inside, Place
 from appliance.connectors import composed
 from appliance.core import ids
 from appliance.core.errors import ApplianceError, Detail, InvalidFilter, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals.questions import MOST_APPROVERS
 from appliance.governance.policies.decision import Mode, Verdict
 from appliance.governance.subjects import Credential, Kind, Via
@@ -137,7 +138,12 @@ def parse_policy(document: Any, name: str) -> Policy:
     if not isinstance(document, Mapping):
         raise ValidationFailed("a policy is an object with mode and rules", pointer="")
     if (own := document.get("name", name)) != name:
-        raise ValidationFailed(f"the policy {str(own)[:60]!r} is not {name!r}; take name out, or make it the same", pointer="/name")
+        raise ValidationFailed(
+            Sentence(
+                "the policy %(own)s is not %(name)s; take name out, or make it the same", own=repr(str(own)[:60]), name=repr(name)
+            ),
+            pointer="/name",
+        )
     _check_size(document)
     try:
         policy = Policy.model_validate({**document, "name": name})
@@ -164,15 +170,23 @@ def _check_size(document: Mapping[str, Any]) -> None:
     try:
         size = len(json.dumps(document, allow_nan=False).encode())
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValidationFailed(f"the policy is not JSON: {error}", pointer="") from error
+        raise ValidationFailed(Sentence("the policy is not JSON: %(error)s", error=error), pointer="") from error
     if size > MAX_BYTES:
-        raise ValidationFailed(f"a policy takes at most {MAX_BYTES >> 10} KiB; make two of it", pointer="")
+        raise ValidationFailed(
+            Sentence("a policy takes at most %(max_bytes)s KiB; make two of it", max_bytes=MAX_BYTES >> 10), pointer=""
+        )
 
 
 def _refusal(name: str, details: list[Detail]) -> ApplianceError:
-    more = f" (and {len(details) - 1} more, see details)" if len(details) > 1 else ""
+    more = Sentence(" (and %(details)s more, see details)", details=len(details) - 1) if len(details) > 1 else ""
     first = details[0]
-    return ValidationFailed(f"the policy {name} is not valid, {first.pointer or '/'}: {first.message}{more}", details=details)
+    return ValidationFailed(
+        Sentence(
+            "the policy %(name)s is not valid, %(pointer)s: %(message)s%(more)s",
+            name=name, pointer=first.pointer or "/", message=first.message, more=more,
+        ),
+        details=details,
+    )
 
 
 def _detail(found: Any) -> Detail:
@@ -185,7 +199,7 @@ def _sentence(found: Any) -> str:
     if kind == "missing":
         return "this member is required; add it"
     if kind == "extra_forbidden":
-        return f"this member is not known; known are {', '.join(_members_at(found['loc'][:-1]))}"
+        return Sentence("this member is not known; known are %(loc)s", loc=', '.join(_members_at(found['loc'][:-1])))
     if kind == "too_short":
         return "an empty list would fit nothing; leave the member out to mean any"
     if kind == "string_pattern_mismatch":
@@ -214,7 +228,11 @@ def _repeated(policy: Policy) -> Iterator[Detail]:
     seen: set[str] = set()
     for index, rule in enumerate(policy.rules):
         if rule.id in seen:
-            yield Detail(f"/rules/{index}/id", "validation_failed", f"there are two rules {rule.id!r}; give each its own id")
+            yield Detail(
+                f"/rules/{index}/id",
+                "validation_failed",
+                Sentence("there are two rules %(id)s; give each its own id", id=repr(rule.id)),
+            )
         seen.add(rule.id)
 
 
@@ -237,7 +255,11 @@ def _faults(policy: Policy) -> Iterator[Detail]:
 def _crowded(globs: list[str] | None, pointer: str) -> Iterator[Detail]:
     for index, glob in enumerate(globs or ()):
         if glob.count("*") > MAX_STARS:
-            yield Detail(f"{pointer}/{index}", "validation_failed", f"a pattern has at most {MAX_STARS} stars; write it shorter")
+            yield Detail(
+                f"{pointer}/{index}",
+                "validation_failed",
+                Sentence("a pattern has at most %(max_stars)s stars; write it shorter", max_stars=MAX_STARS),
+            )
 
 
 def _misuses(condition: Condition, *, top: bool = True) -> Iterator[str]:

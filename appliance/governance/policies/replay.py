@@ -18,6 +18,7 @@ from appliance.core import clock
 from appliance.core.errors import InvalidCursor, ValidationFailed
 from appliance.core.pages import decode_cursor, encode_cursor
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.policies.compiled import Active, Compiled, CompiledRule, record_of
 from appliance.governance.policies.decision import Facts, ToolAction, Verdict
 from appliance.governance.policies.evaluation import Hit, judge
@@ -82,7 +83,7 @@ def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> Replaye
     It stops at the end, at `limit` changed calls, and after as many calls or seconds as one request may take.
     """
     if not 1 <= request.limit <= MOST_SHOWN:
-        raise ValidationFailed(f"limit is 1 to {MOST_SHOWN}", pointer="/limit")
+        raise ValidationFailed(Sentence("limit is 1 to %(most_shown)s", most_shown=MOST_SHOWN), pointer="/limit")
     if request.since >= request.until:
         raise ValidationFailed("since is before until", pointer="/since")
     active = active_policies(scope)

@@ -10,6 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, PolicyDenied, ValidationFailed, VersionConflict
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.policies.compiled import Active, Compiled
 from appliance.governance.policies.decision import Decision, Facts, Looks, Mode, ToolAction
 from appliance.governance.policies.evaluation import decide
@@ -135,7 +136,10 @@ class PolicyService:
                 raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
             if row is None:
                 if scope.select(PolicyRow).count() >= MAX_POLICIES:
-                    raise Conflict(f"a tenant has at most {MAX_POLICIES} policies; put the rules into one that is there")
+                    raise Conflict(Sentence(
+                        "a tenant has at most %(max_policies)s policies; put the rules into one that is there",
+                        max_policies=MAX_POLICIES,
+                    ))
                 scope.insert(PolicyRow, id=name, created_at=now, created_by=scope.actor, **values)
             elif row.draft_digest != digest:
                 scope.update(PolicyRow, **values).where(PolicyRow.id == name).execute()
@@ -165,7 +169,9 @@ class PolicyService:
             target = _next_version(scope, row, message) if version is None else version
             chosen = scope.get(PolicyVersionRow, policy_id=name, number=target)
             if if_digest is not None and chosen.digest != if_digest:
-                raise VersionConflict(f"what would be activated is {chosen.digest}; read it and decide again")
+                raise VersionConflict(
+                    Sentence("what would be activated is %(digest)s; read it and decide again", digest=chosen.digest)
+                )
             if row.active_version == target:
                 return target
             policy = parse_policy(chosen.document, name)
@@ -202,7 +208,10 @@ class PolicyService:
         def delete() -> None:
             row = scope.get(PolicyRow, id=name)
             if row.active_version is not None:
-                raise Conflict(f"version {row.active_version} of the policy {name} is active; deactivate it first")
+                raise Conflict(Sentence(
+                    "version %(active_version)s of the policy %(name)s is active; deactivate it first",
+                    active_version=row.active_version, name=name,
+                ))
             scope.delete(PolicyRow).where(PolicyRow.id == name).execute()
             audit.record(scope, "policy.delete", name, {"digest": row.draft_digest})
 
@@ -262,7 +271,10 @@ def _next_version(scope: TenantScope, row: PolicyRow, message: str) -> int:
 def _refuse_too_many(scope: TenantScope, policy: Policy) -> None:
     others = sum(len(each.document.get("rules", ())) for each in active_policies(scope) if each.name != policy.name)
     if others + len(policy.rules) > MAX_ACTIVE_RULES:
-        raise Conflict(f"{MAX_ACTIVE_RULES} rules judge at most; deactivate a policy, or make fewer rules of this one")
+        raise Conflict(Sentence(
+            "%(max_active_rules)s rules judge at most; deactivate a policy, or make fewer rules of this one",
+            max_active_rules=MAX_ACTIVE_RULES,
+        ))
 
 
 def _stored(row: PolicyRow) -> StoredPolicy:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from appliance.core import clock
 from appliance.core.errors import Detail, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .judging import Turn
 
@@ -92,7 +93,9 @@ def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach, k
     What an alert has been told by until now is `known`, and stays although what it names is gone.
     """
     if len(actions) > MOST_ACTIONS:
-        raise ValidationFailed(f"an alert has at most {MOST_ACTIONS} actions", pointer="/actions")
+        raise ValidationFailed(
+            Sentence("an alert has at most %(most_actions)s actions", most_actions=MOST_ACTIONS), pointer="/actions"
+        )
     if sum(each.kind == "webhook" for each in actions) > 1 and any(each.kind == "webhook" and not each.webhook for each in actions):
         raise ValidationFailed("name a webhook in each action, or have one without a name for all that asked", pointer="/actions")
     for index, action in enumerate(actions):
@@ -100,9 +103,13 @@ def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach, k
         needed = {"email": action.integration, "process": action.process, "webhook": "-"}.get(action.kind)
         if not needed:
             name = "integration" if action.kind == "email" else "process"
-            raise ValidationFailed(f"an action {action.kind} needs {name}", pointer=f"{at}/{name}")
+            raise ValidationFailed(
+                Sentence("an action %(kind)s needs %(name)s", kind=action.kind, name=name), pointer=f"{at}/{name}"
+            )
         if len(action.members) > MOST_MEMBERS:
-            raise ValidationFailed(f"name at most {MOST_MEMBERS} members, or a role", pointer=f"{at}/members")
+            raise ValidationFailed(
+                Sentence("name at most %(most_members)s members, or a role", most_members=MOST_MEMBERS), pointer=f"{at}/members"
+            )
         scope.require(SCOPE_OF[action.kind])
         if action in known:
             continue

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 
 Kind = Literal["failures", "failure_rate", "duration", "queue_age", "integration_failing", "no_execution", "expiring", "disk_full"]
@@ -52,7 +53,7 @@ class Condition:
 def check_condition(condition: Condition) -> Condition:
     """The condition itself; ValidationFailed lists everything that is wrong with it."""
     if condition.kind not in KINDS:
-        raise ValidationFailed(f"kind must be one of {', '.join(KINDS)}", pointer="/condition/kind")
+        raise ValidationFailed(Sentence("kind must be one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/condition/kind")
     needed, allowed = MEMBERS[condition.kind]
     said = condition.members().keys() - {"kind"}
     wrong = [(name, f"{condition.kind} needs {_written(name)}") for name in needed if name not in said]

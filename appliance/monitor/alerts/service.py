@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.monitor.failures import get_failure
 from appliance.monitor.retention import delete_older
@@ -64,7 +65,9 @@ class Alerts:
 
         def insert() -> AlertRow:
             if scope.select(AlertRow).count() >= MOST_ALERTS:
-                raise Conflict(f"a tenant has at most {MOST_ALERTS} alerts; delete one that is no longer needed")
+                raise Conflict(Sentence(
+                    "a tenant has at most %(most_alerts)s alerts; delete one that is no longer needed", most_alerts=MOST_ALERTS
+                ))
             scope.insert(
                 AlertRow, id=alert_id, name=spec.name, condition=spec.condition.members(),
                 actions=[each.stored() for each in spec.actions], for_ms=spec.for_ms, repeat_ms=spec.repeat_ms, enabled=True,
@@ -149,7 +152,9 @@ class Alerts:
     def _check(self, scope: TenantScope, spec: Spec, old: AlertRow | None = None) -> None:
         """What the `old` alert names already may be gone: it stands in the way of no other change."""
         if not 1 <= len(spec.name.strip()) <= LONGEST_NAME:
-            raise ValidationFailed(f"name must have 1 to {LONGEST_NAME} characters", pointer="/name")
+            raise ValidationFailed(
+                Sentence("name must have 1 to %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+            )
         check_condition(spec.condition)
         if not 0 <= spec.for_ms <= LONGEST_WINDOW:
             raise ValidationFailed("for must be between 0s and 30d", pointer="/for")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .reading import Reader
 from .template import Template, resolve_path
@@ -71,12 +72,15 @@ def slot_of(concurrency: Concurrency, given: Mapping[str, Any]) -> Slot:
         found, value = resolve_path(expression.path or (), {"input": given})
         if not found or value is None:
             raise ValidationFailed(
-                f"the process runs one after another by `{expression.text}`, which this input lacks", pointer="/concurrency/key"
+                Sentence("the process runs one after another by `%(text)s`, which this input lacks", text=expression.text),
+                pointer="/concurrency/key",
             )
         values[expression] = value
     text = db.dump_json(concurrency.key.fill(values))
     if len(text) > MAX_KEY:
-        raise ValidationFailed(f"the concurrency key is longer than {MAX_KEY} characters", pointer="/concurrency/key")
+        raise ValidationFailed(
+            Sentence("the concurrency key is longer than %(max_key)s characters", max_key=MAX_KEY), pointer="/concurrency/key"
+        )
     return Slot(text, concurrency.limit, concurrency.behaviour)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from appliance.core import yaml12
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 
 from .versions import Draft
 
@@ -25,7 +26,10 @@ def rename_file(draft: Draft, path: str, target: str) -> Draft:
     except yaml12.YamlInvalid:
         read = None
     if not isinstance(read, dict) or {"id": definition.get("id"), **read} != definition:
-        message = f"process.yaml names {path} in a way that cannot be changed here; change it there first, and rename the file then"
+        message = Sentence(
+            "process.yaml names %(path)s in a way that cannot be changed here; change it there first, and rename the file then",
+            path=path,
+        )
         raise ValidationFailed(message, pointer="/to")
     return Draft(definition, files, source)
 

@@ -21,6 +21,7 @@ from appliance.core.errors import (
 from appliance.core.json_schema import SchemaInvalid, compile_schema
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.processes.engine import ending
 from appliance.processes.engine.failing import refuse_unchecked
@@ -80,12 +81,19 @@ def check_draft(process_id: str, draft: Draft) -> None:
     ids.check_slug(process_id, pointer="/definition/id")
     given = draft.definition.get("id", process_id)
     if given != process_id:
-        raise ValidationFailed(f"the definition's id is {given!r}, the address says {process_id!r}", pointer="/definition/id")
+        raise ValidationFailed(
+            Sentence(
+                "the definition's id is %(given)s, the address says %(process_id)s", given=repr(given), process_id=repr(process_id)
+            ),
+            pointer="/definition/id",
+        )
     if len(draft.files) > MAX_FILES:
-        raise ValidationFailed(f"a process has at most {MAX_FILES} files", pointer="/files")
+        raise ValidationFailed(Sentence("a process has at most %(max_files)s files", max_files=MAX_FILES), pointer="/files")
     for path in draft.files:
         if not is_path(path):
-            raise ValidationFailed(f"{path[:80]!r} is not a file's path such as steps/enrich.ts", pointer="/files")
+            raise ValidationFailed(
+                Sentence("%(path)s is not a file's path such as steps/enrich.ts", path=repr(path[:80])), pointer="/files"
+            )
 
 
 def save_draft(
@@ -109,7 +117,10 @@ def save_draft(
     def save() -> tuple[Process, bool]:
         found = scope.find(Process, id=process_id)
         if found is not None and create_only:
-            raise AlreadyExists(f"there is a process {process_id!r} already; PUT replaces its draft", pointer="/id")
+            raise AlreadyExists(
+                Sentence("there is a process %(process_id)s already; PUT replaces its draft", process_id=repr(process_id)),
+                pointer="/id",
+            )
         is_other = if_match is not None and (found is None or found.draft_digest != if_match)
         if is_other or (if_stamp is not None and (found is None or stamp_of(found) != if_stamp)):
             raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
@@ -280,8 +291,10 @@ def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> N
         return
     refuse_unchecked(problem.code for problem in problems)
     details = [Detail(p.pointer, p.code, describe(p, lines or {})) for p in problems]
-    count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
-    raise DefinitionInvalid(f"the definition is not valid; {count}{details[0].message}", details=details)
+    count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
+    raise DefinitionInvalid(
+        Sentence("the definition is not valid; %(count)s%(message)s", count=count, message=details[0].message), details=details
+    )
 
 
 def line_of(pointer: str, lines: Mapping[str, int]) -> int | None:
@@ -295,9 +308,13 @@ def describe(problem: Problem, lines: Mapping[str, int]) -> str:
     """The sentence with its place in front."""
     if problem.file is not None:
         place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
-        return f"{place}: {problem.message}"
+        return Sentence("%(place)s: %(message)s", place=place, message=problem.message)
     line = line_of(problem.pointer, lines)
-    return f"line {line}, {problem.pointer}: {problem.message}" if line else f"{problem.pointer or '/'}: {problem.message}"
+    return (
+        Sentence("line %(line)s, %(pointer)s: %(message)s", line=line, pointer=problem.pointer, message=problem.message)
+        if line
+        else Sentence("%(pointer)s: %(message)s", pointer=problem.pointer or "/", message=problem.message)
+    )
 
 
 @dataclass(frozen=True)
@@ -322,7 +339,10 @@ def publish_checked(scope: TenantScope, process_id: str, digest: str, request: P
     if current.draft_digest != digest:
         raise Conflict("the draft changed while it was being checked; publish again")
     if request.if_current is not None and request.if_current != (current.published_version or 0):
-        raise VersionConflict(f"version {current.published_version or 0} is published now; look at it before publishing")
+        raise VersionConflict(Sentence(
+            "version %(published_version)s is published now; look at it before publishing",
+            published_version=current.published_version or 0,
+        ))
     known = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
     newest: ProcessVersion | None = known.order_by(ProcessVersion.version.desc()).first()
     if newest is not None and newest.draft_digest == current.draft_digest:
@@ -366,7 +386,9 @@ def get_version(scope: TenantScope, process_id: str, version: int) -> ProcessVer
     scope.get(Process, id=process_id)
     found = scope.find(ProcessVersion, process_id=process_id, version=version)
     if found is None:
-        raise NotFound(f"the process {process_id!r} has no version {version}")
+        raise NotFound(
+            Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
+        )
     return found
 
 

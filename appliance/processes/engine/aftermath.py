@@ -9,6 +9,7 @@ import peewee
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, StorageFull
+from appliance.core.sentences import Sentence
 from appliance.monitor import logs as log_lines
 from appliance.processes.models import Execution
 
@@ -94,7 +95,10 @@ def start_handler(claim: Claim, end: Ending, handler: Handler | None) -> Ending:
                 born = Execution.id == told["execution_id"]
                 claim.scope.update(Execution, handles=claim.execution_id).where(born).execute()
         except peewee.IntegrityError:
-            error = {"code": "not_found", "message": f"the process {handler.process_id} was deleted meanwhile"}
+            error = {
+                "code": "not_found",
+                "message": Sentence("the process %(process_id)s was deleted meanwhile", process_id=handler.process_id),
+            }
     if error is not None:
         told["error"] = dict(error)
         message = f"{handler.process_id}, which handles failures of {claim.process_id}, was not started: {error['message']}"

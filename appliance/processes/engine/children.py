@@ -6,6 +6,7 @@ from typing import Any
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.executions import service as executions
 from appliance.processes.executions.service import Birth, StartRequest
@@ -21,7 +22,9 @@ MAX_DEPTH = 10
 def refuse_too_deep(depth: int) -> None:
     """Conflict for an execution that would be so many generations down."""
     if depth > MAX_DEPTH:
-        raise Conflict(f"executions are nested at most {MAX_DEPTH} deep; does a process execute itself without end?")
+        raise Conflict(Sentence(
+            "executions are nested at most %(max_depth)s deep; does a process execute itself without end?", max_depth=MAX_DEPTH
+        ))
 
 
 class StartedChildren:

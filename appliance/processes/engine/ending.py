@@ -8,6 +8,7 @@ from typing import Any
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance.approvals import approvals
 from appliance.monitor import webhooks
 from appliance.processes.executions import recovery
@@ -95,10 +96,16 @@ def close_execution(scope: TenantScope, child: Child) -> None:
         suspension.answer_call(scope, child.execution_id, True, child.output)
         return
     error = child.error or {}
-    message = f"the child execution {child.execution_id} of {child.process_id} {_ENDED[child.status]}"
+    message = Sentence(
+        "the child execution %(execution_id)s of %(process_id)s %(ended)s",
+        execution_id=child.execution_id, process_id=child.process_id, ended=_ENDED[child.status],
+    )
     fault = {
-        "code": "child_failed", "message": f"{message}: {error['message']}" if error else message,
-        "retryable": bool(error.get("retryable", False)), "failure_class": error.get("failure_class", "user_code"), "details": [],
+        "code": "child_failed",
+        "message": Sentence("%(message)s: %(message2)s", message=message, message2=error["message"]) if error else message,
+        "retryable": bool(error.get("retryable", False)),
+        "failure_class": error.get("failure_class", "user_code"),
+        "details": [],
     }  # fmt: skip
     suspension.answer_call(scope, child.execution_id, False, fault)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.template import Expression, Template, resolve_path
 from appliance.sandbox import Pool
 
@@ -33,7 +34,10 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
             raise from_sandbox(failure)
         if failure is not None:
             column = f", column {failure.position.column}" if failure.position else ""
-            raise failed_validation(f"`= {expression.text[:200]}`{column}: {failure.message}", expression.pointer)
+            raise failed_validation(
+                Sentence("`= %(text)s`%(column)s: %(message)s", text=expression.text[:200], column=column, message=failure.message),
+                expression.pointer,
+            )
         values[expression] = answers[key].value
     return values
 

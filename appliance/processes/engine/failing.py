@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError, Overloaded
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 from appliance.processes.host.faults import failure_class_of
 from appliance.sandbox import Failure, LogLine
@@ -60,12 +61,22 @@ def check_output(output: Any, most: int) -> None:
     """StepFailed when an output is larger than `most` bytes of JSON."""
     size = 0 if output is None else len(dump_json(output))
     if size > most:
-        raise StepFailed(make_error("output_too_large", "validation", f"the output has {size} bytes; at most {most} are kept"))
+        raise StepFailed(
+            make_error(
+                "output_too_large",
+                "validation",
+                Sentence("the output has %(size)s bytes; at most %(most)s are kept", size=size, most=most),
+            )
+        )
 
 
 def failed_validation(message: str, pointer: str = "", code: str = "expression_failed") -> StepFailed:
     """A wrong value or expression at `pointer` of the definition."""
-    return StepFailed(make_error(code, "validation", f"{pointer}: {message}" if pointer else message))
+    return StepFailed(
+        make_error(
+            code, "validation", Sentence("%(pointer)s: %(message)s", pointer=pointer, message=message) if pointer else message
+        )
+    )
 
 
 def from_coded(error: ApplianceError) -> StepFailed:
@@ -81,9 +92,9 @@ def from_sandbox(failure: Failure) -> StepFailed:
     position = failure.position
     where = {"file": position.file, "line": position.line, "column": position.column} if position else None
     plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
-    message = failure.message if plain else f"{failure.name}: {failure.message}"
+    message = failure.message if plain else Sentence("%(name)s: %(message)s", name=failure.name, message=failure.message)
     if not failure.message:
-        message = f"{failure.name or 'Error'} without a message"
+        message = Sentence("%(name)s without a message", name=failure.name or 'Error')
     return StepFailed(
         make_error(
             failure.code or "step_failed", failure.failure_class, message,

@@ -12,6 +12,7 @@ from appliance.core.database import db
 from appliance.core.database.presence import Presence
 from appliance.core.errors import NotFound, Overloaded, PolicyDenied, StorageFull
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled, CompiledVersions, compile_version
 from appliance.processes.host import version_grants
 from appliance.processes.models import Execution, ProcessVersion
@@ -135,7 +136,9 @@ class Runner:
             (scope.tenant_id, process_id, version),
         )
         if not found:
-            raise NotFound(f"the process {process_id!r} has no version {version}")
+            raise NotFound(
+                Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
+            )
         digest, grant_digest, until = found[0]
         key = (scope.tenant_id, process_id, version, digest)
         compiled = self.compiled.get(key)
@@ -203,7 +206,7 @@ class Runner:
     def _loop(self, job: Job) -> None:
         """Decide, perform, commit, until the execution is finished or waits."""
         if job.claim.claims >= self.config.queue.max_claims:
-            error = make_error("poisoned", "system", f"claimed {job.claim.claims} times without progress")
+            error = make_error("poisoned", "system", Sentence("claimed %(claims)s times without progress", claims=job.claim.claims))
             if not self._begin_aftermath(job, [], outcome.failed(error)):
                 self._commit(job, [], aftermath.conclude(job, error) if job.after is not None else outcome.failed(error))
                 return
@@ -299,7 +302,9 @@ class Runner:
             return outcome.failed(dict(failed.error or {}))
         most = self.config.limits.execution_steps
         if len(job.history.runs) > most:
-            return outcome.failed(make_error("too_many_steps", "validation", f"an execution has at most {most} step runs"))
+            return outcome.failed(
+                make_error("too_many_steps", "validation", Sentence("an execution has at most %(most)s step runs", most=most))
+            )
         if decision.has_work:
             return None
         if decision.done:

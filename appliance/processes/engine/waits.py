@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.governance import Permit
 from appliance.governance.approvals import Wish, approvals
 from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
@@ -113,17 +114,24 @@ class Waits:
     def _until(self, call: HostCall) -> tuple[int, str]:
         (given,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
         if not isinstance(given, str):
-            raise ValidationFailed(f'api.{call.method} takes a text such as "10m" or "2030-01-31T08:00:00Z"')
+            raise ValidationFailed(
+                Sentence('api.%(method)s takes a text such as "10m" or "2030-01-31T08:00:00Z"', method=call.method)
+            )
         now = clock.now_ms()
         due = now + clock.parse_duration(given) if call.method == "wait.for" else clock.parse_rfc3339(given)
         if due - now > self.longest_ms:
-            raise ValidationFailed(f"an execution waits at most {self.longest_ms // 86_400_000} days")
+            raise ValidationFailed(
+                Sentence("an execution waits at most %(longest_ms)s days", longest_ms=self.longest_ms // 86400000)
+            )
         return due, given
 
     def _event(self, call: HostCall) -> tuple[int | None, str]:
         name, options = [*call.args, None][:2] if call.args else (None, None)
         if len(call.args) > 2 or not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
-            raise ValidationFailed(f"call api.events.wait(name, {{timeout?}}) with a name of 1 to {MAX_EVENT_NAME} characters")
+            raise ValidationFailed(Sentence(
+                "call api.events.wait(name, {timeout?}) with a name of 1 to %(max_event_name)s characters",
+                max_event_name=MAX_EVENT_NAME,
+            ))
         if options is not None and (not isinstance(options, Mapping) or set(options) - {"timeout"}):
             raise ValidationFailed("the options of api.events.wait are {timeout}, a duration")
         timeout = (options or {}).get("timeout")
@@ -145,7 +153,9 @@ class Waits:
             raise ValidationFailed(shown, pointer="/wait")
         if process_id not in self.grants.processes:
             name = process_id[:63]
-            raise PolicyDenied(f"this step has no grant for the process {name}; add grants: processes: [{name}]")
+            raise PolicyDenied(
+                Sentence("this step has no grant for the process %(name)s; add grants: processes: [%(name)s]", name=name)
+            )
         child = self.children.prepare(self.claim, process_id, {} if given is None else given, awaited=waits)
 
         def record() -> tuple[PendingCall | None, Any]:
@@ -198,7 +208,11 @@ class Waits:
             approvals.withdraw_approval(scope, token, "the step no longer waits for an LLM profile")
         what = _NOT_COME.get(pending.kind, "{} did not finish").format(pending.name)
         return False, {
-            "code": "wait_timed_out", "message": f"{what} in time", "retryable": False, "failure_class": "timeout", "details": [],
+            "code": "wait_timed_out",
+            "message": Sentence("%(what)s in time", what=what),
+            "retryable": False,
+            "failure_class": "timeout",
+            "details": [],
         }  # fmt: skip
 
 
@@ -206,10 +220,14 @@ def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
     """What becomes of an action that people did not approve, by their answer."""
     who, request = answer.get("decided_by"), answer["request_id"]
     if answer["status"] == "expired":
-        message = f"nobody approved the action in time ({request}); have it asked for again if it is still wanted"
+        message = Sentence(
+            "nobody approved the action in time (%(request)s); have it asked for again if it is still wanted", request=request
+        )
     else:
         said = f": {answer['comment']}" if answer.get("comment") else ""
-        message = f"{who or 'somebody'} did not approve the action ({request}){said}"
+        message = Sentence(
+            "%(who)s did not approve the action (%(request)s)%(said)s", who=who or "somebody", request=request, said=said
+        )
     code = "approval_expired" if answer["status"] == "expired" else "approval_rejected"
     return {"code": code, "message": message, "retryable": False, "failure_class": "policy", "details": []}
 
@@ -243,7 +261,7 @@ def reason_of(pending: PendingCall) -> str:
 
 def _arguments(call: HostCall, count: int, shown: str) -> list[Any]:
     if len(call.args) != count:
-        raise ValidationFailed(f"call {shown}")
+        raise ValidationFailed(Sentence("call %(shown)s", shown=shown))
     return call.args
 
 

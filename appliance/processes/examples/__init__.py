@@ -5,6 +5,7 @@ from pathlib import Path
 
 from appliance.core import yaml12
 from appliance.core.errors import NotFound
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.versions import Draft
 
 __all__ = ["Example", "draft_of", "list_examples"]
@@ -31,7 +32,7 @@ def draft_of(name: str, process_id: str, title: str) -> Draft:
     """A draft like this example, under an id and a name of its own; NotFound for an unknown example."""
     folder = FOLDER / name
     if name not in {each.name for each in list_examples()}:
-        raise NotFound(f"there is no example {name[:40]!r}; choose one of the list")
+        raise NotFound(Sentence("there is no example %(name)s; choose one of the list", name=repr(name[:40])))
     source = (folder / DEFINITION).read_text("utf8")
     lines = source.splitlines(keepends=True)
     if title:

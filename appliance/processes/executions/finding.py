@@ -10,6 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.models import Execution
 
 from . import input_values
@@ -124,7 +125,7 @@ def _with_text(scope: TenantScope, text: str) -> Any:
     Where many labels have it, the newest are soon met on the way through the list, as in `_took`.
     """
     if len(text) > LONGEST_TEXT:
-        raise ValidationFailed(f"look for at most {LONGEST_TEXT} characters", pointer="/text")
+        raise ValidationFailed(Sentence("look for at most %(longest_text)s characters", longest_text=LONGEST_TEXT), pointer="/text")
     ids = scope.select(Execution, Execution.id)
     failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
     others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")

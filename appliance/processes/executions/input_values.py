@@ -13,6 +13,7 @@ from typing import Any
 from appliance.core.database import db
 from appliance.core.errors import ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.models import InputValueRow
 
 MOST_VALUES = 20
@@ -73,7 +74,7 @@ def executions_with(scope: TenantScope, search: str) -> Any:
     match = None if search.startswith("=") else _BY_PATH.fullmatch(search)
     path, value = (match[1], match[2]) if match else (None, search.removeprefix("="))
     if not 1 <= len(value) <= LONGEST:
-        raise ValidationFailed(f"a value to look for has 1 to {LONGEST} characters", pointer="/q")
+        raise ValidationFailed(Sentence("a value to look for has 1 to %(longest)s characters", longest=LONGEST), pointer="/q")
     found = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
     return found.where(InputValueRow.path == path) if path is not None else found
 

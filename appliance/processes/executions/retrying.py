@@ -12,6 +12,7 @@ from typing import Literal
 
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.definitions.nodes import Block, Step
 from appliance.processes.engine import store
@@ -31,7 +32,10 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
     the execution did not come to.
     """
     if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
-        raise Conflict(f"the execution is {execution.status}; only a finished one that did not succeed can be retried from failed")
+        raise Conflict(Sentence(
+            "the execution is %(status)s; only a finished one that did not succeed can be retried from failed",
+            status=execution.status,
+        ))
     if start_from == "start":
         return []
     runs = [run for run in store.load_runs(scope, execution.id) if run.path not in compiled.definition.aftermath]
@@ -43,10 +47,12 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
         start_from = first
     target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
     if target.path in compiled.definition.aftermath:
-        raise ValidationFailed(f"{target.path} runs only once an execution has failed; retry from another step", pointer="/from")
+        raise ValidationFailed(
+            Sentence("%(path)s runs only once an execution has failed; retry from another step", path=target.path), pointer="/from"
+        )
     gone = next((path for path in undone if target.relation(path) == "before"), None)
     if gone is not None:
-        raise Conflict(f"{gone} has been undone; retry from there, or from a step before it")
+        raise Conflict(Sentence("%(gone)s has been undone; retry from there, or from a step before it", gone=gone))
     around = [target.reopened(run) for run in runs if target.relation(run.path) == "around"]
     reopened = [run for run in around if run is not None]
     target.check_reached(reopened)
@@ -136,7 +142,7 @@ def _places(blocks: tuple[Block, ...], outer: Place) -> Iterable[tuple[str, Plac
 
 
 def _not_here(reason: str, step: Step) -> ValidationFailed:
-    return ValidationFailed(f"{reason}; retry from {step.id} instead", pointer="/from")
+    return ValidationFailed(Sentence("%(reason)s; retry from %(id)s instead", reason=reason, id=step.id), pointer="/from")
 
 
 # -- what is kept

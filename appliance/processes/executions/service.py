@@ -18,6 +18,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.engine import ending, store, suspension
 from appliance.processes.engine.decide import Key
@@ -71,7 +72,10 @@ def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
     """ValidationFailed with the ways in which the input breaks the process's schema.  It may wait, so it comes before a write."""
     if compiled.refusal:
         raise DefinitionInvalid(
-            f"the input's JSON Schema cannot be used: {compiled.refusal}; correct `input` and publish the process again",
+            Sentence(
+                "the input's JSON Schema cannot be used: %(refusal)s; correct `input` and publish the process again",
+                refusal=compiled.refusal,
+            ),
             pointer="/input",
         )
     if compiled.input_schema is None:
@@ -79,7 +83,7 @@ def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
     problems = compiled.input_schema.problems(value, namespace=scope.tenant_id)
     if problems:
         first = f"{problems[0].pointer or '/'}: {problems[0].message}"
-        raise ValidationFailed(f"the input does not fit the process, {first}", details=problems[:100])
+        raise ValidationFailed(Sentence("the input does not fit the process, %(first)s", first=first), details=problems[:100])
 
 
 def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> int:
@@ -88,14 +92,18 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
     mine = (scope.tenant_id, process_id)
     found = db.rows("SELECT published_version FROM process WHERE tenant_id = ? AND id = ?", mine)
     if not found:
-        raise NotFound(f"there is no process {process_id[:80]!r} here")
+        raise NotFound(Sentence("there is no process %(process_id)s here", process_id=repr(process_id[:80])))
     if wanted is not None:
         sql = "SELECT 1 FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?"
         if not db.rows(sql, (*mine, wanted)):
-            raise NotFound(f"the process {process_id!r} has no version {wanted}")
+            raise NotFound(
+                Sentence("the process %(process_id)s has no version %(wanted)s", process_id=repr(process_id), wanted=wanted)
+            )
         return wanted
     if found[0][0] is None:
-        raise NotPublished(f"{process_id!r} has no published version; publish its draft first")
+        raise NotPublished(
+            Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id))
+        )
     return int(found[0][0])
 
 
@@ -136,7 +144,7 @@ def insert_execution(
     if request.token and (found := _find_repeated(scope, request, now)) is not None:
         return found, False
     if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
-        raise Conflict(f"it has been retried already, as {other.id}")
+        raise Conflict(Sentence("it has been retried already, as %(id)s", id=other.id))
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
     slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if birth.rank is None else birth.rank
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
@@ -277,7 +285,7 @@ def events_after(scope: TenantScope, execution_id: str, after: int) -> list[Even
 def change_label(scope: TenantScope, execution_id: str, process_id: str, label: str | None) -> Execution:
     """Give an execution another label, or none; its own expressions and code go on seeing the one it was accepted with."""
     if label is not None and not 1 <= len(label) <= MAX_LABEL:
-        raise ValidationFailed(f"label must have 1 to {MAX_LABEL} characters", pointer="/label")
+        raise ValidationFailed(Sentence("label must have 1 to %(max_label)s characters", max_label=MAX_LABEL), pointer="/label")
 
     def change() -> Execution:
         row = get_execution(scope, execution_id, process_id)
@@ -292,7 +300,9 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
     """Inside a write: cancel at once what nobody runs, ask the runner of another; ExecutionFinished when it is over."""
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
-        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+        raise ExecutionFinished(
+            Sentence("the execution is %(status)s already", status=row.status), extra={"execution_status": row.status}
+        )
     ending.cancel(scope, row)
     return get_execution(scope, execution_id)
 
@@ -313,7 +323,9 @@ def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer:
     """
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
-        raise ExecutionFinished(f"the execution is {row.status} already", extra={"execution_status": row.status})
+        raise ExecutionFinished(
+            Sentence("the execution is %(status)s already", status=row.status), extra={"execution_status": row.status}
+        )
     pending = suspension.find_call(scope, execution_id, answer.token)
     if pending is not None and pending.kind in ("approval", "input", "model"):
         raise PolicyDenied("this is for a person to decide: open the request in the console")

@@ -9,6 +9,7 @@ from appliance import formats
 from appliance.core import clock
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 from appliance.documents import Content, Document, NewDocument, clean_name
 from appliance.formats import Answer, Bounds, FormatFailed, Work
 from appliance.processes.engine.failing import StepFailed, failed_validation, from_coded, make_error
@@ -45,7 +46,10 @@ def format_of(content: Content) -> str:
     """The format that name and media type speak of; StepFailed when neither does."""
     found = _BY_SUFFIX.get(PurePath(content.name).suffix.lower()) or _BY_TYPE.get(content.media_type)
     if found is None:
-        message = f"nothing says what format {content.name[:80]!r} ({content.media_type}) has; give the step's `format`"
+        message = Sentence(
+            "nothing says what format %(name)s (%(media_type)s) has; give the step's `format`",
+            name=repr(content.name[:80]), media_type=content.media_type,
+        )
         raise StepFailed(make_error("format_unknown", "validation", message))
     return found
 
@@ -149,7 +153,10 @@ def deadline(task: Task, tools: Tools) -> Callable[[], None]:
         if task.is_cancelled():
             raise Cancelled
         if clock.monotonic() > ends:
-            message = f"the rows took longer than the {wall / 1000:g} s this step may use; a retry goes on behind what is stored"
+            message = Sentence(
+                "the rows took longer than the %(wall)s s this step may use; a retry goes on behind what is stored",
+                wall=f"{wall / 1000:g}",
+            )
             raise StepFailed(make_error("content_timeout", "timeout", message))
 
     return check

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from appliance.core.database import db
 from appliance.core.database.db import dump_json
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.formats import Answer, scalar_text
 from appliance.processes.engine.failing import StepFailed, from_coded, make_error
@@ -122,7 +123,10 @@ def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: i
 def _refused(told: list[dict[str, Any]], before: int) -> StepFailed:
     first = told[0]
     where = f"row {first['row']}" + (f", {first['field']}" if first["field"] else "")
-    message = f"{where}: {first['message']} (the {before} rows of earlier batches are stored)"
+    message = Sentence(
+        "%(where)s: %(message)s (the %(before)s rows of earlier batches are stored)",
+        where=where, message=first["message"], before=before,
+    )
     return StepFailed(make_error("rows_refused", "validation", message, details=told[:20]))
 
 
@@ -153,11 +157,21 @@ def _chosen(row: Any, fields: Mapping[str, str] | None, number: int) -> dict[str
     """The row by field; `fields` says from which column each is."""
     if not isinstance(row, dict):
         raise StepFailed(
-            make_error("rows_refused", "validation", f"row {number} has no names for its values; give the table a `header`")
+            make_error(
+                "rows_refused",
+                "validation",
+                Sentence("row %(number)s has no names for its values; give the table a `header`", number=number),
+            )
         )
     if fields is None:
         return row
     missing = [column for column in fields.values() if column not in row]
     if missing:
-        raise StepFailed(make_error("rows_refused", "validation", f"row {number} has no column {missing[0][:60]!r}"))
+        raise StepFailed(
+            make_error(
+                "rows_refused",
+                "validation",
+                Sentence("row %(number)s has no column %(missing)s", number=number, missing=repr(missing[0][:60])),
+            )
+        )
     return {name: row[column] for name, column in fields.items()}

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine.store import Claim
 from appliance.processes.engine.suspension import RunKey
@@ -66,7 +67,7 @@ class NoAgents:
         return None
 
     def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
-        raise NotFound(f"there is no agent {wanted.agent_id!r} here")
+        raise NotFound(Sentence("there is no agent %(agent_id)s here", agent_id=repr(wanted.agent_id)))
 
     def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
         return []

@@ -9,13 +9,17 @@ from functools import partial
 from typing import Any
 
 from appliance.core import clock
+from appliance.core.sentences import Sentence
 
 Submit = Callable[[str, Callable[[], Any]], "Future[Any]"]
 
 
 def call_timed_out(seconds: float) -> tuple[bool, dict[str, Any]]:
     """What the code is told: not done, as far as anybody knows."""
-    text = f"the call took longer than {seconds:g} s and may still be carried out; ask for less, or raise limits.step_call_seconds"
+    text = Sentence(
+        "the call took longer than %(seconds)s s and may still be carried out; ask for less, or raise limits.step_call_seconds",
+        seconds=f"{seconds:g}",
+    )
     return False, {"code": "call_timed_out", "message": text, "retryable": True, "failure_class": "timeout"}
 
 

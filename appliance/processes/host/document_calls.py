@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents import Content, Document, Documents, NewDocument
 from appliance.processes.engine.store import Claim
 
@@ -60,10 +61,11 @@ class StoredData:
             }  # fmt: skip
             if len(db.dump_json(answer)) <= most:
                 return answer
-        raise PayloadTooLarge(
-            f"the document {content.document_id} has {content.size} bytes, and code is given at most {most} at once, as text or "
-            "base64; let a step that takes documents read it, or raise limits.step_answer_kb"
-        )
+        raise PayloadTooLarge(Sentence(
+            "the document %(document_id)s has %(size)s bytes, and code is given at most %(most)s at once, as "
+            "text or base64; let a step that takes documents read it, or raise limits.step_answer_kb",
+            document_id=content.document_id, size=content.size, most=most,
+        ))
 
     def _create(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
         match args:
@@ -86,7 +88,10 @@ def shown(document: Document) -> dict[str, Any]:
 
 
 def _id_and_options(verb: str, args: list[Any], known: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
-    form = f"call api.documents.{verb}(id{', {' + ', '.join(f'{name}?' for name in known) + '}' if known else ''})"
+    form = Sentence(
+        "call api.documents.%(verb)s(id%(known)s)",
+        verb=verb, known=", {" + ", ".join(f"{name}?" for name in known) + "}" if known else "",
+    )
     match args:
         case [str() as document_id]:
             return document_id, {}
@@ -121,13 +126,13 @@ def _decoded(content: Any, encoding: Any) -> bytes:
         return base64.b64decode(content, validate=True) if encoding == "base64" else content.encode()
     except (binascii.Error, UnicodeEncodeError, ValueError) as error:
         kind = "base64" if encoding == "base64" else "text that can be written as UTF-8"
-        raise ValidationFailed(f"content is not {kind}", pointer="/content") from error
+        raise ValidationFailed(Sentence("content is not %(kind)s", kind=kind), pointer="/content") from error
 
 
 def _new_document(given: Mapping[str, Any]) -> NewDocument:
     for name in ("name", "media_type", "folder"):
         if not isinstance(given.get(name, ""), str | None) or (name == "name" and not given[name]):
-            raise ValidationFailed(f"{name} must be a text", pointer=f"/{name}")
+            raise ValidationFailed(Sentence("%(name)s must be a text", name=name), pointer=f"/{name}")
     tags = given.get("tags") or []
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValidationFailed("tags must be a list of texts", pointer="/tags")

@@ -3,7 +3,21 @@
 from collections.abc import Callable
 from typing import Any
 
-from appliance.core.errors import ApplianceError, ConnectorFailed, PolicyDenied, TimedOut
+from appliance.core.errors import ApplianceError, ConnectorFailed, PayloadTooLarge, PolicyDenied, TimedOut
+from appliance.core.sentences import Sentence
+
+
+def too_large(method: str, size: int, most: int, *, is_done: bool) -> PayloadTooLarge:
+    """The error of a call that answered `size` bytes where a step is given `most`."""
+    if is_done:
+        return PayloadTooLarge(Sentence(
+            "api.%(method)s answered %(size)s bytes, a step is given at most %(most)s; it was done all the same",
+            method=method, size=size, most=most,
+        ))
+    return PayloadTooLarge(Sentence(
+        "api.%(method)s answered %(size)s bytes, a step is given at most %(most)s; ask for fewer records or fields",
+        method=method, size=size, most=most,
+    ))
 
 
 def fault_of(error: BaseException) -> dict[str, Any]:

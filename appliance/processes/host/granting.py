@@ -3,6 +3,7 @@
 from typing import Any
 
 from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import Grants
 from appliance.sandbox import HostCall
 
@@ -11,9 +12,12 @@ def need_data(grants: Grants, method: str, args: list[Any], access: str) -> None
     """PolicyDenied unless the collection that is named first may be accessed so."""
     collection = args[0] if args and isinstance(args[0], str) else None
     if collection is None:
-        raise ValidationFailed(f"call api.{method}(collection, …) with the collection's name first")
+        raise ValidationFailed(Sentence("call api.%(method)s(collection, …) with the collection's name first", method=method))
     if not grants.allows_data(collection, access):
-        raise PolicyDenied(f"this step has no grant to {access} {collection}; add grants: datapool: {{{collection}: [{access}]}}")
+        raise PolicyDenied(Sentence(
+            "this step has no grant to %(access)s %(collection)s; add grants: datapool: {%(collection)s: [%(access)s]}",
+            access=access, collection=collection,
+        ))
 
 
 def need_reads(grants: Grants, call: HostCall) -> None:
@@ -27,7 +31,9 @@ def need_reads(grants: Grants, call: HostCall) -> None:
 def need_documents(grants: Grants, access: str) -> None:
     """PolicyDenied unless documents may be accessed so."""
     if access not in grants.documents:
-        raise PolicyDenied(f"this step has no grant to {access} documents; add grants: documents: [{access}]")
+        raise PolicyDenied(
+            Sentence("this step has no grant to %(access)s documents; add grants: documents: [%(access)s]", access=access)
+        )
 
 
 def need_writes(grants: Grants, call: HostCall) -> None:
@@ -63,5 +69,8 @@ def need_action(grants: Grants, args: list[Any]) -> tuple[str, str, Any]:
         case _:
             raise ValidationFailed("call api.integrations.execute(integration, action, input)")
     if not grants.allows_action(slug, action):
-        raise PolicyDenied(f"this step has no grant for {action} of {slug}; add grants: integrations: {{{slug}: [{action}]}}")
+        raise PolicyDenied(Sentence(
+            "this step has no grant for %(action)s of %(slug)s; add grants: integrations: {%(slug)s: [%(action)s]}",
+            action=action, slug=slug,
+        ))
     return slug, action, given

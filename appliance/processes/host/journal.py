@@ -10,7 +10,8 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
-from appliance.core.errors import ApplianceError, PayloadTooLarge, ValidationFailed
+from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.governance import ActionNeedsApproval
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine import suspension, waits
@@ -21,7 +22,7 @@ from appliance.processes.engine.waits import Begun, Waits
 from appliance.sandbox import SUSPEND, HostCall, Outcome, Settled, Suspend
 
 from .closing import close_code
-from .faults import attempt, fault_of
+from .faults import attempt, fault_of, too_large
 from .granting import need_action, need_reads, need_writes
 from .model_calls import GENERATE, Generated, ModelReach, answer_code, given_again, recorded_args, told_code
 from .reached import ActionCall, Actions, PreparedData
@@ -325,7 +326,7 @@ class StepHost:
         if call.method == SECRET:
             return self._reach.vault.open(call.args)
         if call.method not in READS:
-            raise ValidationFailed(f"there is no api.{call.method[:60]}")
+            raise ValidationFailed(Sentence("there is no api.%(method)s", method=call.method[:60]))
         need_reads(self._reach.grants, call)
         return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
 
@@ -358,8 +359,7 @@ class StepHost:
         size, most = len(db.dump_json(value)), self._reach.answer_bytes
         if size <= most:
             return value
-        done = "it was done all the same" if call.method == ACTION else "ask for fewer records or fields"
-        raise PayloadTooLarge(f"api.{call.method} answered {size} bytes, a step is given at most {most}; {done}")
+        raise too_large(call.method, size, most, is_done=call.method == ACTION)
 
     def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
         """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""

@@ -16,6 +16,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound, PayloadTooLarge, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.governance import subject_of, switches
 from appliance.llm import MEMBERS, MOST_REPAIRS, Generated, Image, LanguageModels, Origin, check_output_schema, parse_prompt
 from appliance.processes.definitions.nodes import Grants
@@ -66,7 +67,7 @@ def no_models(sealer: Sealer) -> ModelReach:
     """Where nothing is wired: profiles can be kept, and lead to public addresses only."""
 
     def no_secret(scope: TenantScope, name: str) -> str:
-        raise NotFound(f"there is no secret {name[:80]!r} here")
+        raise NotFound(Sentence("there is no secret %(name)s here", name=repr(name[:80])))
 
     return ModelReach(LanguageModels(Egress.of([]), sealer, no_secret))
 
@@ -124,7 +125,7 @@ def need_model(grants: Grants, args: list[Any]) -> Any:
             raise ValidationFailed(SHOWN, pointer="/profile")
     if profile not in grants.llm:
         name = profile[:63]
-        raise PolicyDenied(f"this step has no grant for the LLM profile {name}; add grants: llm: [{name}]")
+        raise PolicyDenied(Sentence("this step has no grant for the LLM profile %(name)s; add grants: llm: [%(name)s]", name=name))
     if names_documents(given):
         need_documents(grants, "read")
     return given
@@ -151,7 +152,10 @@ def answer_code(
         generated = models.ask(claim, need_model(grants, args), place_of(path, iteration, call), ends)
         size = len(db.dump_json(generated.value))
         if size > most:
-            generated.error = PayloadTooLarge(f"api.{GENERATE} answered {size} bytes, a step is given at most {most}; ask for less")
+            generated.error = PayloadTooLarge(Sentence(
+                "api.%(generate)s answered %(size)s bytes, a step is given at most %(most)s; ask for less",
+                generate=GENERATE, size=size, most=most,
+            ))
         return generated
 
     return attempt(ask)

@@ -5,6 +5,7 @@ import json
 
 from appliance.core.errors import Overloaded, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents import Content, Documents
 from appliance.formats import Bounds, FormatFailed, Formats, Work
 from appliance.llm import IMAGE_BYTES, IMAGE_TYPES, Image
@@ -29,14 +30,18 @@ class DocumentReading:
             return self._pdf(content)
         if content.media_type.startswith("text/") or content.media_type in _TEXTS or content.media_type.endswith(("+json", "+xml")):
             return _checked(content, content.read(TEXT_BYTES).decode("utf-8", "replace").removeprefix("\ufeff"))
-        raise ValidationFailed(
-            f"the document {content.name} is {content.media_type}, which is neither text nor a picture; have a step read it first"
-        )
+        raise ValidationFailed(Sentence(
+            "the document %(name)s is %(media_type)s, which is neither text nor a picture; have a step read it first",
+            name=content.name, media_type=content.media_type,
+        ))
 
     def _pdf(self, content: Content) -> str:
         if content.size > PDF_BYTES:
             most = PDF_BYTES >> 20
-            raise ValidationFailed(f"the document {content.name} is larger than {most} MB; have a step read its pages first")
+            raise ValidationFailed(Sentence(
+                "the document %(name)s is larger than %(most)s MB; have a step read its pages first",
+                name=content.name, most=most,
+            ))
         try:
             with self._formats.scratch() as spooled:
                 for piece in content.pieces(0, content.size):
@@ -52,8 +57,10 @@ class DocumentReading:
 
 def _checked(content: Content, text: str) -> str:
     if not text.strip():
-        raise ValidationFailed(f"the document {content.name} has no text; read a scan with an ocr step first")
+        raise ValidationFailed(Sentence("the document %(name)s has no text; read a scan with an ocr step first", name=content.name))
     if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
         most = TEXT_BYTES >> 20
-        raise ValidationFailed(f"the document {content.name} has more than {most} MB of text; give the model a part of it")
+        raise ValidationFailed(Sentence(
+            "the document %(name)s has more than %(most)s MB of text; give the model a part of it", name=content.name, most=most
+        ))
     return text

@@ -9,6 +9,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import IdempotencyInFlight, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.datapool import service as datapool
 from appliance.governance import Subject, subject_of, tainted
 from appliance.governance.approvals import approvals
@@ -66,14 +67,16 @@ def _padded(method: str, args: list[Any]) -> list[Any]:
     """Exactly as many arguments as the verb takes; a missing query is the empty one."""
     wanted = _ARGUMENTS[method.removeprefix("datapool.")]
     if len(args) > wanted or len(args) < min(wanted, 1):
-        raise ValidationFailed(f"api.{method} takes {wanted} arguments, {len(args)} were given")
+        raise ValidationFailed(
+            Sentence("api.%(method)s takes %(wanted)s arguments, %(args)s were given", method=method, wanted=wanted, args=len(args))
+        )
     return [*args, *[None] * (wanted - len(args))]
 
 
 def _text(value: Any, name: str) -> str:
     if isinstance(value, str) and value:
         return value
-    raise ValidationFailed(f"{name} must be a text that is not empty", pointer=f"/{name}")
+    raise ValidationFailed(Sentence("%(name)s must be a text that is not empty", name=name), pointer=f"/{name}")
 
 
 class ActionReach:
@@ -89,7 +92,7 @@ class ActionReach:
         What was approved under policies that have changed since is judged anew, and asked for again where it needs that.
         """
         if not isinstance(call.input, Mapping):
-            raise ValidationFailed(f"the input of {call.action} must be an object")
+            raise ValidationFailed(Sentence("the input of %(action)s must be an object", action=call.action))
         key = f"{claim.execution_id}.{call.where}"
         request = ActionRequest(
             call.integration, call.action, call.input, idempotency_key=key, origin=Origin(claim.execution_id, call.where),
@@ -118,7 +121,7 @@ class ActionReach:
     def preview(self, claim: Claim, call: ActionCall) -> str:
         """The effect of an action that may be called with this input; nothing is sent or recorded."""
         if not isinstance(call.input, Mapping):
-            raise ValidationFailed(f"the input of {call.action} must be an object")
+            raise ValidationFailed(Sentence("the input of %(action)s must be an object", action=call.action))
         request = ActionRequest(call.integration, call.action, call.input, mode="preview", subject=_subject(claim))
         return self._executor.execute(claim.scope, request).effect
 
@@ -149,6 +152,9 @@ def _void(claim: Claim, request: ActionRequest) -> None:
         return int(count)
 
     if db.write(void) > MOST_VOIDED:
-        told = f"the policies changed {MOST_VOIDED + 1} times while people decided about {request.action} of {request.integration}"
-        message = f"{told}; let them settle, then retry from the failed step"
+        told = Sentence(
+            "the policies changed %(most_voided)s times while people decided about %(action)s of %(integration)s",
+            most_voided=MOST_VOIDED + 1, action=request.action, integration=request.integration,
+        )
+        message = Sentence("%(told)s; let them settle, then retry from the failed step", told=told)
         raise PolicyDenied(message, extra={"reason": "policies_changed", "approval_id": old.id})

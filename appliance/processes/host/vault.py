@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core.crypto import Sealer
 from appliance.core.errors import PolicyDenied, ValidationFailed
+from appliance.core.sentences import Sentence
 
 SECRET = "secrets.get"  # noqa: S105 the name of a call
 
@@ -28,7 +29,9 @@ class Vault:
             case _:
                 raise ValidationFailed("call api.secrets.get(name)")
         if name not in self.granted:
-            raise PolicyDenied(f"this step has no grant for the secret {name[:63]}; add grants: secrets: [{name[:63]}]")
+            raise PolicyDenied(
+                Sentence("this step has no grant for the secret %(name)s; add grants: secrets: [%(name)s]", name=name[:63])
+            )
         return self.open_secret(name)
 
     def seal(self, call: int, value: str) -> dict[str, str]:

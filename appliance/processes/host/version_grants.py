@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import PolicyDenied, ScopeMissing
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.executions import service as executions
 from appliance.processes.models import Execution, Process, ProcessVersion
 from appliance.tenants import service as tenants
@@ -38,8 +39,11 @@ def refuse_suspended(process_id: str, version: int, allowed_until: int | None) -
     """PolicyDenied once the version may begin no more."""
     if allowed_until is not None and allowed_until <= clock.now_ms():
         raise PolicyDenied(
-            f"version {version} of {process_id!r} may not run: no owner allows what it reaches; ask an owner to allow it in the "
-            "console, under Confirmations",
+            Sentence(
+                "version %(version)s of %(process_id)s may not run: no owner allows what it reaches; ask an owner to "
+                "allow it in the console, under Confirmations",
+                version=version, process_id=repr(process_id),
+            ),
             extra={"reason": "grant_required"},
         )  # fmt: skip
 
@@ -95,7 +99,10 @@ def adopt(scope: TenantScope, process_id: str, version: int) -> None:
     subject, reach = subject_of(process_id), reach_of_draft(row.definition, row.files)
     if excess := reach.beyond(scope.scopes):
         told = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
-        raise ScopeMissing(f"you cannot answer for the process {process_id!r}, which may do more than you: {told}; ask an owner to")
+        raise ScopeMissing(Sentence(
+            "you cannot answer for the process %(process_id)s, which may do more than you: %(told)s; ask an owner to",
+            process_id=repr(process_id), told=told,
+        ))
     if not grants.is_granted(scope, subject, reach) and grants.is_withheld(scope, subject, reach):
         raise grants.refusal_of(scope, subject, reach, [])
     if reach.needs:

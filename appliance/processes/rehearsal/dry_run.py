@@ -7,6 +7,7 @@ from typing import Any, Literal
 from appliance.core import clock, ids
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.definitions.nodes import Step
 from appliance.processes.engine.decide import Close, Decision, History, Key, Ready, StepRun
@@ -111,7 +112,9 @@ class _Walk:
         if clock.monotonic() >= self._ends:
             raise TimedOut(out_of_time())
         if len(self.told) >= MOST_STEP_RUNS:
-            raise ValidationFailed(f"a test has at most {MOST_STEP_RUNS} step runs; give it fewer items")
+            raise ValidationFailed(
+                Sentence("a test has at most %(most_step_runs)s step runs; give it fewer items", most_step_runs=MOST_STEP_RUNS)
+            )
         if only is not None and ready.step.path != only and not ready.step.path.startswith(f"{only}/"):
             return self._passed(ready.step, ready.iteration, only)
         told = self._steps.perform(ready)
@@ -133,7 +136,9 @@ class _Walk:
             return {"taken": next(taken)}
         name = step.settings["as"]
         if name not in self._items:
-            message = f"the step stands in the for_each {step.id}; give the item as context: {{items: {{{name}: …}}}}"
+            message = Sentence(
+                "the step stands in the for_each %(id)s; give the item as context: {items: {%(name)s: …}}", id=step.id, name=name
+            )
             raise ValidationFailed(message, pointer=f"/context/items/{name}")
         return {"items": [self._items[name]]}
 

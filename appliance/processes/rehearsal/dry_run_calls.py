@@ -8,6 +8,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, PolicyDenied, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.definitions.nodes import Step
 from appliance.processes.engine.store import Claim
@@ -102,8 +103,12 @@ class DryCalls:
         """PolicyDenied unless whoever tests may reach this for real."""
         if scope not in self._held:
             raise PolicyDenied(
-                f"{what} would be performed for real in this test, which takes the scope {scope}, and you do not hold it; give a "
-                "mock, use a key that holds it, or publish the process and have an owner allow what it reaches",
+                Sentence(
+                    "%(what)s would be performed for real in this test, which takes the scope %(scope)s, and you do not "
+                    "hold it; give a mock, use a key that holds it, or publish the process and have an owner allow what "
+                    "it reaches",
+                    what=what, scope=scope,
+                ),
                 extra={"scope": scope},
             )  # fmt: skip
 
@@ -142,7 +147,7 @@ class DryCalls:
         if method == "datapool.find":
             return known
         if known is None:
-            raise ValidationFailed(f"the record {key[1]} has been deleted by this test before")
+            raise ValidationFailed(Sentence("the record %(key)s has been deleted by this test before", key=key[1]))
         if method == "datapool.delete":
             self._records[key] = None
             return None

@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, PolicyDenied, TimedOut, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import Step
 from appliance.processes.engine import waits
 from appliance.processes.engine.task import Task
@@ -81,11 +82,15 @@ class DryHost:
         elif method == SECRET:
             name = str(call.args[0] if call.args else None)[:63]
             if name not in grants.secrets:
-                raise PolicyDenied(f"this step has no grant for the secret {name}; add grants: secrets: [{name}]")
+                raise PolicyDenied(
+                    Sentence("this step has no grant for the secret %(name)s; add grants: secrets: [%(name)s]", name=name)
+                )
         elif method == GENERATE:
             check_prompt(need_model(grants, call.args))
         elif method in waits.METHODS:
             self._checks.begin(call)
         elif not self._calls.mocks.has_call(self._task.step, method, call.args):
             name = method[:60]
-            raise ValidationFailed(f"api.{name} is not answered in a test without a mock; add mocks: {{{name}: {{output: …}}}}")
+            raise ValidationFailed(
+                Sentence("api.%(name)s is not answered in a test without a mock; add mocks: {%(name)s: {output: …}}", name=name)
+            )

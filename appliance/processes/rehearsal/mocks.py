@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.definition import Step
 from appliance.processes.definitions.reading import pointer_token
 from appliance.processes.engine.failing import NEXT
@@ -96,21 +97,29 @@ def parse_mocks(given: Mapping[str, Any], steps: Mapping[str, Step], under: str 
     known = {step.id for step in steps.values()} | set(steps)
     mocks = Mocks()
     if len(given) > MOST:
-        reader.problem(under, f"a test has at most {MOST} mocks")
+        reader.problem(under, Sentence("a test has at most %(most)s mocks", most=MOST))
     for name, value in given.items():
         at = f"{under}/{pointer_token(name)}"
         if "." in name:
             mocks.calls |= reader.named(name, value, at)
         elif name not in known:
             listed = ", ".join(steps)[:500]
-            reader.problem(at, f"there is no step {name[:80]!r}; steps are {listed}, and a call is named like datapool.create")
+            reader.problem(
+                at,
+                Sentence(
+                    "there is no step %(name)s; steps are %(listed)s, and a call is named like datapool.create",
+                    name=repr(name[:80]), listed=listed,
+                ),
+            )
         elif isinstance(value, dict) and set(value) == {"calls"}:
             mocks.step_calls[name] = reader.calls(value["calls"], f"{at}/calls")
         else:
             mocks.steps |= reader.named(name, value, at)
     if reader.problems:
         first = reader.problems[0]
-        raise ValidationFailed(f"{first.pointer}: {first.message}", details=reader.problems[:100])
+        raise ValidationFailed(
+            Sentence("%(pointer)s: %(message)s", pointer=first.pointer, message=first.message), details=reader.problems[:100]
+        )
     return mocks
 
 
@@ -130,7 +139,7 @@ class _Reader:
     def mock(self, value: Any, pointer: str) -> Mock | None:
         if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(MEMBERS):
             shapes = "{output: …}, {outputs: […]} and {error: {message, …}}; that of a step also {calls: {…}}"
-            self.problem(pointer, f"a mock is one of {shapes}")
+            self.problem(pointer, Sentence("a mock is one of %(shapes)s", shapes=shapes))
             return None
         if "output" in value:
             return Mock((value["output"],))
@@ -143,7 +152,7 @@ class _Reader:
 
     def _error(self, value: Any, pointer: str) -> Mock | None:
         if not isinstance(value, dict) or not set(value) <= set(ERROR_MEMBERS):
-            self.problem(pointer, f"an error is an object of {', '.join(ERROR_MEMBERS)}")
+            self.problem(pointer, Sentence("an error is an object of %(error_members)s", error_members=', '.join(ERROR_MEMBERS)))
             return None
         for name, text in value.items():
             if name == "retryable" and not isinstance(text, bool):
@@ -151,7 +160,7 @@ class _Reader:
             elif name != "retryable" and not isinstance(text, str):
                 self.problem(f"{pointer}/{name}", "this must be a text")
         if value.get("failure_class", "connector") not in NEXT:
-            self.problem(f"{pointer}/failure_class", f"this must be one of {', '.join(NEXT)}")
+            self.problem(f"{pointer}/failure_class", Sentence("this must be one of %(next)s", next=', '.join(NEXT)))
         return Mock(error=value)
 
     def calls(self, value: Any, pointer: str) -> dict[str, Mock]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from appliance.core import clock
 from appliance.core.errors import TimedOut, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions import versions
 from appliance.processes.definitions.compiled import Compiled, compile_version
 from appliance.processes.definitions.definition import DefinitionProblems
@@ -226,7 +227,9 @@ def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
             if name in (path, step.id):
                 return path
     known = ", ".join(candidates[0].steps)
-    raise ValidationFailed(f"there is no step {name[:80]!r}; known are {known}", pointer=pointer)
+    raise ValidationFailed(
+        Sentence("there is no step %(name)s; known are %(known)s", name=repr(name[:80]), known=known), pointer=pointer
+    )
 
 
 def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:

@@ -9,6 +9,7 @@ from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.engine import store
 from appliance.processes.engine.decide import FINISHED
 from appliance.processes.executions import service as executions
@@ -43,7 +44,10 @@ def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -
     given, steps = _taken(scope, process_id, sample)
     size = len(db.dump_json([given, steps]).encode())
     if size > MOST_BYTES:
-        raise ValidationFailed(f"a sample has at most {MOST_BYTES >> 10} KiB, this one {size >> 10}; pin fewer steps")
+        raise ValidationFailed(Sentence(
+            "a sample has at most %(most_bytes)s KiB, this one %(size)s; pin fewer steps",
+            most_bytes=MOST_BYTES >> 10, size=size >> 10,
+        ))
     now = clock.now_ms()
     values = {"input": given, "steps": steps, "from_execution": sample.from_execution, "updated_at": now}
 
@@ -53,7 +57,7 @@ def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -
             scope.get(Process, id=process_id)
             count = scope.select(SampleRow).where(SampleRow.process_id == process_id).count()
             if count >= MOST:
-                raise Conflict(f"a process has at most {MOST} samples; delete one first")
+                raise Conflict(Sentence("a process has at most %(most)s samples; delete one first", most=MOST))
             scope.insert(SampleRow, process_id=process_id, name=name, created_at=now, **values)
         else:
             mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.errors import ConnectorFailed
+from appliance.core.sentences import Sentence
 from appliance.processes.engine.store import Claim
 from appliance.processes.host.reached import ActionCall, Actions
 
@@ -19,4 +20,4 @@ class UnreachedActions:
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
         name = f"integrations.execute/{call.integration}/{call.action}"
-        raise ConnectorFailed(f"a case reaches no foreign system; mock {name}")
+        raise ConnectorFailed(Sentence("a case reaches no foreign system; mock %(name)s", name=name))

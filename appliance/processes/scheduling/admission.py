@@ -10,6 +10,7 @@ from typing import Any
 from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import tally
 from appliance.processes.definitions.concurrency import Slot, read_rules, slot_of
 from appliance.processes.engine import ending
@@ -71,9 +72,12 @@ def enter(scope: TenantScope, process_id: str, version: int, wanted: Wanted, now
     if later:
         return Entry(begins_at, True, None, slot, expires_at)
     if slot is not None and slot.behaviour == "reject" and not slots.is_free(scope, process_id, slot):
-        which = f" with the key {slot.key}" if slot.key else ""
+        which = Sentence(" with the key %(key)s", key=slot.key) if slot.key else ""
         raise ConcurrencyLimited(
-            f"{process_id} runs at most {slot.limit} at once{which}, and that many are under way; execute it again later",
+            Sentence(
+                "%(process_id)s runs at most %(limit)s at once%(which)s, and that many are under way; execute it again later",
+                process_id=process_id, limit=slot.limit, which=which,
+            ),
             headers={"Retry-After": "1"},
         )
     return Entry(begins_at, False, _held(scope, process_id, slot), slot, expires_at)

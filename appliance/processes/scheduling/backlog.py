@@ -6,6 +6,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import REFUSALS
 from appliance.processes.engine.store import OPEN
 
@@ -75,8 +76,11 @@ def _admit(scope: TenantScope, *, with_planned: bool) -> None:
     if known.counted + known.since >= bounds.queued:
         REFUSALS.inc(1, "queued_executions")
         raise QueueFull(
-            f"{bounds.queued} executions of this tenant wait for {_WAITED_FOR[with_planned]}, which is its limit "
-            "(limits.queued_executions); execute it again when some have run, or cancel what is not needed",
+            Sentence(
+                "%(queued)s executions of this tenant wait for %(waited_for)s, which is its limit "
+                "(limits.queued_executions); execute it again when some have run, or cancel what is not needed",
+                queued=bounds.queued, waited_for=_WAITED_FOR[with_planned],
+            ),
             headers={"Retry-After": str(RETRY_SECONDS)},
         )
     known.since += 1
@@ -98,8 +102,12 @@ def admit_descendant(scope: TenantScope, root: str) -> None:
     if living >= bounds.descendants:
         REFUSALS.inc(1, "descendants")
         raise ConcurrencyLimited(
-            f"{bounds.descendants} executions that descend from {root} are not finished, which is the limit "
-            "(limits.execution_descendants); does a process execute itself without end? Wait for some before you start more",
+            Sentence(
+                "%(descendants)s executions that descend from %(root)s are not finished, which is the limit "
+                "(limits.execution_descendants); does a process execute itself without end? Wait for some before you "
+                "start more",
+                descendants=bounds.descendants, root=root,
+            ),
             headers={"Retry-After": str(RETRY_SECONDS)},
         )
 

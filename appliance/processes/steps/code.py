@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from appliance.core.sentences import Sentence
 from appliance.processes.engine import suspension
 from appliance.processes.engine.failing import LOST_CODES, StepFailed, from_sandbox, make_error
 from appliance.processes.engine.store import JournalEntry, load_journal
@@ -42,7 +43,11 @@ def perform(tools: Tools, task: Task) -> Result:
             host.check_all_asked()
     except Nondeterministic as error:
         raise StepFailed(
-            make_error("nondeterministic", "user_code", f"after a crash the code did something else than before: {error}")
+            make_error(
+                "nondeterministic",
+                "user_code",
+                Sentence("after a crash the code did something else than before: %(error)s", error=error),
+            )
         ) from error
     if outcome.snapshot is None and (outcome.failure is None or outcome.failure.code not in LOST_CODES):
         host.close(outcome, seed_of(tools, task), task.wall_ms(tools.default_time_ms, past.used_ms))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.kinds import OPERATIONS
 from appliance.processes.engine.failing import failed_validation, from_coded
 from appliance.processes.engine.task import Result, Task, Tools
@@ -33,6 +34,6 @@ def _arguments(task: Task, operation: str) -> list[Any]:
     if not required:
         return [collection, given]
     if not isinstance(given, dict) or set(given) != set(required):
-        message = f"{operation} takes an object with {' and '.join(required)}"
+        message = Sentence("%(operation)s takes an object with %(required)s", operation=operation, required=' and '.join(required))
         raise failed_validation(message, f"{task.step.pointer}/datapool/{operation}", "arguments_invalid")
     return [collection, given] if operation == "upsert" else [collection, *(given[name] for name in required)]

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import IO, Any
 
+from appliance.core.sentences import Sentence
 from appliance.documents import Content, clean_name
 from appliance.formats import Answer, Work
 from appliance.processes.engine.failing import StepFailed, failed_validation, make_error
@@ -58,7 +59,9 @@ def _parse(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
     goes_out = "to" in settings or "as" in settings
     if goes_out and form not in ROW_FORMATS:
         raise failed_validation(
-            f"a {form} file has no rows; take `to` or `as` out", f"{task.step.pointer}/file", "arguments_invalid"
+            Sentence("a %(form)s file has no rows; take `to` or `as` out", form=form),
+            f"{task.step.pointer}/file",
+            "arguments_invalid",
         )
     options = _told("parse", form, given)
     if goes_out and form in ("json", "xml") and "each" not in options:
@@ -79,7 +82,10 @@ def _inline(tools: Tools, answer: Answer, form: str) -> list[Any]:
     """The records, when the step's output can hold them."""
     if answer.size > tools.output_bytes:
         instead = "; have the rows stored with `to: {collection}` or `as: document`" if form in ROW_FORMATS else ""
-        message = f"what was read has {answer.size} bytes and a step's output at most {tools.output_bytes}{instead}"
+        message = Sentence(
+            "what was read has %(size)s bytes and a step's output at most %(output_bytes)s%(instead)s",
+            size=answer.size, output_bytes=tools.output_bytes, instead=instead,
+        )
         raise StepFailed(make_error("output_too_large", "validation", message))
     return list(answer.records())
 
@@ -115,7 +121,9 @@ def _write(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
 
 
 def _wrong_data(task: Task, wanted: str) -> StepFailed:
-    return failed_validation(f"this must be {wanted}", f"{task.step.pointer}/file/data", "arguments_invalid")
+    return failed_validation(
+        Sentence("this must be %(wanted)s", wanted=wanted), f"{task.step.pointer}/file/data", "arguments_invalid"
+    )
 
 
 def _spool_text(tools: Tools, text: str) -> IO[bytes]:
@@ -173,7 +181,10 @@ def _unzip(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
     with spool(tools, task, content) as file, worked(tools, task, Work("unzip", options, [file])) as answer:
         count = answer.facts["count"]
         if count > MOST_UNPACKED:
-            message = f"the archive has {count} files and a step makes at most {MOST_UNPACKED} documents; choose them with `only`"
+            message = Sentence(
+                "the archive has %(count)s files and a step makes at most %(most_unpacked)s documents; choose them with `only`",
+                count=count, most_unpacked=MOST_UNPACKED,
+            )
             raise StepFailed(make_error("content_too_large", "validation", message))
         return made_documents(tools, task, given, answer)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from appliance.core.sentences import Sentence
 from appliance.processes.engine.decide import Close, History
 from appliance.processes.engine.evaluation import fill
 from appliance.processes.engine.failing import failed_validation
@@ -16,7 +17,10 @@ def perform(tools: Tools, task: Task) -> Result:
     if not isinstance(items, list):
         raise failed_validation("items must be a list", f"{task.step.pointer}/for_each/items", "items_invalid")
     if len(items) > tools.most_items:
-        message = f"a for_each takes at most {tools.most_items} items, these are {len(items)}; send them in parts"
+        message = Sentence(
+            "a for_each takes at most %(most_items)s items, these are %(items)s; send them in parts",
+            most_items=tools.most_items, items=len(items),
+        )
         raise failed_validation(message, task.step.pointer, "too_many_items")
     if not items:
         return Result(output={"outputs": [], "errors": []} if task.step.settings["on_error"] == "collect" else [])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine.failing import StepFailed, make_error
 from appliance.processes.engine.task import Result, Task, Tools
@@ -23,5 +24,7 @@ def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
         return asking.take_answer(task, ok, value)
     if on_timeout == "reject":
         return Result(output={**value, "status": "rejected"})
-    error = make_error("approval_expired", "timeout", f"nobody decided {value['request_id']} in time")
+    error = make_error(
+        "approval_expired", "timeout", Sentence("nobody decided %(request_id)s in time", request_id=value["request_id"])
+    )
     return StepFailed({**error, "next": _NEXT})

@@ -2,6 +2,7 @@
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.processes.definitions.nodes import MAX_EVENT_NAME, Grants
 from appliance.processes.engine.failing import failed_validation
 from appliance.processes.engine.task import Result, Task, Tools
@@ -24,7 +25,7 @@ def perform(tools: Tools, task: Task) -> Result:
         raise failed_validation(error.message, pointer, "time_invalid") from error
     if due - task.now > tools.longest_wait_ms:
         days = tools.longest_wait_ms // 86_400_000
-        raise failed_validation(f"an execution waits at most {days} days", pointer, "wait_too_long")
+        raise failed_validation(Sentence("an execution waits at most %(days)s days", days=days), pointer, "wait_too_long")
     if due <= task.now:
         return Result(output=None)
     measured_by = clock.boot_id() if name == "for" else None
@@ -35,7 +36,7 @@ def _event(tools: Tools, task: Task) -> Result:
     """Wait for what somebody tells the execution; its data is the output."""
     name, timeout = (task.filled["arguments"].get(member) for member in ("event", "timeout"))
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
-        message = f"a name is a text of 1 to {MAX_EVENT_NAME} characters"
+        message = Sentence("a name is a text of 1 to %(max_event_name)s characters", max_event_name=MAX_EVENT_NAME)
         raise failed_validation(message, f"{task.step.pointer}/wait/event", "event_invalid")
     pointer = f"{task.step.pointer}/wait/timeout"
     try:

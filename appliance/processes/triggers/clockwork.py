@@ -10,6 +10,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.periodic import Periodic
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.processes.engine.failing import make_error
 
 from .cron import Cron
@@ -79,7 +80,10 @@ class Clockwork:
             "UPDATE trigger_state SET next_due = NULL WHERE tenant_id = ? AND process_id = ? AND trigger_id = ?",
             (due.tenant_id, due.mark.process_id, due.mark.trigger_id),
         )
-        message = f"the schedule cannot be worked out any more ({type(error).__name__}: {error}); mend it and publish again"
+        message = Sentence(
+            "the schedule cannot be worked out any more (%(name)s: %(error)s); mend it and publish again",
+            name=type(error).__name__, error=error,
+        )
         told = make_error("schedule_failed", "system", message)
         self._firings.note_failure(scope, due.mark, Event(f"broken:{due.next_due}", {}, due_at=due.next_due), told)
 

@@ -24,6 +24,7 @@ from appliance.core.errors import (
     ValidationFailed,
 )
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import failures, metrics
 from appliance.monitor import logs as log_lines
 from appliance.processes.definitions.compiled import Compiled
@@ -107,7 +108,10 @@ class Firings:
         An event too deep in a chain of events is refused, and told as a failure of the trigger.
         """
         if event.depth > MAX_DEPTH:
-            message = f"{MAX_DEPTH} events led to this one: the chain is cut here; does a process trigger itself without end?"
+            message = Sentence(
+                "%(max_depth)s events led to this one: the chain is cut here; does a process trigger itself without end?",
+                max_depth=MAX_DEPTH,
+            )
             return self.note_failure(scope, mark, event, make_error("too_deep", "validation", message))
         firing_id = _insert(scope, mark, event, "pending", clock.now_ms() + LOST_AFTER_MS)
         if firing_id is not None:
@@ -151,14 +155,16 @@ class Firings:
         if row.execution_id is not None:
             return str(row.execution_id)
         if row.status != "failed" or row.event is None:
-            raise Conflict(f"the event is {row.status}; only a failed one with an event can be tried again")
+            raise Conflict(
+                Sentence("the event is %(status)s; only a failed one with an event can be tried again", status=row.status)
+            )
         if row.depth > MAX_DEPTH:
             raise Conflict("the event is too deep in a chain of events; execute the process yourself")
         mark = Mark(row.process_id, row.trigger_id, row.kind)
         try:
             started = self._settle(scope, mark, row, self._prepare(scope, mark, row.event)).execution_id
         except (_NotNow, StepFailed) as error:
-            raise Conflict(f"it did not start this time either: {error.error['message']}") from error
+            raise Conflict(Sentence("it did not start this time either: %(message)s", message=error.error['message'])) from error
         db.write(lambda: failures.note_recovered(scope, [firing_id], left_failed))
         return started
 
@@ -209,7 +215,9 @@ class Firings:
             compiled = self._load(scope, mark.process_id, version)
             trigger = next((each for each in compiled.definition.triggers if each.id == mark.trigger_id), None)
             if trigger is None:
-                raise NotFound(f"the published version has no trigger {mark.trigger_id!r} any more")
+                raise NotFound(
+                    Sentence("the published version has no trigger %(trigger_id)s any more", trigger_id=repr(mark.trigger_id))
+                )
             given: Any = {} if mark.kind == "schedule" else dict(data)
             if trigger.input is not None:
                 about = {**data, "id": mark.trigger_id, "kind": mark.kind}

@@ -14,6 +14,7 @@ from appliance.core.database import db
 from appliance.core.errors import InvalidSignature, NotFound, PolicyDenied
 from appliance.core.json_text import refuse_doubled
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import logs as log_lines
 from appliance.monitor import metrics
 from appliance.processes.engine.failing import make_error
@@ -76,7 +77,10 @@ class Webhooks:
         try:
             return self._open_secret(scope, settings["secret"], mark.process_id)
         except (NotFound, PolicyDenied) as error:
-            message = f"the secret {settings['secret']!r} is not set: gos secret set {settings['secret']}"
+            message = Sentence(
+                "the secret %(secret)s is not set: gos secret set %(secret2)s",
+                secret=repr(settings["secret"]), secret2=settings["secret"],
+            )
             told = make_error("secret_missing", "validation", error.message if isinstance(error, PolicyDenied) else message)
             if self._is_to_be_told(scope, mark):
                 missing = Event(f"secret:{clock.now_ms()}", {})

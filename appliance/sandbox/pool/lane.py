@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.core.sentences import Sentence
 from appliance.sandbox.observer import Observer, Reason, Unobserved
 from appliance.sandbox.pool import process as processes
 from appliance.sandbox.pool.process import Process, Slot, StartFailed
@@ -68,8 +69,11 @@ class Lane:
         if not self._all_started.wait(timeout):
             raise StartFailed(
                 self._start_failure
-                or f"the sandbox processes did not start within {timeout:g} s, so busy or small is this machine; "
-                "start again when it has time, or set sandbox.processes lower"
+                or Sentence(
+                    "the sandbox processes did not start within %(timeout)s s, so busy or small is this machine; start "
+                    "again when it has time, or set sandbox.processes lower",
+                    timeout=f"{timeout:g}",
+                )
             )
         if self._start_failure is not None:
             raise StartFailed(self._start_failure)

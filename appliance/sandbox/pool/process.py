@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from appliance.core.confinement.user_numbers import TakenUser, take_user
 from appliance.core.errors import Overloaded
+from appliance.core.sentences import Sentence
 from appliance.sandbox.pool.protections import Protections
 from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
@@ -150,5 +151,5 @@ def start(settings: dict[str, Any], slots: int) -> Process:
     except (OSError, ValueError):
         last = _last_words(errors)
         process.end()
-        raise StartFailed(f"a sandbox process did not start: {last[-400:] or 'no answer'}") from None
+        raise StartFailed(Sentence("a sandbox process did not start: %(last)s", last=last[-400:] or 'no answer')) from None
     return process

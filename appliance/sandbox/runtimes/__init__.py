@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 
 MANIFEST = "manifest.json"
 QUICKJS, SWC, TEMPLATE, INTL = "quickjs.cwasm", "swc.cwasm", "template.wasm", "intl.zip"
@@ -115,7 +116,10 @@ class Runtimes:
         path = self.folder / name
         expected = self.digests.get(name)
         if expected is None or not path.is_file() or digest(path.read_bytes()) != expected:
-            raise RuntimesMissing(f"{path} is not the file that was prepared; {_advice(self.folder)}, which prepares it anew")
+            raise RuntimesMissing(Sentence(
+                "%(path)s is not the file that was prepared; %(folder)s, which prepares it anew",
+                path=path, folder=_advice(self.folder),
+            ))
         return path
 
 
@@ -179,11 +183,14 @@ def load(folder: Path) -> Runtimes:
     """The runtimes in `folder`, or RuntimesMissing when they are absent or fit other circumstances."""
     manifest = read_manifest(folder)
     if not manifest:
-        raise RuntimesMissing(f"no prepared runtimes in {folder}; {_advice(folder)}")
+        raise RuntimesMissing(Sentence("no prepared runtimes in %(folder)s; %(folder2)s", folder=folder, folder2=_advice(folder)))
     parts = {name: PreparedPart(**each) for name, each in manifest.get("parts", {}).items()}
     stale = [part.name for part in PARTS if part.name not in parts or parts[part.name].circumstances != part.circumstances()]
     if stale or manifest.get("circumstances") != circumstances():
-        raise RuntimesMissing(f"the runtimes in {folder} were prepared for another version or machine; {_advice(folder)}")
+        raise RuntimesMissing(Sentence(
+            "the runtimes in %(folder)s were prepared for another version or machine; %(folder2)s",
+            folder=folder, folder2=_advice(folder),
+        ))
     engine = digest(json.dumps(manifest["circumstances"], sort_keys=True).encode() + manifest["files"][QUICKJS].encode())
     digests = dict(manifest["files"])
     for each in parts.values():

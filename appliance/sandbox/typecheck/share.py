@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from appliance.core.errors import ConcurrencyLimited
+from appliance.core.sentences import Sentence
 
 PER_TENANT = 4
 
@@ -24,7 +25,9 @@ class Share:
         """ConcurrencyLimited while as many of this tenant are under way as may be."""
         with self._lock:
             if self._running[tenant_id] >= PER_TENANT:
-                message = f"{PER_TENANT} type checks of this tenant are under way; try again when one is done"
+                message = Sentence(
+                    "%(per_tenant)s type checks of this tenant are under way; try again when one is done", per_tenant=PER_TENANT
+                )
                 raise ConcurrencyLimited(message, headers={"Retry-After": "5"})
             self._running[tenant_id] += 1
         try:

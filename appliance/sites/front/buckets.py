@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from appliance.core import clock
 from appliance.core.errors import RateLimited
+from appliance.core.sentences import Sentence
 from appliance.tenants import RateState
 
 MOST_BUCKETS = 50_000
@@ -41,5 +42,5 @@ class Buckets:
         if not granted:
             wait = max(1, math.ceil((1 - left) / rate))
             told = {**state.headers(), "Retry-After": str(wait)}
-            raise RateLimited(f"that was too often; try again in {wait} s", headers=told)
+            raise RateLimited(Sentence("that was too often; try again in %(wait)s s", wait=wait), headers=told)
         return state

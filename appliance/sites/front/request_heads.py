@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from appliance.core.errors import HeadersTooLarge, InvalidRequest, NotSupported
+from appliance.core.sentences import Sentence
 
 Header = tuple[bytes, bytes]
 
@@ -57,7 +58,9 @@ def check_head(method: bytes, version: bytes, headers: Iterable[Header]) -> None
 def check_count(count: int) -> None:
     """HeadersTooLarge for more headers than any client needs."""
     if count > MOST_HEADERS:
-        raise HeadersTooLarge(f"the request has {count} headers; the maximum is {MOST_HEADERS}")
+        raise HeadersTooLarge(
+            Sentence("the request has %(count)s headers; the maximum is %(most_headers)s", count=count, most_headers=MOST_HEADERS)
+        )
 
 
 def check_method(method: bytes) -> None:

@@ -10,6 +10,7 @@ from werkzeug.datastructures import Headers
 from appliance.connectors.egress import MARK
 from appliance.core.config import Config
 from appliance.core.errors import AddressNotAllowed, ConfigInvalid, InvalidApiKey, NotFound
+from appliance.core.sentences import Sentence
 from appliance.monitor import metrics
 from appliance.webapps.certificates import ca_certificate
 
@@ -76,13 +77,19 @@ def _read_token(config: Config) -> bytes:
     try:
         token = Path(config.metrics.token_file).read_bytes().strip()
     except OSError as error:
-        raise ConfigInvalid(f"metrics.token_file: {config.metrics.token_file} cannot be read ({error.strerror})") from error
+        raise ConfigInvalid(Sentence(
+            "metrics.token_file: %(token_file)s cannot be read (%(strerror)s)",
+            token_file=config.metrics.token_file, strerror=error.strerror,
+        )) from error
     if len(token) < SHORTEST_TOKEN:
-        raise ConfigInvalid(f"metrics.token_file: the token in it has {len(token)} characters; it needs {SHORTEST_TOKEN}")
+        raise ConfigInvalid(Sentence(
+            "metrics.token_file: the token in it has %(token)s characters; it needs %(shortest_token)s",
+            token=len(token), shortest_token=SHORTEST_TOKEN,
+        ))
     return token
 
 
 def _on_base(path: str) -> None:
     """A tenant's host says nothing about the others."""
     if host_of(cast(dict[str, Any], request.scope)).kind != "base":
-        raise NotFound(f"there is no {path} here; the base host serves it")
+        raise NotFound(Sentence("there is no %(path)s here; the base host serves it", path=path))

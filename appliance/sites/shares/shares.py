@@ -10,6 +10,7 @@ from functools import partial
 from appliance.core import clock
 from appliance.core.errors import MethodNotAllowed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents.sharing import OpenShare, Origin, Shares
 from appliance.sites.delivery import represent
 from appliance.sites.front.answers import Answering, Exchange, Headers, Receive, Scope, Send, answer, refuse
@@ -40,7 +41,7 @@ class ShareSite:
         tenant = TenantScope(scope["gos.host"].tenant, "site")
         if scope["method"] not in ("GET", "HEAD", "POST") or (scope["method"] == "POST" and rest):
             allowed = "GET, HEAD" if rest else "GET, HEAD, POST"
-            error = MethodNotAllowed(f"a share takes {allowed}", headers={"Allow": allowed})
+            error = MethodNotAllowed(Sentence("a share takes %(allowed)s", allowed=allowed), headers={"Allow": allowed})
             await refuse(send, error, scope["gos.request_id"])
             return
         opened = None

@@ -16,6 +16,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, RateLimited, SignInRequired
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.monitor import Line, write_lines
 from appliance.sites.front.answers import Exchange, Scope, Send, answer, refuse
@@ -110,7 +111,10 @@ class AccessGate:
             query = urlencode({"to": as_target(asked.path, scope["query_string"])})
             await self._show(Redirect(f"{SIGN_IN}?{query}"), asked, send)
         else:
-            message = f"this app is not open to everybody; open {asked.origin}{SIGN_IN} in a browser and sign in"
+            message = Sentence(
+                "this app is not open to everybody; open %(origin)s%(sign_in)s in a browser and sign in",
+                origin=asked.origin, sign_in=SIGN_IN,
+            )
             await refuse(send, SignInRequired(message), scope["gos.request_id"])
 
     async def _explain(self, error: ApplianceError, asked: Asked, scope: Scope, send: Send) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core.errors import InvalidFilter, InvalidJson, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.core.sentences import Sentence
 from appliance.datapool import Requester, access
 from appliance.datapool import service as datapool
 from appliance.solutions import Services
@@ -58,7 +59,7 @@ class EntityRoutes:
                 wanted = datapool.read_query(self._read_query(query, VIEWING))
                 return _entity(200, access.get_visible(*about, entity_id, query=wanted))
             if query:
-                raise InvalidRequest(f"this takes no parameter; remove {min(query)[:60]!r}")
+                raise InvalidRequest(Sentence("this takes no parameter; remove %(query)s", query=repr(min(query)[:60])))
             if match.operation == "delete":
                 access.delete_allowed(*about, entity_id, if_version=_wanted_version(call))
                 return as_json(200, {"success": True, "data": {"deleted": entity_id}})
@@ -85,15 +86,21 @@ class EntityRoutes:
         for name, value in given.items():
             if name not in known:
                 raise InvalidRequest(
-                    f"the parameter {name[:60]!r} is not known here; known are {', '.join(known)}", pointer=f"/{name[:60]}"
+                    Sentence(
+                        "the parameter %(name)s is not known here; known are %(known)s",
+                        name=repr(name[:60]), known=", ".join(known),
+                    ),
+                    pointer=f"/{name[:60]}",
                 )
             if not isinstance(value, str):
-                raise InvalidRequest(f"the parameter {name} is given several times; give it once", pointer=f"/{name}")
+                raise InvalidRequest(
+                    Sentence("the parameter %(name)s is given several times; give it once", name=name), pointer=f"/{name}"
+                )
             query[name] = str(value)
         most = min(MOST_LISTED, self._limits.query_rows)
         if "limit" in query:
             if not _NUMBER.fullmatch(query["limit"]) or not 1 <= int(query["limit"]) <= most:
-                raise InvalidRequest(f"limit must be between 1 and {most}", pointer="/limit")
+                raise InvalidRequest(Sentence("limit must be between 1 and %(most)s", most=most), pointer="/limit")
             query["limit"] = int(query["limit"])
         if "filter" in query:
             try:

@@ -3,6 +3,7 @@
 from urllib.parse import parse_qsl
 
 from appliance.core.errors import PayloadTooLarge
+from appliance.core.sentences import Sentence
 from appliance.sites.front.answers import Receive
 
 MOST_FIELDS = 20
@@ -18,7 +19,7 @@ async def read_form(receive: Receive, most: int) -> dict[str, str]:
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > most:
-            raise PayloadTooLarge(f"a form has at most {most >> 10} KiB", headers={"Connection": "close"})
+            raise PayloadTooLarge(Sentence("a form has at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
     try:
         pairs = parse_qsl(body.decode("utf8"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:

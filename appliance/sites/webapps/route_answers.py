@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.core.errors import ApplianceError, ProcessFailed, Rejected, http_status
+from appliance.core.sentences import Sentence
 
 Pairs = tuple[tuple[str, str], ...]
 OURS: Pairs = (
@@ -87,7 +88,7 @@ def _said(said: Any) -> Reply:
     headers = {str(name).lower(): value for name, value in given.items()}
     for name, value in headers.items():
         if not _may_say(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise ProcessFailed(f"$response may not say the header {name[:60]!r}, or not so")
+            raise ProcessFailed(Sentence("$response may not say the header %(name)s, or not so", name=repr(name[:60])))
     if "location" in headers and not _PLACE.fullmatch(headers["location"]):
         raise ProcessFailed("$response.headers.location is a path of the app or an address with https://")
     if body is None or status in (204, 304):

@@ -11,6 +11,7 @@ from werkzeug.http import parse_options_header
 from appliance.blobs import Receiver
 from appliance.core.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType, ValidationFailed
 from appliance.core.json_text import load_json
+from appliance.core.sentences import Sentence
 from appliance.sites.front.answers import Receive
 from appliance.tenants import LARGE_BYTES, LargeBodies
 from appliance.uploads import FormLimits, FormReader, SentFile
@@ -87,7 +88,7 @@ class Intake:
             names = {name for name, _ in texts}
             for file in files:
                 if file.field in names:
-                    told = f"{file.field[:60]!r} is a text and a file; name them apart"
+                    told = Sentence("%(field)s is a text and a file; name them apart", field=repr(file.field[:60]))
                     raise ValidationFailed(told, pointer=f"/{file.field[:60]}")
             return Body(gather((name, Text(text)) for name, text in texts), files, is_form=True)
         except BaseException:
@@ -100,7 +101,7 @@ async def _pieces(receive: Receive, headers: Mapping[str, str], most: int) -> As
     given = headers.get("content-length", "")
     more = not (given.isdigit() and int(given) > most)
     if not more:
-        raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB")
+        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10))
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -108,7 +109,7 @@ async def _pieces(receive: Receive, headers: Mapping[str, str], most: int) -> As
         piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
         if size > most:
-            raise PayloadTooLarge(f"the body may have at most {most >> 10} KiB")
+            raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10))
         yield piece
 
 
@@ -117,7 +118,9 @@ def read_fields(raw: bytes) -> dict[str, Any]:
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError as error:
-        raise InvalidRequest(f"the fields cannot be read; send UTF-8 in percent encoding, at most {MOST_FIELDS}") from error
+        raise InvalidRequest(
+            Sentence("the fields cannot be read; send UTF-8 in percent encoding, at most %(most_fields)s", most_fields=MOST_FIELDS)
+        ) from error
     return gather((name, Text(value)) for name, value in pairs)
 
 

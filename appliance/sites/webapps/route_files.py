@@ -8,6 +8,7 @@ from appliance.blobs import StoredBlob
 from appliance.core import ids
 from appliance.core.errors import UnsupportedMediaType
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.documents import Documents, NewDocument, clean_name
 from appliance.documents.contents import settle_media_type
 from appliance.uploads import SentFile
@@ -38,7 +39,7 @@ def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: 
     for file in files:
         found = settle_media_type(file.received.head, clean_name(file.name), file.media_type)
         if not any(found == wanted or (wanted.endswith("/*") and found.startswith(wanted[:-1])) for wanted in upload.types):
-            message = f"{found} is not taken here; send {', '.join(upload.types)}"
+            message = Sentence("%(found)s is not taken here; send %(types)s", found=found, types=', '.join(upload.types))
             raise UnsupportedMediaType(message, pointer=f"/{file.field[:60]}")
     kept = []
     for file in files:

@@ -12,6 +12,7 @@ from appliance.core import clock, logs
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, MethodNotAllowed, NotFound, Overloaded, PolicyDenied, RateLimited
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import Line
 from appliance.monitor import logs as log_lines
 from appliance.sites.front.answers import NOTED, Exchange, answer
@@ -109,7 +110,9 @@ class Routes:
                 return await self._serve(call, match)
             if call.path.startswith(PREFIX):
                 return await self._following.answer(call)
-            told = f"{call.method} is not possible here; possible: {', '.join(allowed)}"
+            told = Sentence(
+                "%(method)s is not possible here; possible: %(allowed)s", method=call.method, allowed=", ".join(allowed)
+            )
             raise MethodNotAllowed(told, headers={"Allow": ", ".join(allowed)})
         except ApplianceError as error:
             return refused(error, call.request_id, as_page=call.wants_page)

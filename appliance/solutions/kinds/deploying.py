@@ -11,6 +11,7 @@ from appliance.blobs import Blobs
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.integrations import Integrations
 from appliance.solutions.definition import Solution
 from appliance.solutions.kinds.changes import Change, read_all
@@ -123,7 +124,7 @@ def make_app(scope: TenantScope, webapps: WebApps, change: Change, wanted: Solut
     number = find_same(scope, webapps, change.id, wanted)
     if number is None:
         if prepared is None:
-            raise Conflict(f"the WebApp {change.id} changed while the solution was being applied; apply it again")
+            raise Conflict(Sentence("the WebApp %(id)s changed while the solution was being applied; apply it again", id=change.id))
         number = webapps.add_version(scope, change.id, prepared).number
     if wanted.settings.smoke:
         return number

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from appliance.agents.skills import SKILL_FILE, ParsedSkill, Skill, Skills, parse_skill
 from appliance.core.errors import ApplianceError, Conflict, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.solutions.kinds.changes import Change, read_all
 
 FOLDER = "SKILLS"
@@ -81,7 +82,7 @@ class PreparedSkills:
     def put(self, name: str) -> None:
         """Inside the write: make them the skill's present files."""
         if name not in self._put:
-            raise Conflict(f"the skill {name} changed while the solution was being applied; apply it again")
+            raise Conflict(Sentence("the skill %(name)s changed while the solution was being applied; apply it again", name=name))
         self._put[name]()
 
 

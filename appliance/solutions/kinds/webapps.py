@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from appliance.core import yaml12
 from appliance.core.errors import ApiKeyLeaked, ApplianceError, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.solutions.archive import LARGEST_BYTES
 from appliance.tenants.keys import holds_key
 from appliance.webapps import FileSpec, NewVersion, Settings
@@ -59,7 +60,15 @@ def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, A
         except ApplianceError as error:
             problems.append((ABOUT, error))
     strays = [path for path in files if path != ABOUT and not path.startswith(PUBLIC)]
-    problems += [(path, ValidationFailed(f"a WebApp has {ABOUT} and {PUBLIC}; move this there, or take it out")) for path in strays]
+    problems += [
+        (
+            path,
+            ValidationFailed(
+                Sentence("a WebApp has %(about)s and %(public)s; move this there, or take it out", about=ABOUT, public=PUBLIC)
+            ),
+        )
+        for path in strays
+    ]
     app = SolutionApp(settings, {path.removeprefix(PUBLIC): files[path] for path in files if path.startswith(PUBLIC)})
     for check in (partial(_check_files, app), partial(parse_rules, settings, partial(_rule_text, app))):
         try:
@@ -80,7 +89,7 @@ def _rule_text(app: SolutionApp, name: str) -> str:
     try:
         return app.files.get(name, b"").decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValidationFailed(f"{name} must be UTF-8 text", pointer=f"/files/{name}") from error
+        raise ValidationFailed(Sentence("%(name)s must be UTF-8 text", name=name), pointer=f"/files/{name}") from error
 
 
 def comparable(settings: Settings) -> str:

@@ -12,6 +12,7 @@ from appliance.core import clock, ids
 from appliance.core.database import db
 from appliance.core.errors import NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.keys import lineage
 from appliance.tenants.models import ConfirmationRow
@@ -172,7 +173,9 @@ class ConfirmationDecisions:
         def put() -> Confirmation:
             row = scope.find(ConfirmationRow, id=confirmation_id)
             if row is None:
-                raise NotFound(f"there is no confirmation {confirmation_id[:80]!r} here")
+                raise NotFound(
+                    Sentence("there is no confirmation %(confirmation_id)s here", confirmation_id=repr(confirmation_id[:80]))
+                )
             if not may_decide(scope):
                 raise ScopeMissing("only an owner who is signed in to the console decides this; ask one of them")
             state: State = "confirmed" if confirm else "refused"

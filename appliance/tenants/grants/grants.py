@@ -18,6 +18,7 @@ from appliance.core.database import db
 from appliance.core.database.db import JsonField, TenantModel
 from appliance.core.errors import Detail, GrantRequired, NotFound, ScopeMissing
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.monitor import audit
 
@@ -254,7 +255,10 @@ def refuse_ungranted(scope: TenantScope, wanted: Mapping[str, Reach]) -> None:
     if refusals:
         names = ", ".join(subject.replace(":", " ") for subject in refusals)
         details = [detail for refusal in refusals.values() for detail in refusal.details]
-        raise GrantRequired(f"{names} would reach more than you may: {_asked_of_owner()}", details=details)
+        raise GrantRequired(
+            Sentence("%(names)s would reach more than you may: %(asked_of_owner)s", names=names, asked_of_owner=_asked_of_owner()),
+            details=details,
+        )
 
 
 def refusal_of(scope: TenantScope, subject: str, reach: Reach, excess: list[Need]) -> GrantRequired:
@@ -264,21 +268,30 @@ def refusal_of(scope: TenantScope, subject: str, reach: Reach, excess: list[Need
     extra = {"digest": reach.digest, "scopes": sorted({need.scope for need in excess})}
     asked = confirmations.find(scope, "grant", subject, reach.digest)
     if not excess:
-        told = (
-            f"an owner has withdrawn or refused what {what} would reach, or part of it; ask an owner to allow it in the console, "
-            "under Confirmations, or reach less"
-        )
-        return GrantRequired(told, extra=extra)
+        return GrantRequired(Sentence(
+            "an owner has withdrawn or refused what %(what)s would reach, or part of it; ask an owner to allow "
+            "it in the console, under Confirmations, or reach less",
+            what=what,
+        ), extra=extra)  # fmt: skip
     details = [Detail(need.pointer, GrantRequired.code, str(need)) for need in excess]
     told = ", ".join(str(need) for need in excess[:MOST_NAMED])
     more = f" and {len(excess) - MOST_NAMED} more" if len(excess) > MOST_NAMED else ""
     if asked is not None and asked.state == "refused":
         return GrantRequired(
-            f"{what} would reach more than you may ({told}{more}), and an owner has refused it; ask an owner to allow it in the "
-            "console, under Confirmations, or reach less",
+            Sentence(
+                "%(what)s would reach more than you may (%(told)s%(more)s), and an owner has refused it; ask an "
+                "owner to allow it in the console, under Confirmations, or reach less",
+                what=what, told=told, more=more,
+            ),
             details=details, extra=extra,
         )  # fmt: skip
-    return GrantRequired(f"{what} would reach more than you may: {told}{more}; {_asked_of_owner()}", details=details, extra=extra)
+    return GrantRequired(
+        Sentence(
+            "%(what)s would reach more than you may: %(told)s%(more)s; %(asked_of_owner)s",
+            what=what, told=told, more=more, asked_of_owner=_asked_of_owner(),
+        ),
+        details=details, extra=extra,
+    )
 
 
 def _asked_of_owner() -> str:

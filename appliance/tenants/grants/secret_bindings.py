@@ -15,6 +15,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import NotFound, PolicyDenied, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.models import SecretBindingRow
 from appliance.tenants.service import is_secret_name, open_secret
@@ -112,9 +113,12 @@ def refuse_unbound(scope: TenantScope, names: Iterable[str], place: Destination,
     unbound = find_unbound(scope, names, place)
     if unbound and SCOPE not in scope.scopes:
         raise ScopeMissing(
-            f"the secret {unbound[0]!r} may not go to {place}: nobody who may set secrets has chosen that. Choosing where a "
-            f"secret goes needs the scope {SCOPE}; ask an owner or a builder to save this, or to add the destination in the "
-            f"console (Secrets, {unbound[0]})",
+            Sentence(
+                "the secret %(unbound)s may not go to %(place)s: nobody who may set secrets has chosen that. "
+                "Choosing where a secret goes needs the scope %(scope)s; ask an owner or a builder to save this, or "
+                "to add the destination in the console (Secrets, %(unbound2)s)",
+                unbound=repr(unbound[0]), place=place, scope=SCOPE, unbound2=unbound[0],
+            ),
             pointer=pointer, extra={"scope": SCOPE},
         )  # fmt: skip
     return unbound
@@ -128,7 +132,10 @@ def bind(scope: TenantScope, name: str, place: Destination, *, expires_at: int |
 
     def put() -> Binding:
         if scope.actor != "system" and scope.select(SecretBindingRow).count() >= MOST_BINDINGS:
-            raise ValidationFailed(f"the secrets of a tenant have at most {MOST_BINDINGS} destinations; remove those nobody needs")
+            raise ValidationFailed(Sentence(
+                "the secrets of a tenant have at most %(most_bindings)s destinations; remove those nobody needs",
+                most_bindings=MOST_BINDINGS,
+            ))
         _matching(scope, name, place).execute()
         now = clock.now_ms()
         scope.insert(
@@ -158,7 +165,10 @@ def unbind(scope: TenantScope, name: str, binding_id: str) -> Binding:
                 _matching(scope, name, binding.destination).execute()
                 audit.record(scope, "secret.unbind", name, _audited(binding.destination))
                 return binding
-        raise NotFound(f"the secret {name[:63]!r} has no destination {binding_id[:80]!r}; GET /api/v1/secrets lists them")
+        raise NotFound(Sentence(
+            "the secret %(name)s has no destination %(binding_id)s; GET /api/v1/secrets lists them",
+            name=repr(name[:63]), binding_id=repr(binding_id[:80]),
+        ))
 
     return db.write(remove)
 
@@ -204,8 +214,11 @@ def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], ve
 def not_bound(name: str, place: Destination) -> PolicyDenied:
     """Why a secret is not opened."""
     return PolicyDenied(
-        f"the secret {name!r} may not go to {place}; ask an owner or a builder to add this destination in the console "
-        f"(Secrets, {name})",
+        Sentence(
+            "the secret %(name)s may not go to %(place)s; ask an owner or a builder to add this destination in "
+            "the console (Secrets, %(name2)s)",
+            name=repr(name), place=place, name2=name,
+        ),
         extra={"secret": name, "scope": SCOPE},
     )
 

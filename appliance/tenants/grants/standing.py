@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from appliance.core import clock
 from appliance.core.errors import PolicyDenied
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.tenants.keys import lineage
 from appliance.tenants.keys.lineage import KeyAuthority
 from appliance.tenants.people import find_member
@@ -21,7 +22,7 @@ def refuse_departed(scope: TenantScope, actor: str, held: AbstractSet[str]) -> N
     elif kind == "user":
         why = _of_person(scope, name, held)
     if why:
-        told = f"{why}, and nothing goes on in its name; have somebody who may start it anew"
+        told = Sentence("%(why)s, and nothing goes on in its name; have somebody who may start it anew", why=why)
         raise PolicyDenied(told, extra={"reason": "starter_departed"})
 
 

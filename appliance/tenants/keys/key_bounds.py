@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.errors import Conflict, PolicyDenied, ScopeMissing, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.tenants.models import ApiKey
 
 from . import lineage
@@ -50,16 +51,20 @@ def find_bounds(scope: TenantScope) -> Bounds | None:
     if authority is None:
         return None
     if len(authority.ancestors) + 2 > MOST_GENERATIONS:
-        raise Conflict(f"keys issue keys at most {MOST_GENERATIONS} generations deep; have a person issue this one in the console")
+        raise Conflict(Sentence(
+            "keys issue keys at most %(most_generations)s generations deep; have a person issue this one in the console",
+            most_generations=MOST_GENERATIONS,
+        ))
     return Bounds((authority.row, *authority.ancestors), authority.ends_at)
 
 
 def refuse_wider(scope: TenantScope, scopes: Sequence[str]) -> None:
     """ScopeMissing when these are more than the actor holds now."""
     if excess := [name for name in scopes if name not in scope.scopes]:
-        raise ScopeMissing(
-            f"a key cannot be wider than its issuer: you do not hold {', '.join(excess)}; ask an owner to issue or adopt this key"
-        )
+        raise ScopeMissing(Sentence(
+            "a key cannot be wider than its issuer: you do not hold %(excess)s; ask an owner to issue or adopt this key",
+            excess=", ".join(excess),
+        ))
 
 
 def refuse_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
@@ -67,7 +72,9 @@ def refuse_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
     kind, _, key_id = scope.actor.partition(":")
     authority = lineage.read_by_id(scope, key_id) if kind == "key" else None
     if authority is not None and row.id in [key.id for key in authority.ancestors]:
-        raise PolicyDenied(f"a key cannot {what} a key that it descends from; ask an owner to do it in the console")
+        raise PolicyDenied(
+            Sentence("a key cannot %(what)s a key that it descends from; ask an owner to do it in the console", what=what)
+        )
 
 
 def fit_taken_over(bounds: Bounds | None, row: ApiKey, what: str) -> None:
@@ -79,8 +86,11 @@ def fit_taken_over(bounds: Bounds | None, row: ApiKey, what: str) -> None:
         return
     if not bounds.allows_networks(row.allowed_ips or bounds.allowed_ips):
         raise ValidationFailed(
-            f"this key is used from {', '.join(row.allowed_ips)}, and the key that would {what} it only from "
-            f"{', '.join(bounds.allowed_ips)}; {_BY_OWNER}",
+            Sentence(
+                "this key is used from %(allowed_ips)s, and the key that would %(what)s it only from "
+                "%(allowed_ips2)s; %(by_owner)s",
+                allowed_ips=", ".join(row.allowed_ips), what=what, allowed_ips2=", ".join(bounds.allowed_ips), by_owner=_BY_OWNER,
+            ),
             pointer="/allowed_ips",
         )
     row.allowed_ips = row.allowed_ips or bounds.allowed_ips
@@ -94,8 +104,11 @@ def refuse_wider_rate(bounds: Bounds, requests: int, window_s: int) -> None:
     if not bounds.allows_rate(requests, window_s):
         most, seconds = bounds.rate
         raise ValidationFailed(
-            f"{requests} requests in {window_s} s are more than the issuing key may make: {most} in {seconds} s; ask for less, "
-            f"or {_BY_OWNER}",
+            Sentence(
+                "%(requests)s requests in %(window_s)s s are more than the issuing key may make: %(most)s in "
+                "%(seconds)s s; ask for less, or %(by_owner)s",
+                requests=requests, window_s=window_s, most=most, seconds=seconds, by_owner=_BY_OWNER,
+            ),
             pointer="/rate_limit",
         )
 
@@ -105,8 +118,11 @@ def refuse_wider_networks(bounds: Bounds, networks: Sequence[str]) -> None:
     for index, network in enumerate(networks):
         if not bounds.allows_networks([network]):
             raise ValidationFailed(
-                f"{network} is not within the addresses of the issuing key: {', '.join(bounds.allowed_ips)}; choose among them, "
-                f"or {_BY_OWNER}",
+                Sentence(
+                    "%(network)s is not within the addresses of the issuing key: %(allowed_ips)s; choose among them, or "
+                    "%(by_owner)s",
+                    network=network, allowed_ips=", ".join(bounds.allowed_ips), by_owner=_BY_OWNER,
+                ),
                 pointer=f"/allowed_ips/{index}",
             )
 
@@ -115,7 +131,9 @@ def refuse_later_expiry(bounds: Bounds, expires_at: int) -> None:
     """ValidationFailed when a key above expires before."""
     if expires_at > bounds.ends_at:
         raise ValidationFailed(
-            f"the issuing key expires at {clock.rfc3339(bounds.ends_at)}, and this one with it; choose an earlier expires_at, "
-            f"or {_BY_OWNER}",
+            Sentence(
+                "the issuing key expires at %(ends_at)s, and this one with it; choose an earlier expires_at, or %(by_owner)s",
+                ends_at=clock.rfc3339(bounds.ends_at), by_owner=_BY_OWNER,
+            ),
             pointer="/expires_at",
         )

@@ -22,6 +22,7 @@ from appliance.core.errors import (
 )
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants.grants import confirmations
 from appliance.tenants.models import ApiKey
@@ -128,13 +129,16 @@ def _check_spec(spec: KeySpec) -> None:
     if not (1 <= spec.rate_requests <= 1_000_000 and 1 <= spec.rate_window_s <= 86_400):
         raise ValidationFailed("rate_limit must allow 1 to 1,000,000 requests in 1 to 86,400 s", pointer="/rate_limit")
     if spec.kind not in KINDS:
-        raise ValidationFailed(f"kind is {' or '.join(KINDS)}, not {spec.kind[:40]!r}", pointer="/kind")
+        raise ValidationFailed(
+            Sentence("kind is %(kinds)s, not %(kind)s", kinds=" or ".join(KINDS), kind=repr(spec.kind[:40])), pointer="/kind"
+        )
     for index, network in enumerate(spec.allowed_ips):
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError as error:
             raise ValidationFailed(
-                f"{network!r} is not an address or network such as 192.0.2.0/24", pointer=f"/allowed_ips/{index}"
+                Sentence("%(network)s is not an address or network such as 192.0.2.0/24", network=repr(network)),
+                pointer=f"/allowed_ips/{index}",
             ) from error
 
 
@@ -159,7 +163,7 @@ def get_key(scope: TenantScope, key_id: str) -> ApiKey:
     """One key of the tenant; NotFound otherwise."""
     row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == key_id))
     if row is None:
-        raise NotFound(f"there is no API key {key_id[:80]!r} here")
+        raise NotFound(Sentence("there is no API key %(key_id)s here", key_id=repr(key_id[:80])))
     return row
 
 
@@ -316,8 +320,9 @@ def _refuse_ended(authority: KeyAuthority, now: int) -> None:
 
 def _not_allowed_from(address: str, *, is_own: bool) -> str:
     if is_own:
-        return f"this API key may not be used from {address}; add the address to its allowed_ips"
-    return (
-        f"this API key may not be used from {address}, because the key that issued it may not; "
-        "ask an owner of the tenant to adopt it in the console (API keys)"
+        return Sentence("this API key may not be used from %(address)s; add the address to its allowed_ips", address=address)
+    return Sentence(
+        "this API key may not be used from %(address)s, because the key that issued it may not; ask an owner "
+        "of the tenant to adopt it in the console (API keys)",
+        address=address,
     )

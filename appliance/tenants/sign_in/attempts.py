@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
+from appliance.core.sentences import Sentence
 
 FORGOTTEN_SECONDS = 3600.0
 WINDOW_SECONDS = 60.0
@@ -44,7 +45,7 @@ class Attempts:
                 found = _Tries(0, 0.0, now)
             if now < found.until:
                 wait = max(1, round(found.until - now))
-                message = f"too many attempts; try again in {_said(wait)}"
+                message = Sentence("too many attempts; try again in %(wait)s", wait=_said(wait))
                 raise RateLimited(message, headers={"Retry-After": str(wait)})
             free = 1 if self._count(app, now) > MANY else self._free
             found.count, found.last = found.count + 1, now
@@ -102,7 +103,9 @@ class DayPace:
                 return
             if now < day.next_at:
                 wait = max(1, round(day.next_at - now))
-                raise RateLimited(f"too many attempts; try again in {_said(wait)}", headers={"Retry-After": str(wait)})
+                raise RateLimited(
+                    Sentence("too many attempts; try again in %(wait)s", wait=_said(wait)), headers={"Retry-After": str(wait)}
+                )
             day.next_at = now + self._seconds
 
     def fail(self, key: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 
 MOST_LISTED = 500
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
@@ -33,9 +34,13 @@ def check_listed(entries: Sequence[str], pointer: str, *others: str) -> tuple[st
     """A list as it is kept, in small letters; `others` may stand on it as they are.  ValidationFailed with the place."""
     found = tuple(entry.strip().lower() for entry in entries)
     if not 1 <= len(found) <= MOST_LISTED:
-        told = f"name who is let in: 1 to {MOST_LISTED} addresses such as a@b.example, or *@b.example"
+        told = Sentence(
+            "name who is let in: 1 to %(most_listed)s addresses such as a@b.example, or *@b.example", most_listed=MOST_LISTED
+        )
         raise ValidationFailed(told, pointer=pointer)
     for number, entry in enumerate(found):
         if not (as_email(entry.replace("*@", "a@", 1) if entry.startswith("*@") else entry) or entry in others):
-            raise ValidationFailed(f"{entry[:80]!r} is neither an address nor *@domain", pointer=f"{pointer}/{number}")
+            raise ValidationFailed(
+                Sentence("%(entry)s is neither an address nor *@domain", entry=repr(entry[:80])), pointer=f"{pointer}/{number}"
+            )
     return found

@@ -22,6 +22,7 @@ from appliance.core.database.db import TenantModel
 from appliance.core.errors import RateLimited
 from appliance.core.networks import network_of
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 
 from .attempts import MOST_KNOWN
 
@@ -135,12 +136,12 @@ class EmailCodes:
         whose = (scope.tenant_id, door.name, email, network_of(address))
         most = MOST_PER_ADDRESS if self._networks.is_known(whose) else MOST_PER_ADDRESS - KEPT_FOR_KNOWN
         if self._networks.count(whose, now) >= MOST_PER_NETWORK:
-            raise RateLimited(f"{MOST_PER_NETWORK} {_TOO_MANY}")
+            raise RateLimited(Sentence("%(most_per_network)s %(too_many)s", most_per_network=MOST_PER_NETWORK, too_many=_TOO_MANY))
 
         def insert() -> None:
             mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
             if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= most:
-                raise RateLimited(f"{most} {_TOO_MANY}")
+                raise RateLimited(Sentence("%(most)s %(too_many)s", most=most, too_many=_TOO_MANY))
             scope.insert(
                 EmailCodeRow, id=code_id, door=door.name, email=email, digest=digest, state="sending" if allowed else "none",
                 tries=0, created_at=now, expires_at=now + GOOD_MS,

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from appliance.core import ids
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.tenants import ROLES
 from appliance.tenants.sign_in import MOST_LISTED, check_listed, is_listed
 from appliance.webapps.files import patterns
@@ -66,14 +67,16 @@ def parse_access(given: Any, pointer: str = "/access") -> Access:
     if isinstance(given, str):
         given = {given: {}}
     if not isinstance(given, Mapping):
-        raise ValidationFailed(f"access is one of {', '.join(KINDS)}", pointer=pointer)
+        raise ValidationFailed(Sentence("access is one of %(kinds)s", kinds=', '.join(KINDS)), pointer=pointer)
     named = [name for name in given if name != "paths"]
     if len(named) != 1 or named[0] not in KINDS:
-        raise ValidationFailed(f"access names exactly one of {', '.join(KINDS)}, and may name paths", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("access names exactly one of %(kinds)s, and may name paths", kinds=", ".join(KINDS)), pointer=pointer
+        )
     kind = named[0]
     said = given[kind] if given[kind] is not None else {}
     if not isinstance(said, Mapping):
-        raise ValidationFailed(f"{kind} is an object", pointer=f"{pointer}/{kind}")
+        raise ValidationFailed(Sentence("%(kind)s is an object", kind=kind), pointer=f"{pointer}/{kind}")
     read = _Members(said, f"{pointer}/{kind}")
     found = {"kind": kind, "public_paths": _public_paths(given.get("paths"), f"{pointer}/paths"), **_READERS[kind](read)}
     read.refuse_others()
@@ -93,7 +96,7 @@ class _Members:
     def text(self, name: str, what: str) -> str:
         found = self.take(name)
         if not isinstance(found, str) or not 1 <= len(found) <= 500 or not found.isprintable():
-            raise ValidationFailed(f"{name} is {what}", pointer=f"{self.pointer}/{name}")
+            raise ValidationFailed(Sentence("%(name)s is %(what)s", name=name, what=what), pointer=f"{self.pointer}/{name}")
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -101,7 +104,9 @@ class _Members:
 
     def refuse_others(self) -> None:
         for name in self._left:
-            raise ValidationFailed(f"{str(name)[:60]!r} is not known here", pointer=f"{self.pointer}/{str(name)[:60]}")
+            raise ValidationFailed(
+                Sentence("%(name)s is not known here", name=repr(str(name)[:60])), pointer=f"{self.pointer}/{str(name)[:60]}"
+            )
 
 
 def _texts(given: Any, pointer: str) -> tuple[str, ...]:
@@ -109,7 +114,9 @@ def _texts(given: Any, pointer: str) -> tuple[str, ...]:
         return ()
     fine = isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
     if not fine or len(given) > MOST_LISTED:
-        raise ValidationFailed(f"this is a list of at most {MOST_LISTED} texts", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("this is a list of at most %(most_listed)s texts", most_listed=MOST_LISTED), pointer=pointer
+        )
     return tuple(given)
 
 
@@ -148,7 +155,7 @@ def _read_members(read: _Members) -> dict[str, Any]:
     roles = read.texts("roles")
     for number, role in enumerate(roles):
         if role not in ROLES:
-            known = f"{role[:40]!r} is not a role; known are {', '.join(ROLES)}"
+            known = Sentence("%(role)s is not a role; known are %(roles)s", role=repr(role[:40]), roles=', '.join(ROLES))
             raise ValidationFailed(known, pointer=f"{read.pointer}/roles/{number}")
     return {"roles": roles}
 
@@ -165,7 +172,9 @@ def _read_oidc(read: _Members) -> dict[str, Any]:
     scopes = read.texts("scopes") or ("email",)
     for number, name in enumerate(scopes):
         if not _SCOPE.fullmatch(name):
-            raise ValidationFailed(f"{name[:40]!r} is not a scope", pointer=f"{read.pointer}/scopes/{number}")
+            raise ValidationFailed(
+                Sentence("%(name)s is not a scope", name=repr(name[:40])), pointer=f"{read.pointer}/scopes/{number}"
+            )
     client_id = read.text("client_id", "the client's name at the provider")
     secret = _secret(read, "client_secret")
     return {

@@ -22,6 +22,7 @@ from appliance.connectors.egress import Egress, EgressClient
 from appliance.connectors.oauth import by_code, consent_address
 from appliance.core import clock
 from appliance.core.errors import ApplianceError
+from appliance.core.sentences import Sentence
 from appliance.tenants.sign_in import as_email
 
 from .access import Access, is_loopback
@@ -101,11 +102,11 @@ class OidcClient:
         try:
             answer = self._asking(lambda http: by_code(http, oauth, back.code, back.verifier, back.redirect_uri))
         except ConnectorError as error:
-            raise ProviderFailed(f"the provider gave no token: {error.message}") from error
+            raise ProviderFailed(Sentence("the provider gave no token: %(message)s", message=error.message)) from error
         claims = self._verify(provider, answer.id_token)
         problem = _problem_of(claims, access, back.nonce)
         if problem:
-            raise ProviderFailed(f"the provider's token is not good: {problem}")
+            raise ProviderFailed(Sentence("the provider's token is not good: %(problem)s", problem=problem))
         email = as_email(str(claims.get("email", ""))) if claims.get("email_verified") is True else ""
         return Identity(claims["sub"], email)
 
@@ -117,11 +118,15 @@ class OidcClient:
             return known
         said = self._fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if said.get("issuer") != issuer:
-            raise ProviderFailed(f"the discovery document of {issuer} names another issuer; correct access.oidc.issuer")
+            raise ProviderFailed(
+                Sentence("the discovery document of %(issuer)s names another issuer; correct access.oidc.issuer", issuer=issuer)
+            )
         addresses = [said.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
         for url in addresses:
             if not isinstance(url, str) or not (urlsplit(url).scheme == "https" or (is_loopback(url) and is_loopback(issuer))):
-                raise ProviderFailed(f"the discovery document of {issuer} lacks an https address that is needed")
+                raise ProviderFailed(
+                    Sentence("the discovery document of %(issuer)s lacks an https address that is needed", issuer=issuer)
+                )
         authorize, token, jwks = (str(url) for url in addresses)
         offered = said.get("token_endpoint_auth_methods_supported")
         by_post = isinstance(offered, list) and "client_secret_basic" not in offered
@@ -147,7 +152,7 @@ class OidcClient:
                 except (JoseError, ValueError, TypeError, KeyError):
                     continue
         if not found:
-            raise ProviderFailed(f"{url} holds no key for RS256 or ES256")
+            raise ProviderFailed(Sentence("%(url)s holds no key for RS256 or ES256", url=url))
         return tuple(found)
 
     def _fetch(self, url: str) -> Mapping[str, Any]:
@@ -156,11 +161,11 @@ class OidcClient:
             answer = self._asking(lambda http: http.send(request))
             said = json.loads(answer.content) if answer.status == 200 else None
         except ConnectorError as error:
-            raise ProviderFailed(f"the provider cannot be asked: {error.message}") from error
+            raise ProviderFailed(Sentence("the provider cannot be asked: %(message)s", message=error.message)) from error
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict):
-            raise ProviderFailed(f"{url} does not answer with a JSON object")
+            raise ProviderFailed(Sentence("%(url)s does not answer with a JSON object", url=url))
         return said
 
     def _asking(self, ask: Callable[[Http], T]) -> T:

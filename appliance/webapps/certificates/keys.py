@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 
 Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
@@ -81,7 +82,14 @@ def _find_block(text: str) -> bytes:
 def _check_rsa(key: rsa.RSAPrivateKey) -> None:
     """Its size before anything is computed with it, then that its numbers belong together, then that it signs."""
     if not LEAST_RSA <= key.key_size <= MOST_RSA:
-        raise wrong(_POINTER, "weak_key", f"an RSA key has {LEAST_RSA} to {MOST_RSA} bits, this one {key.key_size}")
+        raise wrong(
+            _POINTER,
+            "weak_key",
+            Sentence(
+                "an RSA key has %(least_rsa)s to %(most_rsa)s bits, this one %(key_size)s",
+                least_rsa=LEAST_RSA, most_rsa=MOST_RSA, key_size=key.key_size,
+            ),
+        )
     try:
         if not _fits_itself(key.private_numbers()):
             raise ValueError("the numbers do not belong together")

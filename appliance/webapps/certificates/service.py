@@ -12,6 +12,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import ConfigInvalid, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.tenants import system_scope
 
@@ -78,7 +79,7 @@ class Certificates:
         """What may be shown of the certificate of a host; NotFound."""
         found = self.find(scope, host)
         if found is None:
-            raise NotFound(f"there is no certificate for {host[:80]!r} here")
+            raise NotFound(Sentence("there is no certificate for %(host)s here", host=repr(host[:80])))
         return found
 
     def find(self, scope: TenantScope, host: str) -> Certificate | None:
@@ -90,7 +91,7 @@ class Certificates:
         """Whom the certificate of a host names as its subject; many name nobody.  NotFound."""
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         if row is None:
-            raise NotFound(f"there is no certificate for {host[:80]!r} here")
+            raise NotFound(Sentence("there is no certificate for %(host)s here", host=repr(host[:80])))
         return subject_of(row.chain.encode("ascii"))
 
     def ordering(self, scope: TenantScope, host: str) -> Ordering | None:
@@ -106,7 +107,9 @@ class Certificates:
 
         def delete() -> None:
             if self.get(scope, host).origin != "uploaded":
-                raise NotFound(f"no certificate has been uploaded for {host[:80]!r}; the one in use was issued by itself")
+                raise NotFound(Sentence(
+                    "no certificate has been uploaded for %(host)s; the one in use was issued by itself", host=repr(host[:80])
+                ))
             mine = (CertificateRow.tenant_id == scope.tenant_id) & (CertificateRow.origin == "uploaded")
             CertificateRow.delete().where(mine, CertificateRow.host.in_([host, *also])).execute()
             audit.record(scope, "certificate.delete", host)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from appliance.connectors.contract import ConnectorError, HttpRequest
 from appliance.connectors.egress import Egress, EgressClient
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 
 from .expecting import address_record, challenge_value, ownership_record
@@ -153,5 +154,7 @@ def parse_networks(entries: Iterable[str]) -> list[ipaddress.IPv4Network | ipadd
         try:
             networks.append(ipaddress.ip_network(entry))
         except ValueError as error:
-            raise ConfigInvalid(f"domains.public_addresses: {entry!r} is no address or network") from error
+            raise ConfigInvalid(
+                Sentence("domains.public_addresses: %(entry)s is no address or network", entry=repr(entry))
+            ) from error
     return networks

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from appliance.connectors.network import parse_address
 from appliance.core import clock
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 
 if TYPE_CHECKING:
@@ -148,5 +149,7 @@ def _server(entry: str) -> tuple[str, int]:
         host, port = entry.strip("[]"), "53"
     address = parse_address(host)
     if address is None or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigInvalid(f"domains.resolvers: {entry!r} is no address of a name server, such as 9.9.9.9 or 127.0.0.1:5353")
+        raise ConfigInvalid(Sentence(
+            "domains.resolvers: %(entry)s is no address of a name server, such as 9.9.9.9 or 127.0.0.1:5353", entry=repr(entry)
+        ))
     return str(address), int(port)

@@ -7,6 +7,7 @@ import idna
 from publicsuffixlist import PublicSuffixList
 
 from appliance.core.errors import ValidationFailed
+from appliance.core.sentences import Sentence
 
 CHALLENGE_LABEL = "_gos-challenge"
 CHALLENGE_PATH = "/.well-known/gos-challenge/"
@@ -28,15 +29,20 @@ def normalise_host(text: str, *, pointer: str = "/host") -> str:
     if not given or len(given) > 1000:
         raise ValidationFailed("name the host, such as shop.example.com", pointer=pointer)
     if any(sign in given for sign in "/:@?#[]\\ "):
-        raise ValidationFailed(f"give the host name alone, without scheme, port or path, not {given[:80]!r}", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("give the host name alone, without scheme, port or path, not %(given)s", given=repr(given[:80])),
+            pointer=pointer,
+        )
     if "*" in given:
         raise ValidationFailed("a wildcard cannot be claimed; claim each host name", pointer=pointer)
     try:
         host = idna.encode(given, uts46=True, std3_rules=True).decode("ascii").lower().removesuffix(".")
     except (idna.IDNAError, UnicodeError) as error:
-        raise ValidationFailed(f"{given[:80]!r} is not a host name: {error}", pointer=pointer) from error
+        raise ValidationFailed(
+            Sentence("%(given)s is not a host name: %(error)s", given=repr(given[:80]), error=error), pointer=pointer
+        ) from error
     if len(host) > LONGEST:
-        raise ValidationFailed(f"a host name has at most {LONGEST} characters", pointer=pointer)
+        raise ValidationFailed(Sentence("a host name has at most %(longest)s characters", longest=LONGEST), pointer=pointer)
     return host
 
 
@@ -46,12 +52,19 @@ def refuse_reserved(host: str, own: tuple[str, ...], *, pointer: str = "/host") 
     if _is_address(host) or last.isdigit() or last.startswith("0x"):
         raise ValidationFailed("an address cannot be claimed; claim a host name", pointer=pointer)
     if "." not in host or last in _SPECIAL:
-        raise ValidationFailed(f"{host} is no name of the public DNS; claim one such as shop.example.com", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(host)s is no name of the public DNS; claim one such as shop.example.com", host=host), pointer=pointer
+        )
     for domain in own:
         if host == domain or host.endswith(f".{domain}"):
-            raise ValidationFailed(f"{host} is the appliance's own, like every name under {domain}", pointer=pointer)
+            raise ValidationFailed(
+                Sentence("%(host)s is the appliance's own, like every name under %(domain)s", host=host, domain=domain),
+                pointer=pointer,
+            )
     if _suffixes().publicsuffix(host) == host:
-        raise ValidationFailed(f"{host} is a public suffix, which nobody has alone; claim a name below it", pointer=pointer)
+        raise ValidationFailed(
+            Sentence("%(host)s is a public suffix, which nobody has alone; claim a name below it", host=host), pointer=pointer
+        )
 
 
 def is_apex(host: str) -> bool:

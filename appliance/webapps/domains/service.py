@@ -13,6 +13,7 @@ from appliance.core.database import db
 from appliance.core.errors import AlreadyExists, Conflict, NotFound, ValidationFailed
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.webapps.certificates.service import forget_certificate
 from appliance.webapps.models import WebAppRow
@@ -71,9 +72,14 @@ class Domains:
             if new.method != "txt" and holding.needs_fresh_proof(scope, names):
                 raise ValidationFailed("this host name needs the method txt: it has been used here before", pointer="/method")
             if scope.select(DomainRow).where(DomainRow.app_id == app_id).count() >= MOST_DOMAINS:
-                raise Conflict(f"a WebApp has at most {MOST_DOMAINS} domains; delete one that is not used")
+                raise Conflict(Sentence(
+                    "a WebApp has at most %(most_domains)s domains; delete one that is not used", most_domains=MOST_DOMAINS
+                ))
             if scope.select(DomainRow).where(DomainRow.verified_at.is_null()).count() >= MOST_UNPROVEN:
-                raise Conflict(f"{MOST_UNPROVEN} claims of this tenant wait for their proof; prove or delete some first")
+                raise Conflict(Sentence(
+                    "%(most_unproven)s claims of this tenant wait for their proof; prove or delete some first",
+                    most_unproven=MOST_UNPROVEN,
+                ))
             now = clock.now_ms()
             row = DomainRow(
                 tenant_id=scope.tenant_id, host=host, app_id=app_id, state="pending_dns", method=new.method,
@@ -164,7 +170,7 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
     try:
         name = normalise_host(host)
     except ValidationFailed as error:
-        raise NotFound(f"there is no domain {host[:80]!r} here") from error
+        raise NotFound(Sentence("there is no domain %(host)s here", host=repr(host[:80]))) from error
     return scope.get(DomainRow, app_id=app_id, host=name)
 
 
@@ -201,7 +207,10 @@ def _refuse_own(scope: TenantScope, names: list[str]) -> None:
     near = [*bare, *(f"www.{name}" for name in bare)]
     for row in scope.select(DomainRow).where(DomainRow.host.in_(near)):
         if set(names) & set(row.names):
-            raise AlreadyExists(f"{row.host} is a domain of the WebApp {row.app_id!r} already", pointer="/host")
+            raise AlreadyExists(
+                Sentence("%(host)s is a domain of the WebApp %(app_id)s already", host=row.host, app_id=repr(row.app_id)),
+                pointer="/host",
+            )
 
 
 def _make_primary(scope: TenantScope, app_id: str, host: str, *, primary: bool) -> None:

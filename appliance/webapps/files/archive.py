@@ -7,6 +7,7 @@ from appliance.blobs import ArchiveLimits, Blobs, read_members
 from appliance.core import yaml12
 from appliance.core.errors import DefinitionInvalid, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.webapps.access.access import parse_access
 from appliance.webapps.publishing.smoke import parse_smoke
 from appliance.webapps.records import FileSpec, NewVersion, Settings
@@ -31,7 +32,7 @@ def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limit
     settings = Settings()
     if about is not None:
         if about.size > 1 << 18:
-            raise DefinitionInvalid(f"{ABOUT} has at most 256 KiB")
+            raise DefinitionInvalid(Sentence("%(about)s has at most 256 KiB", about=ABOUT))
         settings = read_settings(blobs.read_whole(scope, about.sha256, 1 << 18))
     inside = {path.removeprefix(PUBLIC): spec for path, spec in files.items() if path.startswith(PUBLIC)}
     return NewVersion(inside or files, settings)
@@ -49,11 +50,13 @@ def read_settings(data: bytes) -> Settings:
     try:
         found = yaml12.load(data.decode("utf8")) or {}
     except UnicodeDecodeError as error:
-        raise DefinitionInvalid(f"{ABOUT} is not UTF-8 text") from error
+        raise DefinitionInvalid(Sentence("%(about)s is not UTF-8 text", about=ABOUT)) from error
     except yaml12.YamlInvalid as error:
-        raise DefinitionInvalid(f"{ABOUT} line {error.line}: {error.message}") from error
+        raise DefinitionInvalid(
+            Sentence("%(about)s line %(line)s: %(message)s", about=ABOUT, line=error.line, message=error.message)
+        ) from error
     if not isinstance(found, dict):
-        raise DefinitionInvalid(f"{ABOUT} must be a mapping")
+        raise DefinitionInvalid(Sentence("%(about)s must be a mapping", about=ABOUT))
     return settings_of(found)
 
 
@@ -61,7 +64,10 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
     """`spa`, `redirects`, `headers`, `routes`, `smoke`, `access`; ValidationFailed for what is unknown or cannot be meant."""
     for name in members:
         if name not in ("spa", "redirects", "headers", "routes", "smoke", "access"):
-            raise ValidationFailed(f"{str(name)[:60]!r} is not a member of {ABOUT}", pointer=f"/{str(name)[:60]}")
+            raise ValidationFailed(
+                Sentence("%(name)s is not a member of %(about)s", name=repr(str(name)[:60]), about=ABOUT),
+                pointer=f"/{str(name)[:60]}",
+            )
     spa = members.get("spa", False)
     if not isinstance(spa, bool):
         raise ValidationFailed("spa is true or false", pointer="/spa")
@@ -69,7 +75,7 @@ def settings_of(members: Mapping[str, Any]) -> Settings:
     for name in ("redirects", "headers"):
         text = members.get(name) or ""
         if not isinstance(text, str) or "\0" in text:
-            raise ValidationFailed(f"{name} is a text of lines as in the file _{name}", pointer=f"/{name}")
+            raise ValidationFailed(Sentence("%(name)s is a text of lines as in the file _%(name)s", name=name), pointer=f"/{name}")
         texts[name] = text
     routes = members.get("routes") or ()
     access = members.get("access") or "public"

@@ -10,6 +10,7 @@ from appliance.blobs import ArchiveLimits, Blobs, Received, read_members
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.webapps import versions
 from appliance.webapps.models import FileRow, VersionRow
 from appliance.webapps.records import FileSpec
@@ -23,11 +24,15 @@ def put_content(scope: TenantScope, blobs: Blobs, row: VersionRow, sha256: str, 
     of_this = (FileRow.app_id == row.app_id, FileRow.number == row.number, FileRow.sha256 == sha256)
     spec = scope.select(FileRow).where(*of_this).first()
     if spec is None:
-        raise NotFound(f"no file of version {row.number} has the content {sha256[:80]!r}; send what it lists as required")
+        raise NotFound(Sentence(
+            "no file of version %(number)s has the content %(sha256)s; send what it lists as required",
+            number=row.number, sha256=repr(sha256[:80]),
+        ))
     if (received.sha256, received.size) != (spec.sha256, spec.size):
-        raise ValidationFailed(
-            f"{received.size} bytes came with the sha256 {received.sha256}; expected are {spec.size} bytes: send it again"
-        )
+        raise ValidationFailed(Sentence(
+            "%(size)s bytes came with the sha256 %(sha256)s; expected are %(size2)s bytes: send it again",
+            size=received.size, sha256=received.sha256, size2=spec.size,
+        ))
     blobs.put_received(scope, received)
     _prepare(scope, blobs, row, versions.new_contents(scope, row.app_id, row.number, sha256))
 
@@ -42,8 +47,14 @@ def put_contents(scope: TenantScope, blobs: Blobs, row: VersionRow, file: Binary
             spec = FileSpec(received.sha256, received.size)
             if spec not in expected:
                 received.discard()
-                text = f"the archive member {member.path[:100]!r} is no content of version {row.number}"
-                raise ValidationFailed(f"{text}: {spec.size} bytes came with the sha256 {spec.sha256}; send it again")
+                text = Sentence(
+                    "the archive member %(path)s is no content of version %(number)s",
+                    path=repr(member.path[:100]), number=row.number,
+                )
+                raise ValidationFailed(Sentence(
+                    "%(text)s: %(size)s bytes came with the sha256 %(sha256)s; send it again",
+                    text=text, size=spec.size, sha256=spec.sha256,
+                ))
             batch.add(received)
             stored.append(spec)
     come = set(stored)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from appliance.core.errors import Detail
+from appliance.core.sentences import Sentence
 
 from . import patterns
 
@@ -38,9 +39,21 @@ def parse_headers(text: str, file: str = "_headers") -> tuple[list[HeaderRule], 
             continue
         wrong = _take_header(rules, line.strip()) if line[0] in " \t" else _take_path(rules, line.strip())
         if wrong:
-            problems.append(Detail(f"/files/{file}", "header_invalid", f"{file} line {number}: {wrong}"))
+            problems.append(
+                Detail(
+                    f"/files/{file}",
+                    "header_invalid",
+                    Sentence("%(file)s line %(number)s: %(wrong)s", file=file, number=number, wrong=wrong),
+                )
+            )
     if len(rules) > MOST_RULES:
-        problems.append(Detail(f"/files/{file}", "header_invalid", f"{file} has more than {MOST_RULES} paths"))
+        problems.append(
+            Detail(
+                f"/files/{file}",
+                "header_invalid",
+                Sentence("%(file)s has more than %(most_rules)s paths", file=file, most_rules=MOST_RULES),
+            )
+        )
     return rules, problems
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from appliance.blobs import Paths
 from appliance.core.errors import PayloadTooLarge, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.webapps.records import NewVersion, Settings
 from appliance.webapps.routes.routes import find_conflicts, parse_routes
 
@@ -36,7 +37,10 @@ def check_words(name: str, description: str) -> tuple[str, str]:
 def check_settings(settings: Settings) -> Settings:
     for name in ("redirects", "headers"):
         if len(getattr(settings, name)) > LONGEST_RULES:
-            raise ValidationFailed(f"{name} has at most {LONGEST_RULES >> 10} KiB", pointer=f"/{name}")
+            raise ValidationFailed(
+                Sentence("%(name)s has at most %(longest_rules)s KiB", name=name, longest_rules=LONGEST_RULES >> 10),
+                pointer=f"/{name}",
+            )
     return settings
 
 
@@ -45,19 +49,26 @@ def check_files(new: NewVersion, limits: Limits) -> None:
     if not new.files:
         raise ValidationFailed("a version holds at least one file", pointer="/files")
     if len(new.files) > limits.files:
-        raise PayloadTooLarge(f"a version has at most {limits.files} files")
+        raise PayloadTooLarge(Sentence("a version has at most %(files)s files", files=limits.files))
     if sum(spec.size for spec in new.files.values()) > limits.bytes:
-        raise PayloadTooLarge(f"a version has at most {limits.bytes >> 20} MiB")
+        raise PayloadTooLarge(Sentence("a version has at most %(bytes)s MiB", bytes=limits.bytes >> 20))
     paths = Paths("the version")
     for path, spec in new.files.items():
         paths.add(path)
         if not _SHA256.fullmatch(spec.sha256):
-            raise ValidationFailed(f"{path}: the sha256 is 64 hexadecimal digits in lower case", pointer=f"/files/{path}/sha256")
+            raise ValidationFailed(
+                Sentence("%(path)s: the sha256 is 64 hexadecimal digits in lower case", path=path), pointer=f"/files/{path}/sha256"
+            )
         if not 0 <= spec.size <= limits.file_bytes:
-            raise PayloadTooLarge(f"{path}: a file has at most {limits.file_bytes >> 20} MiB")
+            raise PayloadTooLarge(
+                Sentence("%(path)s: a file has at most %(file_bytes)s MiB", path=path, file_bytes=limits.file_bytes >> 20)
+            )
     for name, text in (("message", new.message), ("source", new.source.commit), ("source", new.source.ci_url)):
         if len(text) > LONGEST_TEXT or "\0" in text:
-            raise ValidationFailed(f"{name} has at most {LONGEST_TEXT} characters", pointer=f"/{name}")
+            raise ValidationFailed(
+                Sentence("%(name)s has at most %(longest_text)s characters", name=name, longest_text=LONGEST_TEXT),
+                pointer=f"/{name}",
+            )
     check_settings(new.settings)
     if hidden := find_conflicts(parse_routes(new.settings.routes), new.files):
         raise ValidationFailed(hidden[0].message, details=hidden[:100])

@@ -11,6 +11,7 @@ from typing import Any
 from appliance.blobs import BYTES_TOGETHER, LARGEST, MOST_TOGETHER, Blobs, Located, Received, is_worth_a_try, quick_forms
 from appliance.core.errors import ApiKeyLeaked
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.tenants.keys import holds_key
 from appliance.webapps.records import FileSpec, NewVersion
 
@@ -89,6 +90,9 @@ def _refuse_keys(path: str, pieces: Iterable[bytes]) -> None:
     """Every browser could read it there."""
     if holds_key(pieces):
         raise ApiKeyLeaked(
-            f"{path} holds an API key, which everybody could read there: revoke the key, take it out and deploy again",
+            Sentence(
+                "%(path)s holds an API key, which everybody could read there: revoke the key, take it out and deploy again",
+                path=path,
+            ),
             pointer=f"/files/{path}",
         )

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from appliance.core.errors import Detail
+from appliance.core.sentences import Sentence
 
 from . import patterns
 
@@ -51,9 +52,21 @@ def parse_redirects(text: str, file: str = "_redirects") -> tuple[list[Redirect]
         if isinstance(found, Redirect):
             rules.append(found)
         else:
-            problems.append(Detail(f"/files/{file}", "redirect_invalid", f"{file} line {number}: {found}"))
+            problems.append(
+                Detail(
+                    f"/files/{file}",
+                    "redirect_invalid",
+                    Sentence("%(file)s line %(number)s: %(found)s", file=file, number=number, found=found),
+                )
+            )
     if len(rules) > MOST_RULES:
-        problems.append(Detail(f"/files/{file}", "redirect_invalid", f"{file} has more than {MOST_RULES} rules"))
+        problems.append(
+            Detail(
+                f"/files/{file}",
+                "redirect_invalid",
+                Sentence("%(file)s has more than %(most_rules)s rules", file=file, most_rules=MOST_RULES),
+            )
+        )
     return rules, problems
 
 

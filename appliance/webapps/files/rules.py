@@ -6,6 +6,7 @@ from typing import Any
 from appliance.blobs import Blobs
 from appliance.core.errors import DefinitionInvalid, Detail, PayloadTooLarge, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.webapps.records import FileSpec, Settings
 
 from . import headers, redirects
@@ -22,7 +23,8 @@ def read_rule_file(scope: TenantScope, blobs: Blobs, files: Mapping[str, FileSpe
         return blobs.read_whole(scope, files[name].sha256, LARGEST_FILE).decode("utf-8-sig")
     except (UnicodeDecodeError, PayloadTooLarge) as error:
         raise ValidationFailed(
-            f"{name} must be UTF-8 text of at most {LARGEST_FILE >> 20} MiB", pointer=f"/files/{name}"
+            Sentence("%(name)s must be UTF-8 text of at most %(largest_file)s MiB", name=name, largest_file=LARGEST_FILE >> 20),
+            pointer=f"/files/{name}",
         ) from error
 
 
@@ -40,6 +42,8 @@ def parse_rules(settings: Settings, read: Callable[[str], str]) -> dict[str, Any
         told += found
         problems += wrong
     if problems:
-        count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
-        raise DefinitionInvalid(f"the rules are not valid; {count}{problems[0].message}", details=problems)
+        count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
+        raise DefinitionInvalid(
+            Sentence("the rules are not valid; %(count)s%(message)s", count=count, message=problems[0].message), details=problems
+        )
     return {"redirects": redirects.to_json(moved), "headers": headers.to_json(told)}

@@ -10,6 +10,7 @@ from appliance.core.crypto import Sealer
 from appliance.core.database import db
 from appliance.core.errors import Conflict, ValidationFailed
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit
 from appliance.webapps import versions
 from appliance.webapps.models import VersionRow
@@ -42,7 +43,9 @@ def preview_version(scope: TenantScope, sealer: Sealer, app_id: str, number: int
     def make() -> Preview:
         row = versions.get_row(scope, app_id, number)
         if row.state != "ready":
-            raise Conflict(f"version {number} is {row.state}; only a version that is ready can be looked at")
+            raise Conflict(Sentence(
+                "version %(number)s is %(state)s; only a version that is ready can be looked at", number=number, state=row.state
+            ))
         require_routes(scope, app_id, row.settings)
         audit.record(scope, "webapp.preview", app_id, {"version": number, "expires_at": clock.rfc3339(expires_at)})
         return Preview(_sign(scope, sealer, row, expires_at), expires_at)

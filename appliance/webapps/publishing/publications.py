@@ -11,6 +11,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.webapps import versions
 from appliance.webapps.models import PublicationRow, VersionRow, WebAppRow
 
@@ -66,7 +67,9 @@ def get_publication(scope: TenantScope, app_id: str, number: int) -> Publication
     versions.get_row(scope, app_id, number)
     row = scope.find(PublicationRow, app_id=app_id, number=number)
     if row is None:
-        raise NotFound(f"version {number} of {app_id!r} has not been published with checks")
+        raise NotFound(
+            Sentence("version %(number)s of %(app_id)s has not been published with checks", number=number, app_id=repr(app_id))
+        )
     return show(row)
 
 
@@ -85,7 +88,7 @@ def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Cl
     """The publication of this version, begun.  Conflict while one is running."""
     running = scope.select(PublicationRow).where(PublicationRow.app_id == app.id, PublicationRow.state.in_(RUNNING)).first()
     if running is not None:
-        raise Conflict(f"version {running.number} is being published; wait for it, or roll back")
+        raise Conflict(Sentence("version %(number)s is being published; wait for it, or roll back", number=running.number))
     before = scope.find(PublicationRow, app_id=app.id, number=row.number)
     fence = 1 if before is None else before.fence + 1
     _of(scope.delete(PublicationRow), app.id, row.number).execute()

@@ -16,6 +16,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.errors import Conflict, Detail
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import audit, webhooks
 from appliance.webapps import versions
 from appliance.webapps.models import WebAppRow
@@ -109,8 +110,15 @@ class Publishing:
         found = publications.get_publication(scope, app_id, number)
         if found.state != "published":
             failed = [check for check in found.checks if check["outcome"] == "failed"]
-            told = [Detail("/smoke", "smoke_failed", f"{each['method']} {each['path']}: {each['problem']}") for each in failed]
-            raise Conflict(found.reason or f"the publication is {found.state}", details=told)
+            told = [
+                Detail(
+                    "/smoke",
+                    "smoke_failed",
+                    Sentence("%(method)s %(path)s: %(problem)s", method=each["method"], path=each["path"], problem=each["problem"]),
+                )
+                for each in failed
+            ]
+            raise Conflict(found.reason or Sentence("the publication is %(state)s", state=found.state), details=told)
         return self._webapps.get_version(scope, app_id, number)
 
     def find_published(self, scope: TenantScope, app_id: str, number: int) -> Version | None:

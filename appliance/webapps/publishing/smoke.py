@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 
 MOST_CHECKS, MOST_HEADERS = 20, 10
 LONGEST_PATH = LONGEST_TEXT = 500
@@ -46,14 +47,18 @@ def parse_smoke(given: object) -> list[dict[str, Any]]:
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise ValidationFailed("smoke is a list of checks such as {path: /, contains: Welcome}", pointer="/smoke")
     if len(given) > MOST_CHECKS:
-        raise ValidationFailed(f"a version has at most {MOST_CHECKS} smoke checks", pointer="/smoke")
+        raise ValidationFailed(
+            Sentence("a version has at most %(most_checks)s smoke checks", most_checks=MOST_CHECKS), pointer="/smoke"
+        )
     problems = [
         Detail(f"/smoke/{index}{pointer}", "validation_failed", message)
         for index, check in enumerate(given)
         for pointer, message in _problems(check)
     ]
     if problems:
-        raise ValidationFailed(f"the smoke checks are not valid: {problems[0].message}", details=problems)
+        raise ValidationFailed(
+            Sentence("the smoke checks are not valid: %(message)s", message=problems[0].message), details=problems
+        )
     return [{name: check[name] for name in MEMBERS if check.get(name) is not None} for check in given]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 
 from appliance.core import ids
 from appliance.core.errors import Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 
 from .mapping import problems_of
 
@@ -95,7 +96,7 @@ def parse_routes(given: Any) -> tuple[Route, ...]:
     if not isinstance(given, list | tuple):
         raise ValidationFailed("routes is a list", pointer="/routes")
     if len(given) > MOST_ROUTES:
-        raise ValidationFailed(f"a version has at most {MOST_ROUTES} routes", pointer="/routes")
+        raise ValidationFailed(Sentence("a version has at most %(most_routes)s routes", most_routes=MOST_ROUTES), pointer="/routes")
     found: list[Route] = []
     problems: list[Detail] = []
     for index, members in enumerate(given):
@@ -105,8 +106,10 @@ def parse_routes(given: Any) -> tuple[Route, ...]:
             problems.append(refused.detail)
     problems = problems or list(_doubles(found))
     if problems:
-        count = f"{len(problems)} problems, the first: " if len(problems) > 1 else ""
-        raise ValidationFailed(f"the routes are not valid; {count}{problems[0].message}", details=problems)
+        count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
+        raise ValidationFailed(
+            Sentence("the routes are not valid; %(count)s%(message)s", count=count, message=problems[0].message), details=problems
+        )
     return tuple(found)
 
 
@@ -129,7 +132,11 @@ def find_conflicts(routes: Iterable[Route], paths: Iterable[str]) -> list[Detail
         for route, wanted in asked:
             if fits(wanted, path.split("/")) is not None or fits(wanted, parts) is not None:
                 problems.append(
-                    Detail("/routes", "route_invalid", f"the route {route.path} would hide the file {path}; rename one")
+                    Detail(
+                        "/routes",
+                        "route_invalid",
+                        Sentence("the route %(path)s would hide the file %(path2)s; rename one", path=route.path, path2=path),
+                    )
                 )
     return problems
 
@@ -137,12 +144,18 @@ def find_conflicts(routes: Iterable[Route], paths: Iterable[str]) -> list[Detail
 def refuse_unreachable(routes: Iterable[Route], kind: str) -> None:
     """ValidationFailed names the routes that ask for a visitor whom an app with this kind of access never has."""
     problems = [
-        Detail(f"/routes/{index}/access", "route_invalid", f"the route {route.path} is for {_WHOM[route.access]}, and {told}")
+        Detail(
+            f"/routes/{index}/access",
+            "route_invalid",
+            Sentence("the route %(path)s is for %(whom)s, and %(told)s", path=route.path, whom=_WHOM[route.access], told=told),
+        )
         for index, route in enumerate(routes)
         if (told := _NEVER.get((kind, route.access)))
     ]
     if problems:
-        raise ValidationFailed(f"{problems[0].message}; change its access, or that of the app", details=problems)
+        raise ValidationFailed(
+            Sentence("%(message)s; change its access, or that of the app", message=problems[0].message), details=problems
+        )
 
 
 def fits(wanted: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
@@ -164,7 +177,13 @@ def _doubles(routes: Iterable[Route]) -> Iterable[Detail]:
         for method, parts, _ in endpoints_of(route):
             key = (method, tuple(":" if part.startswith(":") else part for part in parts))
             if key in taken:
-                yield Detail(f"/routes/{index}/path", "route_invalid", f"{method} {route.path} is answered by {taken[key]} already")
+                yield Detail(
+                    f"/routes/{index}/path",
+                    "route_invalid",
+                    Sentence(
+                        "%(method)s %(path)s is answered by %(taken)s already", method=method, path=route.path, taken=taken[key]
+                    ),
+                )
             taken.setdefault(key, f"the route {route.path}")
 
 
@@ -177,7 +196,11 @@ def _parse_route(given: Any, at: str) -> Route:
     for name in given:
         if name not in known:
             raise _Refused(
-                f"{at}/{str(name)[:60]}", f"{str(name)[:60]!r} is not a member of such a route; known: {', '.join(sorted(known))}"
+                f"{at}/{str(name)[:60]}",
+                Sentence(
+                    "%(name)s is not a member of such a route; known: %(known)s",
+                    name=repr(str(name)[:60]), known=", ".join(sorted(known)),
+                ),
             )
     path, names = _path(given.get("path"), f"{at}/path")
     access = given.get("access")
@@ -195,15 +218,21 @@ def _parse_route(given: Any, at: str) -> Route:
 
 def _path(path: Any, at: str) -> tuple[str, list[str]]:
     if not isinstance(path, str) or not path.startswith("/") or len(path) > LONGEST_PATH:
-        raise _Refused(at, f"a path begins with / and has at most {LONGEST_PATH} characters")
+        raise _Refused(at, Sentence("a path begins with / and has at most %(longest_path)s characters", longest_path=LONGEST_PATH))
     if path.lower() == RESERVED or path.lower().startswith(f"{RESERVED}/"):
-        raise _Refused(at, f"{RESERVED} is the appliance's own; choose another path")
+        raise _Refused(at, Sentence("%(reserved)s is the appliance's own; choose another path", reserved=RESERVED))
     names = []
     for part in path.split("/")[1:]:
         if _PLACEHOLDER.fullmatch(part):
             names.append(part[1:])
         elif not _PART.fullmatch(part):
-            raise _Refused(at, f"{part[:60]!r} is no part of a path: use letters, digits and . _ ~ -, or a placeholder such as :id")
+            raise _Refused(
+                at,
+                Sentence(
+                    "%(part)s is no part of a path: use letters, digits and . _ ~ -, or a placeholder such as :id",
+                    part=repr(part[:60]),
+                ),
+            )
     if len(names) != len(set(names)):
         raise _Refused(at, "a placeholder comes once in a path")
     return path, names
@@ -216,10 +245,12 @@ def _process(given: Mapping[str, Any], at: str, names: list[str]) -> dict[str, A
     except ValidationFailed as error:
         raise _Refused(f"{at}/process", error.message) from error
     if method not in METHODS:
-        raise _Refused(f"{at}/method", f"method is one of {', '.join(METHODS)}")
+        raise _Refused(f"{at}/method", Sentence("method is one of %(methods)s", methods=', '.join(METHODS)))
     wait = given.get("wait", 10)
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= LONGEST_WAIT:
-        raise _Refused(f"{at}/wait", f"wait is a number of seconds from 0 to {LONGEST_WAIT:.0f}")
+        raise _Refused(
+            f"{at}/wait", Sentence("wait is a number of seconds from 0 to %(longest_wait)s", longest_wait=f"{LONGEST_WAIT:.0f}")
+        )
     if wrong := problems_of(given.get("input"), names, with_body=method in WITH_BODY):
         raise _Refused(f"{at}/input{wrong[0]}", wrong[1])
     then = given.get("then", "")
@@ -227,7 +258,7 @@ def _process(given: Mapping[str, Any], at: str, names: list[str]) -> dict[str, A
         raise _Refused(f"{at}/then", "then is a page of this app, such as /thanks.html")
     for name in ("then", "upload"):
         if given.get(name) and method not in WITH_BODY:
-            raise _Refused(f"{at}/{name}", f"{name} needs a body, which a {method} has not")
+            raise _Refused(f"{at}/{name}", Sentence("%(name)s needs a body, which a %(method)s has not", name=name, method=method))
     return {
         "method": method, "process": process, "wait": float(wait), "input": given.get("input"), "then": then,
         "upload": _upload(given.get("upload"), f"{at}/upload"),
@@ -241,7 +272,9 @@ def _entities(given: Mapping[str, Any], at: str, names: list[str]) -> dict[str, 
     if names:
         raise _Refused(f"{at}/path", "the path of entities has no placeholder; the appliance adds the id itself")
     if not isinstance(operations, list | tuple) or not operations or any(name not in OPERATIONS for name in operations):
-        raise _Refused(f"{at}/operations", f"operations lists what is offered, of {', '.join(OPERATIONS)}")
+        raise _Refused(
+            f"{at}/operations", Sentence("operations lists what is offered, of %(operations)s", operations=", ".join(OPERATIONS))
+        )
     if len(set(operations)) != len(operations):
         raise _Refused(f"{at}/operations", "an operation is listed once")
     return {"entities": collection, "operations": tuple(operations)}
@@ -254,7 +287,7 @@ def _rate_limit(given: Any, at: str) -> RateLimit | None:
         raise _Refused(at, "rate_limit is {requests, window_s, per}")
     for name, most in (("requests", 100_000), ("window_s", 86_400)):
         if isinstance(given.get(name), bool) or not isinstance(given.get(name), int) or not 1 <= given[name] <= most:
-            raise _Refused(f"{at}/{name}", f"{name} is a whole number from 1 to {most}")
+            raise _Refused(f"{at}/{name}", Sentence("%(name)s is a whole number from 1 to %(most)s", name=name, most=most))
     if given.get("per", "address") not in ("address", "session"):
         raise _Refused(f"{at}/per", "per is address or session")
     return RateLimit(given["requests"], given["window_s"], given.get("per", "address"))

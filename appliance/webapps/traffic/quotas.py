@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 
 from appliance.core.errors import RateLimited
+from appliance.core.sentences import Sentence
 
 from .sums import DAY, Stored, traffic_of_day
 
@@ -65,4 +66,7 @@ class Quotas:
 
 def _used_up(what: str, most: int, wait_ms: int) -> RateLimited:
     seconds = str(-(-wait_ms // 1000))
-    return RateLimited(f"this app may have {most} {what}, which are used up; try again later", headers={"Retry-After": seconds})
+    return RateLimited(
+        Sentence("this app may have %(most)s %(what)s, which are used up; try again later", most=most, what=what),
+        headers={"Retry-After": seconds},
+    )

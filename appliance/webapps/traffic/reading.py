@@ -10,6 +10,7 @@ from appliance.core.database import db
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.monitor import DAY, HOUR, MINUTE
 from appliance.webapps.models import WebAppRow
 
@@ -108,7 +109,10 @@ def read_traffic(scope: TenantScope, app_id: str, window: Window) -> Traffic:
     bucket = _choose_bucket(window)
     since, until = window.since // bucket * bucket, -(-window.until // bucket) * bucket
     if (until - since) // bucket > MAX_POINTS:
-        raise InvalidRequest(f"that is more than {MAX_POINTS} points; ask for a wider bucket or less time", pointer="/bucket")
+        raise InvalidRequest(
+            Sentence("that is more than %(max_points)s points; ask for a wider bucket or less time", max_points=MAX_POINTS),
+            pointer="/bucket",
+        )
     asked = (scope.tenant_id, app_id, since, until)
     with db.snapshot():
         total = Numbers(*map(int, db.rows(f"SELECT {_NUMBERS} {_OF}", asked)[0]))

@@ -11,6 +11,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.datapool import Change
 from appliance.datapool import service as datapool
 
@@ -118,7 +119,9 @@ def _refuse_unread(form: EntityForm) -> None:
     if count == 1:
         raise ValidationFailed("one value cannot be read; see beside the fields", details=form.problems)
     if count:
-        raise ValidationFailed(f"{count} values cannot be read; see beside the fields", details=form.problems)
+        raise ValidationFailed(
+            Sentence("%(count)s values cannot be read; see beside the fields", count=count), details=form.problems
+        )
 
 
 def _version_sent(visit: Visit) -> int:
@@ -182,7 +185,9 @@ def _entity_page(visit: Visit, collection: str, entity_id: str, problem: Applian
     entity = datapool.find_entity(visit.scope, collection, entity_id)
     fields = definition["fields"]
     if entity is None and not changes.items:
-        raise NotFound(f"there is no entity {entity_id[:80]!r} in {collection}")
+        raise NotFound(
+            Sentence("there is no entity %(entity_id)s in %(collection)s", entity_id=repr(entity_id[:80]), collection=collection)
+        )
     shown = entity or {**dict.fromkeys(field["name"] for field in fields), **changes.items[0].entity}
     titles, may = find_titles(visit, fields, [shown, *(each.entity for each in changes.items)]), visit.may("documents.read")
     values = {

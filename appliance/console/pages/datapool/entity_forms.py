@@ -6,6 +6,7 @@ from typing import Any
 from appliance.console.frame.forms import MAX_OPTIONS, Field, InputForm, read_form
 from appliance.console.frame.routing import Form, Visit
 from appliance.core.errors import Detail, InvalidFilter, NotFound
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import service as datapool
@@ -106,9 +107,13 @@ def _by_title(visit: Visit, form: EntityForm, name: str, target: str, text: str)
         found = []
     if len(found) == 1:
         return str(found[0]["id"])
-    problem = Detail(f"/{name}", "not_found", f"none in {target} is called so.")
+    problem = Detail(f"/{name}", "not_found", Sentence("none in %(target)s is called so.", target=target))
     if found:
-        problem = Detail(f"/{name}", "not_found", f"several in {target} are called so: give the id of the one that is meant.")
+        problem = Detail(
+            f"/{name}",
+            "not_found",
+            Sentence("several in %(target)s are called so: give the id of the one that is meant.", target=target),
+        )
     form.problems.append(problem)
     form.point_out([problem])
     return text

@@ -8,6 +8,7 @@ from typing import Any
 
 from appliance.core.errors import ApplianceError, InvalidFilter
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import service as datapool
@@ -70,14 +71,14 @@ def _check(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> None:
     if row.operator not in WORDS:
         raise InvalidFilter("choose how to compare")
     if row.value == "" and row.operator not in WITHOUT_VALUE:
-        raise InvalidFilter(f"write what to compare {row.field!r} with, or choose “is empty”")
+        raise InvalidFilter(Sentence("write what to compare %(field)s with, or choose “is empty”", field=repr(row.field)))
     try:
         datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "", may_lead_on=True)
     except ApplianceError as error:
         message = _OPERATOR.sub(lambda found: WORDS.get(found[0], found[0]), error.message)
         if f"{row.field!r}" in message:
             raise InvalidFilter(message) from error
-        raise InvalidFilter(f"the field {row.field!r}: {message}") from error
+        raise InvalidFilter(Sentence("the field %(field)s: %(message)s", field=repr(row.field), message=message)) from error
 
 
 def filter_of(collection: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from appliance.console.frame.cells import OWN
 from appliance.console.frame.routing import Visit
 from appliance.core.errors import ApplianceError, InvalidFilter, InvalidJson
 from appliance.core.json_text import load_json
+from appliance.core.sentences import Sentence
 
 from . import filter_rows
 from .filter_rows import Row
@@ -95,12 +96,17 @@ def _read_filter(text: str, depth: int) -> Mapping[str, Any]:
     if not text.strip():
         return {}
     if len(text) > FILTER_CHARACTERS:
-        raise InvalidFilter(f"a filter in an address has at most {FILTER_CHARACTERS} characters", pointer="/filter")
+        raise InvalidFilter(
+            Sentence("a filter in an address has at most %(filter_characters)s characters", filter_characters=FILTER_CHARACTERS),
+            pointer="/filter",
+        )
     try:
         found = load_json(text.encode("utf8", "replace"), depth)
     except InvalidJson as error:
         where = error.message.partition(": ")[2]
-        raise InvalidFilter(f'the filter is no JSON such as {{"total": {{"_gt": 100}}}}: {where}', pointer="/filter") from error
+        raise InvalidFilter(
+            Sentence('the filter is no JSON such as {"total": {"_gt": 100}}: %(where)s', where=where), pointer="/filter"
+        ) from error
     if not isinstance(found, dict):
         raise InvalidFilter('a filter is an object such as {"total": {"_gt": 100}}', pointer="/filter")
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.datapool import SAMPLE_ROWS, FileImport, ImportOptions
@@ -123,14 +124,23 @@ def _options(visit: Visit, definition: Mapping[str, Any], found: FileImport) -> 
     times = Counter(chosen)
     for number, (column, name) in enumerate(zip(found.columns, chosen, strict=True)):
         if name and name not in names:
-            raise ValidationFailed(f"{name[:60]!r} is no field of {definition['name']}; choose one", pointer=f"/m{number}")
+            raise ValidationFailed(
+                Sentence("%(name)s is no field of %(name2)s; choose one", name=repr(name[:60]), name2=definition["name"]),
+                pointer=f"/m{number}",
+            )
         if name and times[name] > 1:
-            raise ValidationFailed(f"two columns lead to {name}, one is {column[:60]!r}; leave one out", pointer=f"/m{number}")
+            raise ValidationFailed(
+                Sentence("two columns lead to %(name)s, one is %(column)s; leave one out", name=name, column=repr(column[:60])),
+                pointer=f"/m{number}",
+            )
     if not any(chosen):
         raise ValidationFailed("say of at least one column which field it is", pointer="/m0")
     key = tuple(name for name in names if asked.field(f"key.{name}"))
     if missing := [name for name in key if name not in chosen]:
-        raise ValidationFailed(f"{missing[0]} tells entities apart, so a column must lead to it", pointer=f"/key.{missing[0]}")
+        raise ValidationFailed(
+            Sentence("%(missing)s tells entities apart, so a column must lead to it", missing=missing[0]),
+            pointer=f"/key.{missing[0]}",
+        )
     decimal = asked.field("decimal") if found.has_texts else ""
     if decimal not in ("", ".", ","):
         raise ValidationFailed("choose the decimal sign: a point or a comma", pointer="/decimal")

@@ -7,6 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed, VersionConflict
 from appliance.core.patches import make_patch
+from appliance.core.sentences import Sentence
 from appliance.core.yaml12 import YamlInvalid
 from appliance.datapool import FIELD_TYPES, guess_fields
 from appliance.datapool import service as datapool
@@ -66,7 +67,7 @@ def _wanted(visit: Visit, current: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = yaml12.load(text)
     except YamlInvalid as error:
-        raise ValidationFailed(f"the YAML cannot be read: {error}", pointer="/yaml") from error
+        raise ValidationFailed(Sentence("the YAML cannot be read: %(error)s", error=error), pointer="/yaml") from error
     if not isinstance(found, dict):
         raise ValidationFailed("a collection is an object with name and fields", pointer="/yaml")
     return found

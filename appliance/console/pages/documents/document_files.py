@@ -2,6 +2,7 @@
 
 from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.documents import Changes, NewDocument, clean_name
 from appliance.uploads import SentFile
 
@@ -25,7 +26,12 @@ def upload_documents(visit: Visit) -> Answer:
             refused.append(f"{each.name[:200]}: {refusal.message}")
     if refused:
         stored, total, named = len(sent) - len(refused), len(sent), "; ".join(refused[:10])
-        return list_page(visit, ValidationFailed(f"{stored} of {total} files were stored; not stored: {named}"))
+        return list_page(
+            visit,
+            ValidationFailed(Sentence(
+                "%(stored)s of %(total)s files were stored; not stored: %(named)s", stored=stored, total=total, named=named
+            )),
+        )
     return Redirect(browsed(visit.asked.field("folder").strip().strip("/")))
 
 

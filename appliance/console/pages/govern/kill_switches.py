@@ -5,6 +5,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.sentences import Sentence
 from appliance.governance import KINDS, Kind, switches
 
 HERE = "/console/kill-switches"
@@ -39,7 +40,10 @@ def switch_off(visit: Visit) -> Answer:
         kind, name = _meant(visit)
         reason = asked.field("reason").strip()
         if not 1 <= len(reason) <= LONGEST_REASON:
-            raise ValidationFailed(f"say why in 1 to {LONGEST_REASON} characters; who is refused reads it", pointer="/reason")
+            raise ValidationFailed(
+                Sentence("say why in 1 to %(longest_reason)s characters; who is refused reads it", longest_reason=LONGEST_REASON),
+                pointer="/reason",
+            )
         if asked.field("sure") != "yes":
             raise ValidationFailed("say that you mean it: what is under way ends too", pointer="/sure")
         if kind == "integration":
@@ -55,7 +59,9 @@ def _refuse_unknown(visit: Visit, slug: str) -> None:
     try:
         visit.services.integrations.get_integration(visit.scope, slug)
     except NotFound as error:
-        raise ValidationFailed(f"there is no integration {slug}; its id stands on its page", pointer="/name") from error
+        raise ValidationFailed(
+            Sentence("there is no integration %(slug)s; its id stands on its page", slug=slug), pointer="/name"
+        ) from error
 
 
 @page("POST", "/kill-switches/on", scope="integrations.write")
@@ -80,5 +86,7 @@ def _meant(visit: Visit) -> tuple[Kind, str]:
             raise ValidationFailed("leave the name empty: all of this tenant is meant", pointer="/name")
         raise ValidationFailed("name what is meant", pointer="/name")
     if len(name) > LONGEST_NAME:
-        raise ValidationFailed(f"a name has at most {LONGEST_NAME} characters", pointer="/name")
+        raise ValidationFailed(
+            Sentence("a name has at most %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+        )
     return given, name or switches.WHOLE_TENANT

@@ -8,6 +8,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, Conflict, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.governance.policies import PolicyVersion, StoredPolicy, differences, parse_policy
 
 from .rule_sentences import tell_rules
@@ -130,7 +131,9 @@ def _put(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
     try:
         document, lines = read_yaml(text)
         if stored is None and _is_there(visit, parse_policy(document, name).name):
-            raise Conflict(f"there is a policy {name} already; choose another name, or open that one and change its draft")
+            raise Conflict(Sentence(
+                "there is a policy %(name)s already; choose another name, or open that one and change its draft", name=name
+            ))
         policies.put_draft(visit.scope, name, document, if_digest=None if stored is None else asked.field("digest"))
     except ApplianceError as error:
         return _editor(visit, stored, text, error, lines)
@@ -142,8 +145,8 @@ def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
     try:
         return yaml12.load_with_lines(text)
     except yaml12.YamlInvalid as error:
-        found = Detail("", "invalid_yaml", f"column {error.column}: {error.message}")
-        failed = ValidationFailed(f"this is not YAML: {error}", details=[found], extra={"line": error.line})
+        found = Detail("", "invalid_yaml", Sentence("column %(column)s: %(message)s", column=error.column, message=error.message))
+        failed = ValidationFailed(Sentence("this is not YAML: %(error)s", error=error), details=[found], extra={"line": error.line})
         raise failed from error
 
 

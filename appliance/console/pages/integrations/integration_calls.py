@@ -6,6 +6,7 @@ from typing import Any
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.integrations import OUTCOMES, STATUSES, CallFilter, history
 
 MOST_CHARACTERS = 1 << 18
@@ -71,7 +72,7 @@ def _output(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}") if len(text) <= MOST_CHARACTERS else None
     except (ValueError, RecursionError) as error:
-        raise ValidationFailed(f"what it answered is no JSON: {error}", pointer="/output") from error
+        raise ValidationFailed(Sentence("what it answered is no JSON: %(error)s", error=error), pointer="/output") from error
     if not isinstance(found, dict):
         raise ValidationFailed("what it answered is a JSON object: {…}", pointer="/output")
     try:

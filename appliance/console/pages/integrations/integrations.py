@@ -9,6 +9,7 @@ from appliance.connectors.contract import Connector
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import Conflict, NotFound
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.integrations import CallFilter, Integration, connecting, gate, history
 
@@ -107,7 +108,10 @@ def connector_of(visit: Visit, integration: Integration) -> type[Connector]:
     """The connector of an integration; Conflict when it is not installed any more."""
     found = find_connector(visit, integration)
     if found is None:
-        raise Conflict(f"the connector {integration.connector} of {integration.slug} is not installed; install it again")
+        raise Conflict(Sentence(
+            "the connector %(connector)s of %(slug)s is not installed; install it again",
+            connector=integration.connector, slug=integration.slug,
+        ))
     return found
 
 

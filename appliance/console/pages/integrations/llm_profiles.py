@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from appliance.console.frame.routing import Answer, Later, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import fixed, grouped, mark
 from appliance.core.texts import gettext as _
 from appliance.llm import KEEP, NANO, Budget, KeyChange, Profile, StoredProfile, Trial, Usage, Used
@@ -261,7 +262,7 @@ def _told_of(error: ValidationError) -> ValidationFailed:
 
 def _sentence(text: str) -> str:
     text = text.removeprefix("Value error, ")
-    return f"{text[:1].upper()}{text[1:]}."
+    return Sentence("%(text)s%(text2)s.", text=text[:1].upper(), text2=text[1:])
 
 
 def _refused(entered: Entered, refusal: ApplianceError) -> Entered:

@@ -9,6 +9,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.monitor.alerts import (
@@ -237,7 +238,7 @@ def _number(text: str, name: str) -> float:
     try:
         number = float(text.replace(",", "."))
     except ValueError:
-        raise ValidationFailed(f"{text[:40]!r} is not a number", pointer=f"/condition/{name}") from None
+        raise ValidationFailed(Sentence("%(text)s is not a number", text=repr(text[:40])), pointer=f"/condition/{name}") from None
     return int(number) if number.is_integer() else number
 
 

@@ -13,6 +13,7 @@ from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, InvalidRequest, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_error
 from appliance.governance.approvals import (
@@ -71,7 +72,7 @@ def decide_several(visit: Visit) -> Answer:
 def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceError | None = None) -> Page:
     state = visit.asked.args.get("state", "pending")
     if state not in dict(TABS):
-        raise InvalidRequest(f"{state[:40]!r} is not a state; choose one of the list")
+        raise InvalidRequest(Sentence("%(state)s is not a state; choose one of the list", state=repr(state[:40])))
     pending = state == "pending"
     wanted = ApprovalFilter("pending" if pending else None)
     found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))

@@ -5,6 +5,7 @@ from typing import get_args
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import InvalidRequest
+from appliance.core.sentences import Sentence
 from appliance.monitor import State, failures
 from appliance.processes.executions import FailedWork
 
@@ -16,7 +17,7 @@ def _state(text: str) -> State | None:
         if state == text:
             return state
     if text and text != "all":
-        raise InvalidRequest(f"{text[:40]!r} is not a state of a failure; choose one of the list")
+        raise InvalidRequest(Sentence("%(text)s is not a state of a failure; choose one of the list", text=repr(text[:40])))
     return None
 
 

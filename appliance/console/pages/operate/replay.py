@@ -6,6 +6,7 @@ from typing import Any
 from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, InvalidRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import pgettext
 from appliance.processes import Execution, JournalRow
@@ -86,7 +87,7 @@ def _request(visit: Visit) -> ReplayRequest:
     if version in ("", "draft"):
         return ReplayRequest(step=step, draft=version == "draft")
     if not (version.isascii() and version.isdigit() and len(version) < 10):
-        raise InvalidRequest(f"{version[:40]!r} is not a version; choose one of the list")
+        raise InvalidRequest(Sentence("%(version)s is not a version; choose one of the list", version=repr(version[:40])))
     return ReplayRequest(int(version), step)
 
 

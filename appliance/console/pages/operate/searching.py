@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.processes.executions import By, ExecutionFilter
 
@@ -77,7 +78,15 @@ def _values(args: Mapping[str, str], details: list[Detail]) -> Iterator[tuple[st
     choices = {"state": STATES, "span": SPANS, "by": BYS}
     for name, known in choices.items():
         if args[name] and args[name] not in known:
-            details.append(Detail(f"/{name}", "invalid", f"{args[name][:40]!r} is not to be had as {name}; choose one of the list"))
+            details.append(
+                Detail(
+                    f"/{name}",
+                    "invalid",
+                    Sentence(
+                        "%(args)s is not to be had as %(name)s; choose one of the list", args=repr(args[name][:40]), name=name
+                    ),
+                )
+            )
     for name, read in (("version", _version), ("took", clock.parse_duration), ("since", _time), ("until", _time)):
         if args[name]:
             try:
@@ -88,7 +97,7 @@ def _values(args: Mapping[str, str], details: list[Detail]) -> Iterator[tuple[st
 
 def _version(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 10**9):
-        raise ValidationFailed(f"{text[:40]!r} is not the number of a version; write one like 3")
+        raise ValidationFailed(Sentence("%(text)s is not the number of a version; write one like 3", text=repr(text[:40])))
     return int(text)
 
 
@@ -98,4 +107,4 @@ def _time(text: str) -> int:
     try:
         return max(0, clock.parse_rfc3339(f"{day}T{hour or '00:00'}:00Z"))
     except ValidationFailed as error:
-        raise ValidationFailed(f"{text[:40]!r} is not a time; write it like 2027-01-31T14:00") from error
+        raise ValidationFailed(Sentence("%(text)s is not a time; write it like 2027-01-31T14:00", text=repr(text[:40]))) from error

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 from appliance.console.frame.routing import PAGE_ROWS, Answer, Page, Visit, page
 from appliance.core.errors import InvalidRequest, NotFound
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.monitor import LineFilter, logs
 from appliance.processes import Execution
 from appliance.processes.definitions import versions
@@ -31,7 +32,7 @@ def list_runs(visit: Visit, execution_id: str) -> Answer:
         return _run_page(visit, row, path, "")
     state = visit.asked.args.get("state", "")
     if state and state not in STATES:
-        raise InvalidRequest(f"{state[:40]!r} is not a state of a step; choose one of the list")
+        raise InvalidRequest(Sentence("%(state)s is not a state of a step; choose one of the list", state=repr(state[:40])))
     wanted = RunFilter((state,) if state else (), visit.asked.args.get("cursor"), PAGE_ROWS)
     found = overview.runs_of(visit.scope, row, path, wanted)
     values = {

@@ -9,6 +9,7 @@ from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.console.pages.operate.excerpts import excerpt_of
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.processes import Process, ProcessVersion
@@ -121,9 +122,15 @@ def _tested(visit: Visit, process_id: str, version: str, step: str) -> Tested:
     line = next((each for each in lines if step and step in (each.path, each.id)), None)
     if step and line is None:
         if content is row:
-            raise NotFound(f"the draft of {process_id} has no step {step[:80]!r} that a test comes to; choose one of the list")
+            raise NotFound(Sentence(
+                "the draft of %(process_id)s has no step %(step)s that a test comes to; choose one of the list",
+                process_id=process_id, step=repr(step[:80]),
+            ))
         number = row.published_version
-        raise NotFound(f"version {number} of {process_id} has no step {step[:80]!r} that a test comes to; choose one of the list")
+        raise NotFound(Sentence(
+            "version %(number)s of %(process_id)s has no step %(step)s that a test comes to; choose one of the list",
+            number=number, process_id=process_id, step=repr(step[:80]),
+        ))
     return Tested(row, content, lines, line)
 
 
@@ -144,13 +151,18 @@ def _object(text: str, name: str) -> dict[str, Any] | None:
     if not text.strip():
         return None
     if len(text) > MOST_CHARACTERS:
-        raise ValidationFailed(f"the {name} may have at most {MOST_CHARACTERS >> 20} MB", pointer=f"/{name}")
+        raise ValidationFailed(
+            Sentence("the %(name)s may have at most %(most_characters)s MB", name=name, most_characters=MOST_CHARACTERS >> 20),
+            pointer=f"/{name}",
+        )
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValidationFailed(f"the {name} is no JSON: {error}", pointer=f"/{name}") from error
+        raise ValidationFailed(
+            Sentence("the %(name)s is no JSON: %(error)s", name=name, error=error), pointer=f"/{name}"
+        ) from error
     if not isinstance(found, dict):
-        raise ValidationFailed(f"the {name} is a JSON object: {{…}}", pointer=f"/{name}")
+        raise ValidationFailed(Sentence("the %(name)s is a JSON object: {…}", name=name), pointer=f"/{name}")
     return found
 
 

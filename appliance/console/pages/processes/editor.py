@@ -13,6 +13,7 @@ from appliance.console.pages.govern.policies import read_yaml
 from appliance.console.pages.operate.excerpts import find_sources
 from appliance.core import ids, yaml12
 from appliance.core.errors import AlreadyExists, ApplianceError, NotFound, ValidationFailed, VersionConflict
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, ngettext
 from appliance.processes import Process, examples
@@ -161,7 +162,7 @@ def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
         _refuse_taken(row, path)
         return Draft(row.definition, {**files, path: ""}, row.source), path
     if path not in files:
-        raise NotFound(f"the draft has no file {path[:80]!r}; choose one of the list")
+        raise NotFound(Sentence("the draft has no file %(path)s; choose one of the list", path=repr(path[:80])))
     if do == "rename":
         target = visit.asked.field("to").strip()
         _refuse_taken(row, target)
@@ -174,7 +175,9 @@ def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
 
 def _refuse_taken(row: Process, path: str) -> None:
     if path in row.files or path == DEFINITION:
-        raise AlreadyExists(f"there is a file {path} already; open it, or choose another name", pointer="/file")
+        raise AlreadyExists(
+            Sentence("there is a file %(path)s already; open it, or choose another name", path=path), pointer="/file"
+        )
 
 
 def told_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
@@ -191,7 +194,9 @@ def _chosen(row: Process, path: str) -> str:
     if path in ("", DEFINITION):
         return DEFINITION
     if path not in row.files:
-        raise NotFound(f"the draft of {row.id} has no file {path[:80]!r}; choose one of the list")
+        raise NotFound(
+            Sentence("the draft of %(id)s has no file %(path)s; choose one of the list", id=row.id, path=repr(path[:80]))
+        )
     return path
 
 
@@ -199,11 +204,14 @@ def _refuse_gone(row: Process, path: str, stamp: str) -> None:
     """NotFound for a file that the draft does not have; VersionConflict when it may have had it: its text must not be lost."""
     if path != DEFINITION and path not in row.files:
         if stamp == versions.stamp_of(row) or not versions.is_path(path):
-            raise NotFound(f"the draft of {row.id} has no file {path[:80]!r}; choose one of the list")
-        raise VersionConflict(
-            f"the draft has no file {path} any more: somebody deleted it, or gave it another path; keep a copy of your text, open "
-            "the draft again, and put it where it belongs now"
-        )
+            raise NotFound(
+                Sentence("the draft of %(id)s has no file %(path)s; choose one of the list", id=row.id, path=repr(path[:80]))
+            )
+        raise VersionConflict(Sentence(
+            "the draft has no file %(path)s any more: somebody deleted it, or gave it another path; keep a copy "
+            "of your text, open the draft again, and put it where it belongs now",
+            path=path,
+        ))
 
 
 def _written(row: Process, path: str, text: str) -> Written:

@@ -13,6 +13,7 @@ from appliance.console.pages.operate.day import last_day, read_day
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, Detail, NotFound, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.monitor import Series, analytics
 from appliance.processes import Process, ProcessVersion
 from appliance.processes.definitions import versions
@@ -114,7 +115,7 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
     row = versions.get_process(visit.scope, process_id)
     version = _published(visit, row)
     if version is None:
-        raise NotFound(f"{process_id!r} has no published version; publish its draft first")
+        raise NotFound(Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id)))
     form = InputForm(version.definition.get("input"), _whole(visit))
     value = read_form(form, visit.asked.form)
     if form.problems:
@@ -144,5 +145,7 @@ def _check(visit: Visit, value: Any) -> None:
         raise ValidationFailed(wrong.message, details=[wrong])
     most = visit.services.config.limits.json_body_kb << 10
     if len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")) > most:
-        wrong = Detail("", "payload_too_large", f"the input may have at most {most >> 10} KiB; hand it over in parts")
+        wrong = Detail(
+            "", "payload_too_large", Sentence("the input may have at most %(most)s KiB; hand it over in parts", most=most >> 10)
+        )
         raise ValidationFailed(wrong.message, details=[wrong])

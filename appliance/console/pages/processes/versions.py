@@ -9,6 +9,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.govern.confirmations import Line, lines_of, owners_of
 from appliance.core import yaml12
 from appliance.core.errors import ApplianceError, GrantRequired, InvalidRequest, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.processes import Process
 from appliance.processes.definitions import Comparison, PublishRequest, TextDiff, compare_texts, version_diff, versions
 from appliance.processes.executions import service as executions
@@ -58,7 +59,9 @@ def _named(text: str, default: version_diff.Named) -> version_diff.Named:
     if text in ("", "draft"):
         return "draft" if text else default
     if not NUMBER.fullmatch(text):
-        raise InvalidRequest(f"{text[:40]!r} is neither the number of a version nor `draft`; choose one of the list")
+        raise InvalidRequest(
+            Sentence("%(text)s is neither the number of a version nor `draft`; choose one of the list", text=repr(text[:40]))
+        )
     return int(text)
 
 

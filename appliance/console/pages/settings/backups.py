@@ -7,6 +7,7 @@ from appliance.backups import folder_of, list_kept, standing
 from appliance.console.frame.routing import Answer, File, Page, Redirect, Visit, page
 from appliance.core.database import db
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.monitor import audit
 
@@ -64,7 +65,7 @@ def download_backup(visit: Visit, name: str) -> Answer:
     config = visit.services.config
     kept = next((each for each in list_kept(config) if each.name == name), None)
     if kept is None or not kept.is_sealed:
-        raise NotFound(f"there is no encrypted backup {name[:80]!r} here")
+        raise NotFound(Sentence("there is no encrypted backup %(name)s here", name=repr(name[:80])))
     db.write(lambda: audit.record(visit.scope, "backup.download", kept.name))
     return File(kept.name, "application/octet-stream", _pieces(folder_of(config) / kept.name), kept.size)
 

@@ -4,6 +4,7 @@ from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.tenants import SCOPES, ApiKey
@@ -97,7 +98,10 @@ def issue_key(visit: Visit) -> Answer:
             raise ValidationFailed("choose at least one scope: what the key shall be allowed to do", pointer="/scopes")
         days, requests = asked.field("days"), asked.field("requests").strip() or str(limits.rate_requests)
         if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
-            raise ValidationFailed(f"requests is a whole number from 1 to {MOST_REQUESTS}", pointer="/rate_limit")
+            raise ValidationFailed(
+                Sentence("requests is a whole number from 1 to %(most_requests)s", most_requests=MOST_REQUESTS),
+                pointer="/rate_limit",
+            )
         spec = keys.KeySpec(
             asked.field("name").strip(), scopes, asked.field("environment").strip(),
             int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,

@@ -3,6 +3,7 @@
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ScopeMissing, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.solutions import departures
 from appliance.tenants import ROLES, InvitationSpec, invitations, people
@@ -66,7 +67,8 @@ def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
         if visit.services.invitations.are_offered:
             return _page(visit, error)
         refusal = ValidationFailed(
-            f"{unknown}; whoever runs this appliance makes an account with `gos user add LOGIN`", pointer="/login"
+            Sentence("%(unknown)s; whoever runs this appliance makes an account with `gos user add LOGIN`", unknown=unknown),
+            pointer="/login",
         )
         return _page(visit, refusal)
     except ApplianceError as error:

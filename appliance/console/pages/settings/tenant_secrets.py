@@ -6,6 +6,7 @@ from typing import Any, cast
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.solutions import dependents_of, find_place, unbound_uses
 from appliance.tenants import service
@@ -58,7 +59,7 @@ def show_secret(visit: Visit, name: str) -> Answer:
 def _show(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
     found = next((each for each in service.list_secrets(visit.scope) if each.name == name), None)
     if found is None:
-        raise NotFound(f"there is no secret {name[:63]!r} here; the list shows what there is")
+        raise NotFound(Sentence("there is no secret %(name)s here; the list shows what there is", name=repr(name[:63])))
     values: dict[str, Any] = {
         "secret": found, "dependents": dependents_of(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
         "pages": _PAGES, "bindings": secret_bindings.list_bindings(visit.scope, name),

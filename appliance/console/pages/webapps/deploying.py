@@ -2,6 +2,7 @@
 
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.webapps import NewApp
 
 from .webapps import app_page, apps_page
@@ -61,5 +62,5 @@ def show_version(visit: Visit, app: str, number: str) -> Answer:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
-        raise NotFound(f"there is no version {text[:20]!r} of this WebApp; its page lists them")
+        raise NotFound(Sentence("there is no version %(text)s of this WebApp; its page lists them", text=repr(text[:20])))
     return int(text)

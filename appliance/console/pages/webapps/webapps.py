@@ -7,6 +7,7 @@ from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.console.pages.govern.confirmations import lines_of
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 from appliance.core.pages import MAX_LIMIT, PageRequest
+from appliance.core.sentences import Sentence
 from appliance.tenants.grants import may_decide
 from appliance.webapps.publishing import previews, served_grants
 
@@ -89,7 +90,7 @@ def preview_webapp(visit: Visit, app: str) -> Answer:
 def _number(visit: Visit, name: str) -> int:
     text = visit.asked.field(name)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValidationFailed(f"{name} is the number of a version; open the page and choose one there")
+        raise ValidationFailed(Sentence("%(name)s is the number of a version; open the page and choose one there", name=name))
     return int(text)
 
 

@@ -1,0 +1,69 @@
+"""What an integration is, as it is asked for and as it is read back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from appliance.integrations.gate import USUAL_AT_ONCE
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a caller says an integration shall be; secrets as texts, references, or as they were read back.
+
+    `concurrency` is how many calls may run at once in each process of the appliance, 1 to 64.
+    """
+
+    connector: str
+    settings: Mapping[str, Any]
+    name: str = ""
+    concurrency: int = USUAL_AT_ONCE
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the last test of the settings found; `error_class` only right after it."""
+
+    at: int
+    ok: bool
+    message: str
+    error_class: str | None = None
+
+
+@dataclass(frozen=True)
+class Integration:
+    """An integration as it is read back: secrets are `{"sealed": true, "updated_at": …}`."""
+
+    slug: str
+    name: str
+    connector: str
+    settings: dict[str, Any]
+    version: int
+    created_at: int
+    updated_at: int
+    check: Check | None
+    concurrency: int
+
+
+def merged_spec(current: Integration, changes: Mapping[str, Any]) -> Spec:
+    """RFC 7396: `current` with `changes` merged in (members `name`, `connector`, `settings`, `concurrency`); null removes."""
+    base = Spec(current.connector, current.settings, current.name, current.concurrency)
+    if "settings" in changes:
+        settings = merge_patch(base.settings, changes["settings"])
+        base = replace(base, settings=settings if isinstance(settings, dict) else {})
+    if "concurrency" in changes:
+        base = replace(base, concurrency=changes["concurrency"] or USUAL_AT_ONCE)
+    return replace(base, **{name: changes[name] for name in ("name", "connector") if changes.get(name) is not None})
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396, section 2; a sealed marker is one value, not an object to merge into."""
+    if not isinstance(patch, Mapping) or patch.get("sealed") is True:
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) and target.get("sealed") is not True else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged

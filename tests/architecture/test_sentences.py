@@ -1,0 +1,82 @@
+"""The sentence of a coded error is put together from a pattern and its values, so that it has an id in every language."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.core.errors import ApplianceError, Detail
+from appliance.core.sentences import Sentence
+from appliance.core.texts import NAMED
+from tests.architecture.source_tree import dotted_name, name_of, offences_in, python_files, tree_of
+
+# What speaks English only: commands, tests of solutions, and what writes new solutions.
+ENGLISH_ONLY = ("appliance/cli/", "appliance/testing/", "appliance/starter/", "appliance/core/migrations/")
+
+
+@functools.cache
+def message_places() -> dict[str, int]:
+    """At which argument the calls of these names take a sentence: coded errors, by the names of their classes, and findings."""
+    bases = {
+        node.name: {dotted_name(base).rpartition(".")[2] for base in node.bases}
+        for path in python_files("appliance")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    }
+    found, before = {ApplianceError.__name__}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {name for name, above in bases.items() if not found.isdisjoint(above)}
+    return {Detail.__name__: 2} | dict.fromkeys(found, 0)
+
+
+def find_unmade(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = dotted_name(node.func).rpartition(".")[2]
+            at = message_places().get(name)
+            if at is not None and len(node.args) > at and isinstance(node.args[at], ast.JoinedStr):
+                yield f"line {node.lineno}: {name} of an f-string; make it a Sentence"
+            if name == Sentence.__name__ and node.args:
+                yield from find_mismatch(node)
+
+
+def find_mismatch(node: ast.Call) -> Iterator[str]:
+    pattern = node.args[0]
+    if not isinstance(pattern, ast.Constant) or not isinstance(pattern.value, str):
+        yield f"line {node.lineno}: the id of a Sentence stands in the call itself, or no catalogue finds it"
+    elif all(each.arg for each in node.keywords):
+        names, rest = {each.arg for each in node.keywords}, NAMED.sub("", pattern.value).replace("%%", "")
+        if set(NAMED.findall(pattern.value)) != names or (names and "%" in rest):
+            yield f"line {node.lineno}: the id of a Sentence and its values do not match"
+
+
+def test_sentences_of_coded_errors_have_ids() -> None:
+    def offences(path: Path) -> Iterator[str]:
+        return find_unmade(tree_of(path))
+
+    spoken = [path for path in python_files("appliance") if not name_of(path).startswith(ENGLISH_ONLY)]
+    assert offences_in(spoken, offences) == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'NotFound(f"there is no {name}")',
+        'errors.NotFound(f"there is no {name}")',
+        'Detail("/name", "invalid", f"there is no {name}")',
+        'Sentence(told, name=name)',
+        'Sentence("there is no %(name)s")',
+        'Sentence("there is no %(name)s", nam=name)',
+        'Sentence("100 % of %(name)s", name=name)',
+    ],
+)  # fmt: skip
+def test_a_sentence_without_an_id_is_found(source: str) -> None:
+    assert len(list(find_unmade(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize("source", ['NotFound("no")', 'Sentence("100 %")', 'Sentence("100 %% of %(name)s", name=name)'])
+def test_a_sentence_with_an_id_passes(source: str) -> None:
+    assert list(find_unmade(ast.parse(source))) == []

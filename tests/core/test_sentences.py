@@ -1,0 +1,51 @@
+"""Sentences that keep what they were made of, and are read in another language by it."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from appliance.core.catalogues import read_catalogue
+from appliance.core.errors import NotFound
+from appliance.core.sentences import Sentence
+from appliance.core.texts import ENGLISH, Language
+from tests.core.test_catalogues import message, po
+
+SENTENCE = Sentence("there is no %(kind)s %(name)s; 100 %% sure", kind="user", name=repr("ada"))
+
+
+@pytest.fixture
+def german(tmp_path: Path) -> Language:
+    return read_catalogue(
+        po(
+            tmp_path, "de.po",
+            message("%(name)s failed: %(reason)s", "%(reason)s, darum gescheitert: %(name)s", "error"),
+            message("it took %(time)s", "es dauerte %(time)s", "error"),
+            message("100 % sure", "ganz sicher", "error"),
+        )
+    ).language  # fmt: skip
+
+
+def test_for_programs_a_sentence_is_its_text() -> None:
+    assert SENTENCE == "there is no user 'ada'; 100 % sure"
+    assert json.dumps({"message": SENTENCE}) == '{"message": "there is no user \'ada\'; 100 % sure"}'
+    assert hash(SENTENCE) == hash("there is no user 'ada'; 100 % sure")
+    assert Sentence("100 % sure") == "100 % sure", "without values a percent sign is one"
+
+
+def test_a_sentence_stays_one_on_its_way() -> None:
+    for got in (copy.deepcopy(SENTENCE), pickle.loads(pickle.dumps(SENTENCE)), str(NotFound(SENTENCE))):  # noqa: S301 - our own
+        assert isinstance(got, Sentence)
+        assert (got, got.id, dict(got.values)) == (SENTENCE, SENTENCE.id, {"kind": "user", "name": "'ada'"})
+
+
+def test_a_sentence_is_read_by_its_id_with_its_values(german: Language) -> None:
+    inner = Sentence("it took %(time)s", time="1.5 s")
+    outer = Sentence("%(name)s failed: %(reason)s", name="weigh", reason=inner)
+    assert outer == "weigh failed: it took 1.5 s"
+    assert german.tell(outer) == "es dauerte 1,5 s, darum gescheitert: weigh"
+    assert german.tell(Sentence("100 % sure")) == "ganz sicher"
+    assert german.tell(Sentence("nobody knows %(what)s", what=inner)) == "nobody knows es dauerte 1,5 s"
+    assert ENGLISH.tell(outer) == outer
