@@ -67,10 +67,14 @@ def _reader(pattern: str) -> re.Pattern[str]:
     """A value at an edge holds no semicolon, or it would swallow every longer sentence that begins or ends like this one."""
     pieces = NAMED.split(pattern)
     edges = {1 if not pieces[0] else 0, len(pieces) - 2 if not pieces[-1] else 0}
-    read = [
-        f"(?P<{piece}>{'[^;]*?' if index in edges else '.*?'})" if index % 2 else re.escape(piece.replace("%%", "%"))
-        for index, piece in enumerate(pieces)
-    ]
+    read = []
+    for index, piece in enumerate(pieces):
+        if index % 2 == 0:
+            read.append(re.escape(piece.replace("%%", "%")))
+        elif piece in pieces[1:index:2]:
+            read.append(f"(?P={piece})")
+        else:
+            read.append(f"(?P<{piece}>{'[^;]*?' if index in edges else '.*?'})")
     return re.compile("".join(read), re.DOTALL)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from appliance.core.catalogues import read_catalogue
 from appliance.core.errors import NotFound
+from appliance.core.json_schema import compile_schema
 from appliance.core.sentences import Sentence
 from appliance.core.texts import ENGLISH, Language
 from tests.core.test_catalogues import message, po
@@ -24,6 +25,7 @@ def german(tmp_path: Path) -> Language:
             message("%(name)s failed: %(reason)s", "%(reason)s, darum gescheitert: %(name)s", "error"),
             message("it took %(time)s", "es dauerte %(time)s", "error"),
             message("100 % sure", "ganz sicher", "error"),
+            message("%(slug)s has no action; ask for those of %(slug)s", "%(slug)s hat keine Aktion", "error"),
         )
     ).language  # fmt: skip
 
@@ -33,6 +35,13 @@ def test_for_programs_a_sentence_is_its_text() -> None:
     assert json.dumps({"message": SENTENCE}) == '{"message": "there is no user \'ada\'; 100 % sure"}'
     assert hash(SENTENCE) == hash("there is no user 'ada'; 100 % sure")
     assert Sentence("100 % sure") == "100 % sure", "without values a percent sign is one"
+
+
+def test_a_sentence_fits_the_schema_of_a_text() -> None:
+    schema = compile_schema({"properties": {"message": {"type": "string", "maxLength": 40}}})
+    assert schema.problems({"message": SENTENCE}) == []
+    (problem,) = schema.problems({"message": Sentence("%(long)s", long="x" * 41)})
+    assert (problem.pointer, problem.code) == ("/message", "maxLength")
 
 
 def test_a_sentence_stays_one_on_its_way() -> None:
@@ -49,3 +58,4 @@ def test_a_sentence_is_read_by_its_id_with_its_values(german: Language) -> None:
     assert german.tell(Sentence("100 % sure")) == "ganz sicher"
     assert german.tell(Sentence("nobody knows %(what)s", what=inner)) == "nobody knows es dauerte 1,5 s"
     assert ENGLISH.tell(outer) == outer
+    assert german.tell("crm has no action; ask for those of crm") == "crm hat keine Aktion", "also what was kept as text"

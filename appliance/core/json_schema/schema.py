@@ -77,8 +77,13 @@ class Schema:
         work = self._work_of(value, text)
         if not work.is_shallow or work.checks > MOST_CHECKS:
             return self._ask_worker(value, text, work, under, namespace)
-        if self.validator.is_valid(value):
-            return []
+        try:
+            if self.validator.is_valid(value):
+                return []
+        except ValueError:  # a class of its own, such as a Sentence, is a text in JSON only
+            if text is None:
+                raise
+            return self._problems(from_json(text), under, namespace)
         if work.errors > MOST_ERRORS:
             work = self._looked_at(value, text, work)
             if work.errors > MOST_ERRORS:
