@@ -115,5 +115,5 @@ def test_a_step_is_tested_with_what_it_saw_when_it_failed(owner: Browser, acme: 
     better = owner.post(address, {**form, "step": "lines/book", "steps": '{"price": 5}'}).text
     assert "booking" in better
     assert re.search(r'<pre id="output"[^>]*>5</pre>', better)
-    assert "No recent execution came to this step" in owner.get(f"{address}?step=never").text
+    assert "No recent execution reached this step" in owner.get(f"{address}?step=never").text
     assert owner.get(f"{address}?step=none").status_code == 404

@@ -364,7 +364,7 @@ def test_a_draft_is_published_or_every_obstacle_named(
     steps = [{"id": "one", "rule": {"expression": "= 1 +"}}, {"id": "one", "wait": {"for": "soon"}}]
     acme.put("/api/v1/processes/console-draft", json={"id": "console-draft", "steps": steps}).raise_for_status()
     address = owner.at("acme", "/console/processes/console-draft")
-    assert "No version is published." in owner.get(address).text
+    assert "Not published yet." in owner.get(address).text
     before = owner.get(f"{address}/diff").text
     assert ("The draft cannot be published yet." in before, "the id &#39;one&#39; is taken" in before) == (True, True)
     page = owner.post(f"{address}/publish", {})
@@ -378,8 +378,8 @@ def test_a_draft_is_published_or_every_obstacle_named(
     assert 'data-testid="draft-problems"' not in owner.get(f"{address}/diff").text
     operator = signed_in("operator@acme.test")
     assert operator.post(f"{address}/publish", {}).status_code == 403
-    assert "publish it" not in operator.get(address).text
+    assert "Review and publish it" not in operator.get(address).text
     assert owner.post(f"{address}/publish", {"message": "Now it counts"}).status_code == 200
     published = owner.get(address).text
     assert "Now it counts" in published
-    assert "publish it" not in published
+    assert "Review and publish it" not in published

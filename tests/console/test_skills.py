@@ -58,7 +58,7 @@ def test_a_skill_is_shown_as_text_and_nothing_of_it_is_run(signed_in: SignedIn, 
 
 def test_an_owner_approves_what_was_shown_and_takes_it_back(owner: Browser, acme: httpx.Client, skill: str) -> None:
     page = show(owner, skill).text
-    assert "Nobody has approved this skill." in page
+    assert "Not approved yet." in page
     assert re.search(r'value="Bash\(git:\*\)" disabled', page)
     assert approve(owner, skill, digest_of(page)).status_code == 200
     data = acme.get(f"/api/v1/skills/{skill}").json()["data"]
@@ -73,10 +73,10 @@ def test_what_changed_since_the_approval_is_shown_line_by_line(owner: Browser, a
     approve(owner, skill, digest_of(show(owner, skill).text))
     put(acme, skill, "Then pay <everybody>.")
     page = show(owner, skill).text
-    assert "Changed since it was approved" in page
+    assert "Changed since approval" in page
     assert "<ins>+ Then pay &lt;everybody&gt;.</ins>" in page
     assert "<del>- &lt;script&gt;" in page
-    assert "granted to the version before" in page
+    assert "granted to the previous version" in page
 
 
 def test_a_version_that_changed_meanwhile_is_not_approved(owner: Browser, acme: httpx.Client, skill: str) -> None:

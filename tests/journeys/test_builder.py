@@ -142,7 +142,7 @@ def test_a_process_is_built_run_and_mended_by_the_keyboard_alone(page: Page) -> 
     expect(page.get_by_role("heading", name="No problems")).to_be_visible()
     leave(page)
     press(page, page.get_by_test_id("test-draft"))
-    type_over(page, page.get_by_label("Input of the process"), '{"items": [{"price": 60, "quantity": 1}]}')
+    type_over(page, page.get_by_label("Process input"), '{"items": [{"price": 60, "quantity": 1}]}')
     press(page, page.get_by_test_id("test"))
     expect(page.locator("#output")).to_contain_text('"total": 60')
     press(page, page.get_by_role("link", name="Edit", exact=True))
@@ -220,7 +220,7 @@ def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
     workshop.ask("PUT", "/processes/quick", {"id": "quick", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]})
     workshop.ask("POST", "/processes/quick/publish", {})
     page.goto(workshop.url("/console/processes/quick/edit"))
-    expect(page.get_by_text("It is what runs.")).to_be_visible()
+    expect(page.get_by_text("Matches the published version.")).to_be_visible()
     held: list[Route] = []
     is_holding = [True]
 
@@ -240,7 +240,7 @@ def test_a_save_is_never_taken_back(page: Page, workshop: QaTenant) -> None:
     for route in held:
         route.continue_()
     expect(page.locator("[data-said]")).to_have_text("saved")
-    expect(page.get_by_text("It is what runs.")).to_be_hidden()
+    expect(page.get_by_text("Matches the published version.")).to_be_hidden()
     page.reload()
     expect(page.locator(".cm-content")).to_contain_text("# and more")
 

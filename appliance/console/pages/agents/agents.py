@@ -12,9 +12,9 @@ from appliance.core.texts import mark
 
 _VERSIONS = 20
 _SAID = {
-    "asked": mark("Model asked"), "answered": mark("Model answered"), "unanswered": mark("Model did not answer"),
-    "called": mark("Tool called"), "dispatched": mark("Call begun"), "returned": mark("Tool answered"),
-    "waiting": mark("Waits for a person"), "resumed": mark("Person decided"), "ended": mark("Ended"),
+    "asked": mark("Model called"), "answered": mark("Model responded"), "unanswered": mark("Model did not respond"),
+    "called": mark("Tool called"), "dispatched": mark("Call started"), "returned": mark("Tool responded"),
+    "waiting": mark("Decision requested"), "resumed": mark("Decision made"), "ended": mark("Ended"),
 }  # fmt: skip
 
 

@@ -27,17 +27,17 @@ MOST_CHARACTERS = 1 << 20
 # What becomes of each kind of step in a test; the others compute, and do in a test what they do in an execution.
 SIMULATED: Mapping[str, str] = {
     "code": mark(
-        "Code runs in the sandbox. Calls that only read are made; a call that would write, send, start or ask is noted and "
-        "answered by a mock, or by a stand-in."
+        "Code runs in the sandbox. Read-only calls are made. Calls that would write, send, start or ask are recorded and "
+        "answered by a mock or a placeholder."
     ),
-    "integration": mark("An action that only reads is called; any other is not called, and answered by its mock or by nothing."),
-    "datapool": mark("Records are read. What would be written is tried out and taken back at once."),
-    "human": mark("Nobody is asked: an approval is given, of a choice the first is taken, unless a mock says otherwise."),
-    "wait": mark("Nothing waits: the time has come, the event is there."),
-    "process": mark("No other process is started; its input is checked, and a mock says what it answers."),
-    "llm": mark("No model is asked; a mock says what it answers."),
-    "agent": mark("No agent runs; a mock says what it answers."),
-    "file": mark("Documents are read; a document that would be made is only named."),
+    "integration": mark("Read-only actions are called. Other actions are not; they return their mock, or nothing."),
+    "datapool": mark("Entities are read. Writes are tried and rolled back immediately."),
+    "human": mark("No one is asked. Approvals are granted and the first choice is taken, unless a mock says otherwise."),
+    "wait": mark("Waits end immediately, as if the time had come or the event had arrived."),
+    "process": mark("Other processes are not started. Their input is checked, and a mock provides the answer."),
+    "llm": mark("Models are not called. A mock provides the answer."),
+    "agent": mark("Agents do not run. A mock provides the answer."),
+    "file": mark("Documents are read. New documents are named but not created."),
 }
 
 

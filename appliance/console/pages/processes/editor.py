@@ -26,10 +26,10 @@ LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascrip
 MOST_SHOWN = 200
 # What the examples say of themselves, in files that nobody extracts texts from.
 EXAMPLE_TEXTS = (
-    mark("An approval"), mark("A person decides above a limit; what is below goes through by itself."),
-    mark("A calculation"), mark("One step of TypeScript turns what comes in into what goes out."),
-    mark("A decision table"), mark("Rows of conditions decide; a builder changes them without code."),
-    mark("Every working day"), mark("Starts by itself at six in the morning, Berlin time, and says what it did."),
+    mark("An approval"), mark("Above a limit, a person decides. Below it, requests pass automatically."),
+    mark("A calculation"), mark("One TypeScript step turns the input into the output."),
+    mark("A decision table"), mark("A table of conditions decides. Builders can change it without code."),
+    mark("Every working day"), mark("Starts automatically at 6:00, Berlin time, and reports what it did."),
 )  # fmt: skip
 
 
@@ -273,10 +273,10 @@ def _title(problems: int) -> str:
 
 def _phrases() -> str:
     """What the editor's script says by itself, as JSON."""
-    unanswered = _("not saved: the appliance did not answer, or you are signed out; sign in on another page, and save again")
+    unanswered = _("not saved: the appliance did not respond or you are signed out. Sign in on another page and save again")
     return json.dumps({
         "saving": _("saving…"), "saved": _("saved"), "unsaved": _("not saved"), "unanswered": unanswered,
-        "silent": _("the appliance did not answer"), "unchecked": _("Not checked: %(why)s", why="#"),
+        "silent": _("the appliance did not respond"), "unchecked": _("Not checked: %(why)s", why="#"),
     })  # fmt: skip
 
 

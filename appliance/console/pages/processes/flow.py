@@ -196,9 +196,9 @@ class _Drawing:
 
     def box(self, line: StepLine) -> _Part:
         notes = [_("only when %(condition)s", condition=line.when)] if line.when else []
-        notes += [_("goes on after a failure")] if line.goes_on else []
+        notes += [_("continues after a failure")] if line.goes_on else []
         if line.retries:
-            notes.append(ngettext("tried again up to %(num)s time", "tried again up to %(num)s times", line.retries))
+            notes.append(ngettext("retried up to %(num)s time", "retried up to %(num)s times", line.retries))
         state = None
         if self.states is not None:  # what would follow a failure that did not come has no state
             state = self.states.get(line.path, None if self.is_aside else StepState("pending", 0))
@@ -334,12 +334,12 @@ def _after_failure(states: Mapping[str, StepState] | None, process: str, lines: 
     drawing = _Drawing(states, is_flat, is_aside=True)
     parts = [drawing.step(line) for line in lines]
     if process:
-        line = StepLine(process, "process", _("Process"), _("Is started then"), process=process)
+        line = StepLine(process, "process", _("Process"), _("Starts on failure"), process=process)
         box = Box((0, 0), line, is_aside=True, is_process=True)
         parts.append(_Part(WIDTH, HEIGHT, WIDTH / 2, (box,)))
     inner = drawing.column(parts)
     width, height = inner.width + 2 * PADDING, inner.height + TITLE_HEIGHT + PADDING
-    frame, sign = Frame((0, 0), (width, height), True), Sign((width / 2, 17), _("When it fails"), kind="aside")
+    frame, sign = Frame((0, 0), (width, height), True), Sign((width / 2, 17), _("On failure"), kind="aside")
     return _Part(width, height, inner.axis + PADDING, (frame, sign, *inner.at(PADDING, TITLE_HEIGHT)))
 
 

@@ -16,9 +16,9 @@ KIND_NAMES: Mapping[str, str] = {
 }  # fmt: skip
 _LANGUAGES = {"typescript": mark("TypeScript"), "javascript": mark("JavaScript"), "php": "PHP"}
 _DATA_SENTENCES = {
-    "create": mark("Create an entity in %(collection)s"), "update": mark("Update an entity of %(collection)s"),
-    "upsert": mark("Create or update an entity of %(collection)s"), "delete": mark("Delete an entity of %(collection)s"),
-    "find": mark("Find an entity of %(collection)s"), "query": mark("Query %(collection)s"),
+    "create": mark("Create an entity in %(collection)s"), "update": mark("Update an entity in %(collection)s"),
+    "upsert": mark("Create or update an entity in %(collection)s"), "delete": mark("Delete an entity from %(collection)s"),
+    "find": mark("Find an entity in %(collection)s"), "query": mark("Query %(collection)s"),
 }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _rule(settings: Mapping[str, Any]) -> str:
     if "expression" in settings:
         return _("Compute %(expression)s", expression=_plain(settings["expression"]))
     decision = settings.get("decision")
-    return _("Decide by %(file)s", file=decision) if isinstance(decision, str) else _("Decide by a table")
+    return _("Decide with %(file)s", file=decision) if isinstance(decision, str) else _("Decide with a table")
 
 
 def _code(settings: Mapping[str, Any]) -> str:
@@ -180,14 +180,14 @@ def _for_each(settings: Mapping[str, Any]) -> str:
     at_once = settings.get("concurrency", 1)
     if at_once == 1:
         return _("For each %(item)s of %(items)s", item=item, items=items)
-    return _("For each %(item)s of %(items)s, %(count)s at once", item=item, items=items, count=at_once)
+    return _("For each %(item)s of %(items)s, %(count)s at a time", item=item, items=items, count=at_once)
 
 
 def _wait(settings: Mapping[str, Any]) -> str:
     if "event" in settings:
         event, timeout = _plain(settings["event"]), settings.get("timeout")
         if timeout:
-            return _("Wait for the event %(event)s, at most %(timeout)s", event=event, timeout=timeout)
+            return _("Wait up to %(timeout)s for the event %(event)s", event=event, timeout=timeout)
         return _("Wait for the event %(event)s", event=event)
     if "until" in settings:
         return _("Wait until %(time)s", time=_plain(settings["until"]))
@@ -199,7 +199,7 @@ def _branch(settings: Mapping[str, Any]) -> str:
 
 
 def _parallel(settings: Mapping[str, Any]) -> str:
-    return ngettext("Do one thing", "Do %(num)s things side by side", len(settings))
+    return ngettext("Run one branch", "Run %(num)s branches in parallel", len(settings))
 
 
 def _stop(settings: Mapping[str, Any]) -> str:
@@ -215,7 +215,7 @@ def _human(settings: Mapping[str, Any]) -> str:
 
 def _process(settings: Mapping[str, Any]) -> str:
     name = settings.get("use", "?")
-    return _("Start %(name)s", name=name) if settings.get("wait") is False else _("Execute %(name)s and wait for it", name=name)
+    return _("Start %(name)s", name=name) if settings.get("wait") is False else _("Run %(name)s and wait for the result", name=name)
 
 
 def _llm(settings: Mapping[str, Any]) -> str:
@@ -225,8 +225,8 @@ def _llm(settings: Mapping[str, Any]) -> str:
 def _agent(settings: Mapping[str, Any]) -> str:
     agent, timeout = settings.get("use", "?"), settings.get("timeout")
     if timeout:
-        return _("Have the agent %(agent)s do it, and wait for its answer, at most %(timeout)s", agent=agent, timeout=timeout)
-    return _("Have the agent %(agent)s do it, and wait for its answer", agent=agent)
+        return _("Run the agent %(agent)s and wait up to %(timeout)s for its answer", agent=agent, timeout=timeout)
+    return _("Run the agent %(agent)s and wait for its answer", agent=agent)
 
 
 def _file_step(settings: Mapping[str, Any]) -> str:
@@ -238,7 +238,7 @@ def _file_step(settings: Mapping[str, Any]) -> str:
     if operation == "convert":
         return _("Convert to %(format)s", format=form or "?")
     sentences = {"zip": _("Pack documents into an archive"), "unzip": _("Unpack an archive")}
-    return sentences.get(str(operation), _("Work on a file"))
+    return sentences.get(str(operation), _("Process a file"))
 
 
 def _reading(settings: Mapping[str, Any], what: str) -> str:
@@ -249,11 +249,11 @@ def _reading(settings: Mapping[str, Any], what: str) -> str:
 
 
 def _ocr(settings: Mapping[str, Any]) -> str:
-    return _("Recognise the text of a scan")
+    return _("Recognise text in a scan")
 
 
 def _unknown(settings: Mapping[str, Any]) -> str:
-    return _("A step that cannot be read; validate the draft")
+    return _("Unreadable step. Validate the draft.")
 
 
 _SENTENCES = {

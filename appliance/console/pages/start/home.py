@@ -175,7 +175,7 @@ def _first_steps(visit: Visit) -> list[Step]:
     if visit.may("keys.write"):
         # The key of the first run is there from the beginning, and ends after a day.
         issued = any(each.environment != keys.FIRST for each in keys.list_keys(scope, PageRequest(READ)).items)
-        steps.append(Step(_("Create an API key"), _("Programs use it to start processes."), "/console/keys/new", issued))
+        steps.append(Step(_("Issue an API key"), _("Programs use it to start processes."), "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
         waits = several or bool(invitations.list_invitations(scope))
         steps.append(Step(_("Invite people"), _("Choose who builds, who approves and who only reads."), "/console/people", waits))

@@ -142,9 +142,9 @@ def test_a_page_that_stays_open_hears_whether_what_is_stored_is_what_runs(owner:
     send(owner, SOURCE)
     edited.post(f"{ADDRESS}/publish").raise_for_status()
     address = owner.at("acme", "/console/processes/edited/edit")
-    assert re.search(r"<p data-published>It is what runs.*<p data-unpublished hidden>", owner.get(address).text, re.DOTALL)
+    assert re.search(r"<p data-published>Matches the published.*<p data-unpublished hidden>", owner.get(address).text, re.DOTALL)
     assert send(owner, SOURCE.replace("Edited", "Changed"), **{"as": "data"}).json()["is_published"] is False
-    assert re.search(r"<p data-published hidden>It is what runs.*<p data-unpublished>", owner.get(address).text, re.DOTALL)
+    assert re.search(r"<p data-published hidden>Matches the published.*<p data-unpublished>", owner.get(address).text, re.DOTALL)
     assert send(owner, SOURCE, **{"as": "data"}).json()["is_published"] is True
     edited.delete(f"{ADDRESS}?force=true").raise_for_status()
 
@@ -153,7 +153,7 @@ def test_a_file_gets_another_path_and_the_steps_follow(owner: Browser, edited: h
     send(owner, SOURCE)
     at = owner.at("acme", "/console/processes/edited/files")
     page = owner.get(owner.at("acme", "/console/processes/edited/edit?file=steps/one.ts")).text
-    assert "one needs it" in page
+    assert "Step one uses it" in page
     assert "No problems" in owner.post(at, {"file": "steps/one.ts", "to": "steps/first.ts", "do": "rename"}).text
     assert owner.url.endswith("edit?file=steps/first.ts")
     assert stored(edited)["files"] == {"steps/first.ts": GOOD}

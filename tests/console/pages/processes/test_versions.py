@@ -54,7 +54,7 @@ def test_the_list_tells_which_version_runs_and_how_it_fares(owner: Browser, numb
     rows = [words(row) for row in re.findall(r'<tr data-testid="row">(.*?)</tr>', page, re.DOTALL)]
     assert [row.split()[:2] for row in rows] == [["v2", "active"], ["v1", "the"]]
     assert "it &lt;never&gt; fails" in page
-    assert re.search(r"v1 the first.* 2 1 Run this again", rows[1])
+    assert re.search(r"v1 the first.* 2 1 Restore this version", rows[1])
     assert "The draft differs from version 2" in page
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_compared_is_refused(owner: Browser, numbered: httpx.Clie
 
 def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: httpx.Client) -> None:
     page = owner.get(at(owner, "/diff")).text
-    assert "the draft runs as a new version instead of version 2" in page
+    assert "New executions will use the draft as a new version instead of version 2" in page
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', page))
     save(numbered, rule("one", "= 1"), rule("four", "= 4"))
     refused = owner.post(at(owner, "/publish"), {**fields, "message": "late"})
@@ -87,7 +87,7 @@ def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: ht
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', refused.text))
     assert "a third one" in owner.post(at(owner, "/publish"), {**fields, "message": "a third one"}).text
     assert published(numbered) == 3
-    assert "Nothing differs" in owner.get(at(owner, "/diff")).text
+    assert "No changes" in owner.get(at(owner, "/diff")).text
 
 
 def test_one_goes_back_to_an_older_version(owner: Browser, numbered: httpx.Client) -> None:
@@ -102,7 +102,7 @@ def test_one_goes_back_to_an_older_version(owner: Browser, numbered: httpx.Clien
 
 def test_who_does_not_build_looks_and_does_not_act(signed_in: Callable[[str], Browser], numbered: httpx.Client) -> None:
     operator = signed_in("operator@acme.test")
-    assert "Run this again" not in operator.get(at(operator, "/versions")).text
+    assert "Restore this version" not in operator.get(at(operator, "/versions")).text
     assert 'action="/console/processes/numbered/publish"' not in operator.get(at(operator, "/diff")).text
     assert operator.post(at(operator, "/rollback"), {"version": "1"}).status_code == 403
     assert published(numbered) == 2
