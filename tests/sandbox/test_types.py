@@ -15,7 +15,7 @@ from appliance.sandbox.pool.lanes import DECISION_ADDRESS_SPACE
 from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.typecheck import SECONDS, CodeStep, Finding, Reach, TypeCheck, TypedExpression
 from appliance.sandbox.typecheck.checks import _Check
-from tests.checking import PROPER
+from tests.checking import CHECK, PROPER
 
 DECLARATIONS = """
 interface IntegrationsApi { execute(integration: "crm", action: "find", input: { q: string }): Promise<{ name: string }[]> }
@@ -277,7 +277,7 @@ def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
 
 def test_the_same_question_is_answered_once(pool: Pool) -> None:
     asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
-    assert pool.check_types(asked) is pool.check_types(asked)
+    assert CHECK(pool, asked) is CHECK(pool, asked)
 
 
 def test_an_answer_is_one_tenants() -> None:
