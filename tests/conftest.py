@@ -19,7 +19,7 @@ from tests.checking import check_types_once
 from tests.compiling import compile_once
 from tests.hashing import hash_cheaply
 from tests.reading import read_once
-from tests.spreading import Spreading
+from tests.spreading import LONG, Spreading
 from tests.store.cluster import Cluster, running_cluster
 from tests.store.opening import migrated
 from tests.syncing import sync_never
@@ -66,7 +66,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of the running appliance come first: it owns the process's database, later tests open their own."""
-    items.sort(key=lambda item: not _is_live(item))
+    items.sort(key=lambda item: (not _is_live(item), item.nodeid.partition("::")[0] not in LONG))
     if not config.option.all:
         unwanted = matrices.left_out(items, config.option.seed) - set(config.args)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in unwanted])

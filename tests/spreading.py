@@ -7,6 +7,14 @@ from xdist.scheduler import LoadScopeScheduling
 # They look at the syntax trees of all files, which one process parses once: 7 s of the processor.
 OF_TREES = frozenset(f"tests/architecture/test_{each}.py" for each in ("doors", "forbidden", "layers", "size", "vocabulary"))
 
+# Ten seconds and more each, and by their names among the last: the other process would have nothing to do meanwhile.
+LONG = frozenset(
+    {
+        "tests/testing/test_plugin.py", "plugins/files/tests/test_ftp.py", "plugins/sql/tests/test_sql.py",
+        "plugins/tryton/tests/test_tryton.py",
+    }
+)  # fmt: skip
+
 
 class Spreading(LoadScopeScheduling):  # type: ignore[misc]  # the library has no annotations
     """Tests of one file that follow each other stay together, and whoever is free takes the next of these.
