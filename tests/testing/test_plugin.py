@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from appliance.testing.running import Running
 from appliance.testing.tenants import QaTenant
 from tests.architecture.source_tree import ROOT
 
+Run = tuple[Path, "Future[tuple[int, str]]"]
 BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FAILING = """
 import pytest
@@ -126,12 +129,22 @@ def run_tests(folder: Path, text: str, *options: str, **more: str) -> tuple[int,
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """Those with an appliance of their own, side by side: half of their time they wait for letters and for the browser."""
+    texts = {"docs": "\n\n".join(BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))), "failing": FAILING}
+    further = {"docs": {"test_letters": LETTERS}, "failing": {}}
+    folders = {name: tmp_path_factory.mktemp(name) for name in texts}
+    with ThreadPoolExecutor(len(texts)) as threads:
+        yield {name: (folder, threads.submit(run_tests, folder, texts[name], **further[name])) for name, folder in folders.items()}
+
+
 @pytest.mark.browser
-def test_the_suite_of_the_docs_passes_and_letters_of_earlier_tests_are_not_handed_out(tmp_path: Path) -> None:
-    blocks = BLOCKS.findall((ROOT / "docs/qa.md").read_text("utf8"))
-    code, told = run_tests(tmp_path, "\n\n".join(blocks), test_letters=LETTERS)
+def test_the_suite_of_the_docs_passes_and_letters_of_earlier_tests_are_not_handed_out(runs: dict[str, Run]) -> None:
+    folder, run = runs["docs"]
+    code, told = run.result()
     assert (code, told.count("PASSED test_it.py::"), told.count("PASSED test_letters.py::")) == (0, 3, 2), told
-    assert not (tmp_path / "gos-evidence").exists()
+    assert not (folder / "gos-evidence").exists()
 
 
 def test_the_test_of_a_process_takes_less_than_20_lines() -> None:
@@ -140,12 +153,13 @@ def test_the_test_of_a_process_takes_less_than_20_lines() -> None:
 
 
 @pytest.mark.browser
-def test_a_failure_leaves_its_pages_and_says_why(tmp_path: Path) -> None:
-    code, told = run_tests(tmp_path, FAILING)
+def test_a_failure_leaves_its_pages_and_says_why(runs: dict[str, Run]) -> None:
+    folder, run = runs["failing"]
+    code, told = run.result()
     assert (code, "1 failed, 4 passed, 1 error" in told) == (1, True), told
     assert "error: it broke" in told
     assert re.search(r"^outside: http://127\.0\.0\.1:\d+/elsewhere$", told, re.MULTILINE), told
-    kept = sorted(path.name for path in (tmp_path / "gos-evidence").iterdir())
+    kept = sorted(path.name for path in (folder / "gos-evidence").iterdir())
     starts = ["test_it.py-test_fails-1", "test_it.py-test_sees_a_page_that_is_wrong-1"]
     assert kept == [f"{start}-{end}" for start in starts for end in ("page1.png", "trace.zip")]
 
