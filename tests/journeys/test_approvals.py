@@ -121,7 +121,7 @@ def test_the_inbox_leads_to_a_rejection_that_the_code_hears(eve: Page, asking: Q
     open_request(eve, asking, execution, "Ship order 10249?")
     menu = eve.get_by_role("navigation", name="Console")
     menu.get_by_role("link", name=re.compile("Approvals *1 to decide")).click()
-    expect(eve.get_by_role("heading", name="For you")).to_be_visible()
+    expect(eve.get_by_role("heading", name="Waiting on you")).to_be_visible()
     eve.get_by_role("link", name="Ship order 10249?").click()
     eve.get_by_label("Comment").fill("not today")
     eve.get_by_role("button", name="Reject").click()

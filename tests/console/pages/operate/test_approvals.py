@@ -300,7 +300,7 @@ def test_an_execution_says_what_it_waits_for(owner: Browser, acme_things: Resour
     page = owner.get(owner.at("acme", f"/console/executions/{execution}")).text
     for part in (f'<a href="/console/approvals/{asked}">Ship it?</a>', "for the event:", " paid", "Step approve."):
         assert part in page
-    assert "more" not in page.partition("Facts")[0].partition("for the event")[2]
+    assert "more" not in page.partition("Details")[0].partition("for the event")[2]
     told = db.dump_json({"waits": waits[1:] * 23})
     db.write(lambda: db.execute(sql, (told, execution)))
     assert "And 3 more." in owner.get(owner.at("acme", f"/console/executions/{execution}")).text
