@@ -99,12 +99,12 @@ def test_an_owner_decides_on_the_page_and_nobody_else_can(running: Running, flow
         pages[login].sign_in(f"{login}@granting.test", PASSWORD, TENANT)
     at, wanted = pages["owner"].at(TENANT, "/console/confirmations"), open_about(owner, "paged")[0].id
     seen = pages["viewer"].get(at).text
-    assert "What the process paged may reach" in seen
+    assert "Access for the process paged" in seen
     assert "owner@granting.test" in seen
     assert 'value="allow"' not in seen
     assert pages["viewer"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 403
     assert flow.post(f"/console/confirmations/{wanted}", data={"answer": "allow"}).status_code != 200
-    assert "What the process paged may reach" in pages["owner"].get(pages["owner"].at(TENANT, "/console/")).text
+    assert "Access for the process paged" in pages["owner"].get(pages["owner"].at(TENANT, "/console/")).text
     assert pages["owner"].post(f"{at}/{wanted}", {"answer": "allow"}).status_code == 200
     assert publish(flow, "paged").status_code == 200
 
