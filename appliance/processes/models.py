@@ -1,4 +1,4 @@
-"""Tables of processes and executions; step runs, journal and events are written by `store` in plain SQL."""
+"""Tables of processes and executions; `store` writes step runs, the journal and events in plain SQL."""
 
 import peewee
 

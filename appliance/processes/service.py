@@ -1,4 +1,4 @@
-"""What one can do with processes and executions.  Every verb takes a TenantScope first."""
+"""The operations on processes and executions.  Each takes a TenantScope first."""
 
 import logging
 import threading
@@ -57,7 +57,7 @@ from .triggers.service import Reach, Triggers
 from .triggers.signatures import Request
 
 log = logging.getLogger(__name__)
-MOST_REPLAYS = 2  # each holds a thread of the API for as long as it takes
+MOST_REPLAYS = 2  # each occupies an API thread until it is done
 
 
 class ProcessFlow:
@@ -88,8 +88,8 @@ class ProcessFlow:
         self.runner = Runner(config, presence, tools, self._timers)
         self._turns = Turns(config.queue.workers)
         self.intake = Intake(self.runner, self._turns, queue, self._draining)
-        silent = config.queue.lease_seconds * 2 / 3
-        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silent)
+        silence_seconds = config.queue.lease_seconds * 2 / 3
+        self._sweeper = Sweeper(presence, config.queue.sweep_ms, self.intake, queue, silence_seconds)
         self._sweeper.is_running_here = self.runner.active.__contains__
         self._sweeper.jumps = self.runner.jumps
         queue.declare(WAKE, self.intake.serve)
@@ -97,11 +97,11 @@ class ProcessFlow:
         self.triggers = Triggers(pool, queue, reach)
 
     def start(self) -> None:
-        """Begin working: timers, the sweeper and the queue's workers."""
+        """Start the timers, the sweeper and the queue's workers."""
         suspension.woken.when(self._wake_answered)
         suspension.stopped.when(self._stop_cancelled)
         self.runner.start()
-        self.runner.jumps.now_ms()  # before anything due is looked for: it may have been set while nobody ran
+        self.runner.jumps.now_ms()  # before looking for due work: the clock may have been set while the appliance was down
         self._timers.start()
         self._end_watch.start()
         self._sweeper.start()
@@ -109,11 +109,11 @@ class ProcessFlow:
         self.queue.start(self.config.queue.workers)
 
     def stop(self, timeout: float) -> None:
-        """Take nothing new and let what is in progress finish; what takes longer is taken up after the next start.
+        """Accept no new work and let executions in progress finish; the next start resumes those that take longer.
 
         Half of `timeout` (seconds) is for finishing, the other half for reaching the next commit.
         """
-        ends = clock.monotonic() + timeout
+        deadline = clock.monotonic() + timeout
         self._draining.set()
         suspension.woken.drop(self._wake_answered)
         self.triggers.stop()
@@ -122,8 +122,8 @@ class ProcessFlow:
         self._timers.stop()
         self.queue.stop(timeout / 2)
         self._fast.shutdown(wait=False, cancel_futures=True)
-        self.runner.wait_idle(max(0.0, ends - timeout / 2 - clock.monotonic()))
-        self.runner.stop(max(0.0, ends - clock.monotonic()))
+        self.runner.wait_idle(max(0.0, deadline - timeout / 2 - clock.monotonic()))
+        self.runner.stop(max(0.0, deadline - clock.monotonic()))
         self.triggers.close()
         self._io.shutdown()
         self._deadlines.stop()
@@ -136,7 +136,7 @@ class ProcessFlow:
         self.intake.wake(tenant_id, execution_id, priority)
 
     def _wake(self, tenant_id: str, execution_id: str) -> None:
-        """Inside a write: an execution that was recorded earlier may have its turn."""
+        """Inside a write: queue an execution that was recorded earlier, if it may run now."""
         if admission.line_up(tenant_id, execution_id, self.runner.jumps.now_ms()):
             self.intake.wake(tenant_id, execution_id)
 
@@ -160,10 +160,11 @@ class ProcessFlow:
         self, scope: TenantScope, process_id: str, request: StartRequest, *, soon: bool = False,
         when_finished: Callable[[], None] | None = None, beside: Callable[[], None] | None = None,
     ) -> Execution:  # fmt: skip
-        """Record an execution durably and set it going.
+        """Record an execution durably and start it.
 
-        `soon`: somebody waits; it begins at once in this process when a place is free.  `when_finished` is called
-        once it is finished, by whatever process.  `beside` writes, in the same transaction, what a new execution's input names.
+        `soon`: a caller is waiting, so the execution starts at once in this process if a slot is free.  `when_finished` is
+        called once it has finished, whichever process ran it.  `beside` runs in the same transaction when the execution is
+        new, and writes what its input refers to.
         """
         self._refuse_when_draining()
         version = executions.version_to_run(scope, process_id, request.version)
@@ -196,7 +197,7 @@ class ProcessFlow:
         return row
 
     def read_input_schema(self, scope: TenantScope, process_id: str) -> Mapping[str, Any] | None:
-        """What the published version says of its input; NotFound, NotPublished."""
+        """The input schema of the published version, None without one; NotFound, NotPublished."""
         version = executions.version_to_run(scope, process_id, None)
         return self.runner.load(scope, process_id, version).definition.input_schema
 
@@ -207,7 +208,7 @@ class ProcessFlow:
     def _run_soon(self, claim: Claim) -> None:
         try:
             self._fast.submit(self._run_fast, claim)
-        except RuntimeError:  # stopped since it was asked for: what is recorded is taken up by the next start
+        except RuntimeError:  # the pool has been shut down since: the next start resumes the recorded execution
             self._fast_slots.release()
 
     def _run_fast(self, claim: Claim) -> None:
@@ -219,7 +220,7 @@ class ProcessFlow:
             self._fast_slots.release()
 
     def cancel_execution(self, scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
-        """Cancel; one in progress stops at its next host call or step."""
+        """Cancel an execution; one in progress stops at its next host call or step."""
         return db.write(lambda: executions.cancel_rows(scope, execution_id, process_id))
 
     def resume_execution(self, scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
@@ -227,23 +228,23 @@ class ProcessFlow:
         return db.write(lambda: executions.answer_event(scope, execution_id, process_id, answer))
 
     def answer_profile(self, scope: TenantScope, slug: str) -> None:
-        """Inside the write that creates an LLM profile: the steps that wait for it go on, and nobody is asked in its place."""
+        """Inside the write that creates an LLM profile: resume the steps that wait for it and withdraw their approval requests."""
         for token in suspension.answer_profile(scope, slug):
             withdraw_approval(scope, token, "the LLM profile has been created")
 
     def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
-        """Inside the write that decides: whoever asked has the answer."""
+        """Inside the write that decides an approval: hand the decision to the step that asked for it."""
         suspension.answer_call(scope, approval.id, True, answer_of(approval))
 
     def retry_execution(
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,
         process_id: str | None = None, token: str = "",
     ) -> Execution:  # fmt: skip
-        """A new execution with the same input that keeps the finished steps of a failed one."""
+        """Start a new execution with the input of a failed one, reusing its finished steps."""
         return self._retry(scope, executions.get_execution(scope, execution_id, process_id), start_from, published, token, False)
 
     def retry_once(self, scope: TenantScope, execution_id: str, token: str, *, published: bool = False) -> Execution:
-        """Retry it from where it failed; the same for the same token, Conflict when it has been retried in another way."""
+        """Retry from the failed step.  The same token answers the same execution; Conflict if it was retried in another way."""
         return self._retry(scope, executions.get_execution(scope, execution_id), "failed", published, token, True)
 
     def _retry(self, scope: TenantScope, old: Execution, start_from: str, published: bool, token: str, once: bool) -> Execution:
@@ -251,14 +252,14 @@ class ProcessFlow:
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self._load(scope, old.process_id, version)
         executions.check_input(scope, compiled, old.input)
-        kept = retrying.reusable_runs(scope, old, start_from, compiled)
+        reused_runs = retrying.reusable_runs(scope, old, start_from, compiled)
         request = StartRequest(old.input, version, None, old.priority, old.label_text, token)
 
         def insert() -> Execution:
             birth = Birth(retry_of=old.id, only_retry=once, depth=old.depth)
             row, new = executions.insert_execution(scope, old.process_id, version, request, birth)
             if new:
-                for run in kept:
+                for run in reused_runs:
                     store.save_run(scope, row.id, run)
                 tainting.note_sources(scope, row.id, tainting.sources_of(scope, old.id))
                 self._enqueue(scope.tenant_id, row.id, row.priority)
@@ -275,7 +276,7 @@ class ProcessFlow:
         self, scope: TenantScope, execution_id: str, *, start_from: str = "failed", published: bool = False,
         process_id: str | None = None,
     ) -> RetryPlan:  # fmt: skip
-        """What `retry_execution` would keep and run again, and which effects would happen once more; errors as there."""
+        """Which steps `retry_execution` would reuse and run again, and which effects would be repeated; same errors."""
         old = executions.get_execution(scope, execution_id, process_id)
         version = executions.version_to_run(scope, old.process_id, None if published else old.version)
         compiled = self.runner.load(scope, old.process_id, version)
@@ -286,10 +287,10 @@ class ProcessFlow:
     def replay_execution(
         self, scope: TenantScope, execution_id: str, request: ReplayRequest, process_id: str | None = None
     ) -> Replay:
-        """Run a finished execution again against its journal, without any effect, and say how it compares.
+        """Run a finished execution again from its journal, without any effect, and compare the results.
 
-        Conflict while it is not finished, TimedOut when it takes longer than `limits.replay_seconds`, ConcurrencyLimited
-        while others are replayed.
+        Conflict while it is not finished, TimedOut after `limits.replay_seconds`, ConcurrencyLimited while too many other
+        replays or tests are running.
         """
         row = executions.get_execution(scope, execution_id, process_id)
         if row.status not in store.FINISHED:
@@ -308,7 +309,7 @@ class ProcessFlow:
     @contextmanager
     def _replaying(self) -> Iterator[None]:
         if not self._replays.acquire(blocking=False):
-            message = Sentence("%(most_replays)s replays or tests are under way; try again in a moment", most_replays=MOST_REPLAYS)
+            message = Sentence("%(most_replays)s replays or tests are running; try again in a moment", most_replays=MOST_REPLAYS)
             raise ConcurrencyLimited(message, headers={"Retry-After": "5"})
         try:
             yield
@@ -320,12 +321,12 @@ class ProcessFlow:
 
         `test_process(scope, "order-intake", DryRunRequest(input={…}, mocks={"push": {"output": {…}}}))` answers a DryRun:
         `status`, `output`, `error`, `steps` (each with `run`, `calls` and `logs`), `effects` (what would have been done) and
-        `unused_mocks`.  Reads of DataPool and of integrations are made unless a mock stands for them; everything else is
-        answered by a mock, the step's own `mock`, a pinned output, or a stand-in that is marked.  `offline`: integrations
-        are not read either.  Not inside a write.
+        `unused_mocks`.  DataPool and integrations are really read unless a mock replaces the read; every other call is
+        answered by a mock, the step's own `mock`, a pinned output, or a stand-in marked as such.  `offline`: integrations
+        are not read either.  Must not be called inside a write.
 
-        NotFound, DefinitionInvalid (a draft that cannot be read), ValidationFailed (input, step, mocks, context),
-        TimedOut after `limits.replay_seconds`, ConcurrencyLimited while others are tested.
+        NotFound, DefinitionInvalid (the draft cannot be parsed), ValidationFailed (input, step, mocks, context),
+        TimedOut after `limits.replay_seconds`, ConcurrencyLimited while too many others are running.
         """
         if request.version is None:
             compiled = load_draft(scope, process_id)
@@ -341,27 +342,27 @@ class ProcessFlow:
     def publish_process(self, scope: TenantScope, process_id: str, request: versions.PublishRequest) -> ProcessVersion:
         """See `versions.publish_process`."""
         versions.refuse(outer_problems(scope, versions.get_process(scope, process_id).definition))
-        return versions.publish_process(scope, self._judges(scope, thorough=False, tests=request.tests), process_id, request)
+        return versions.publish_process(scope, self._check_context(scope, thorough=False, tests=request.tests), process_id, request)
 
     def problems_of(self, scope: TenantScope, draft: versions.Draft, *, tests: bool = False) -> list[versions.Problem]:
-        """Everything that is wrong with a draft; with `tests` the cases of its test tables that fail, too."""
-        found = versions.problems_of(self._judges(scope, thorough=True, tests=tests), scope.tenant_id, draft)
-        are_triggers_right = not any(problem.pointer.startswith("/triggers") for problem in found)
-        return found + (outer_problems(scope, draft.definition) if are_triggers_right else [])
+        """Every problem of a draft; with `tests` also the failing cases of its test tables."""
+        problems = versions.problems_of(self._check_context(scope, thorough=True, tests=tests), scope.tenant_id, draft)
+        are_triggers_right = not any(problem.pointer.startswith("/triggers") for problem in problems)
+        return problems + (outer_problems(scope, draft.definition) if are_triggers_right else [])
 
-    def _judges(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
+    def _check_context(self, scope: TenantScope, *, thorough: bool, tests: bool) -> versions.Judges:
         return versions.Judges(self.pool, partial(look_around, scope, self._find_actions, self._agents.output_of), thorough, tests)
 
     def pause_process(self, scope: TenantScope, process_id: str) -> Process:
-        """Let nothing of it begin and no trigger of it fire; what has begun goes on."""
+        """Hold back new executions and triggers of the process; running executions continue."""
         return db.write(lambda: pausing.pause_rows(scope, process_id))
 
     def resume_process(self, scope: TenantScope, process_id: str) -> Process:
-        """Let what was held back begin, each in its turn."""
+        """Release the executions that were held back, in order."""
 
         def resume() -> Process:
-            row, held = pausing.resume_rows(scope, process_id)
-            for execution_id in held[:ENOUGH_MESSAGES]:
+            row, held_back = pausing.resume_rows(scope, process_id)
+            for execution_id in held_back[:ENOUGH_MESSAGES]:
                 self.intake.wake(scope.tenant_id, execution_id)
             return row
 
@@ -371,16 +372,16 @@ class ProcessFlow:
         """See `versions.delete_process`."""
         versions.delete_process(scope, process_id, force=force)
 
-    # -- what is going on
+    # -- monitoring
 
     def queue_state(self, scope: TenantScope) -> dict[str, int]:
         """See `backlog.queue_state`."""
         return backlog.queue_state(scope, self.config.queue.workers)
 
 
-def _log_lost(done: "Future[None]") -> None:
-    if isinstance(fault := done.exception(), Exception):
-        db.log_failure(log, fault, "a wake-up was not recorded; the sweeper finds the execution")
+def _log_lost(future: "Future[None]") -> None:
+    if isinstance(error := future.exception(), Exception):
+        db.log_failure(log, error, "a wake-up was not recorded; the sweeper will pick up the execution")
 
 
 def _check_request(request: StartRequest) -> None:

@@ -1,4 +1,4 @@
-"""Process definitions: parsed with every problem at once, typed, checked, and kept as drafts and numbered versions."""
+"""Process definitions: parsing that reports every problem at once, type checking, drafts and numbered versions."""
 
 import lazy_loader
 

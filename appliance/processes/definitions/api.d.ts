@@ -122,7 +122,7 @@ interface HumanApi {
 interface Question<P extends string> {
   profile: P; prompt?: string; messages?: readonly { role: "user" | "assistant" | "system"; content: string }[];
   system?: string | null;
-  /** Data for the model, as JSON behind the prompt. */
+  /** Data for the model, appended to the prompt as JSON. */
   input?: unknown;
   /** Ids of documents; of pictures also data URLs. */
   documents?: readonly string[] | null; images?: readonly string[] | null;

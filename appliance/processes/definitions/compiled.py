@@ -1,4 +1,4 @@
-"""A version made ready to run: the parsed definition, its input schema and its programs; kept while it is in use."""
+"""Versions compiled for execution: parsed definition, input schema and programs, with a cache of the recently used ones."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ VersionKey = tuple[str, str, int, str]
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the runner needs of one version.  `refusal`: why its input schema is not used, so that nothing new can start."""
+    """What the runner needs of one version.  `refusal`: why its input schema is unusable; no new execution can start then."""
 
     definition: Definition
     files: Mapping[str, str]
@@ -44,7 +44,7 @@ def compile_version(tenant_id: str, data: Any, files: Mapping[str, str]) -> Comp
     schema, refusal = None, ""
     try:
         schema = compile_schema(definition.input_schema) if definition.input_schema is not None else None
-    except SchemaInvalid as error:  # published under an earlier release, which had no bounds: what runs may end
+    except SchemaInvalid as error:  # published by an earlier release without limits: running executions may still finish
         refusal = str(error)
     return Compiled(definition, files, schema, programs, decisions, steps, refusal)
 
@@ -61,13 +61,13 @@ def make_program(tenant_id: str, step: Step, files: Mapping[str, str]) -> Progra
 
 
 def load_decision(step: Step, files: Mapping[str, str]) -> Any:
-    """The JSON Decision Model of a rule step, from its file or inline; yaml12.YamlInvalid when it is no JSON."""
+    """The JSON Decision Model of a rule step, from its file or inline; yaml12.YamlInvalid if it cannot be parsed."""
     decision = step.settings["decision"]
     return yaml12.load(files[decision]) if isinstance(decision, str) else decision
 
 
 class CompiledVersions:
-    """The most recently used versions, by (tenant, process, version, digest)."""
+    """An LRU cache of compiled versions, by (tenant, process, version, digest)."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[VersionKey, Compiled] = OrderedDict()
@@ -75,10 +75,10 @@ class CompiledVersions:
 
     def get(self, key: VersionKey) -> Compiled | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            compiled = self._kept.get(key)
+            if compiled is not None:
                 self._kept.move_to_end(key)
-            return found
+            return compiled
 
     def put(self, key: VersionKey, compiled: Compiled) -> None:
         with self._lock:

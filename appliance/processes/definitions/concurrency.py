@@ -1,4 +1,4 @@
-"""What a definition says about when its executions may begin: how many at once, by which key, and how long one may be late."""
+"""The rules of a definition for starting executions: how many at once, by which key, and when a waiting one expires."""
 
 import json
 import re
@@ -24,7 +24,7 @@ KEY_PATTERN = r"^=|\{\{.*\}\}"
 
 @dataclass(frozen=True)
 class Concurrency:
-    """At most `limit` executions of the process at once that have the same key; without a key, of all of them."""
+    """At most `limit` executions with the same key run at once; without a key, at most `limit` of the whole process."""
 
     limit: int
     key: Template | None
@@ -33,7 +33,7 @@ class Concurrency:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place an execution takes among those with its `key` (JSON text, empty without one)."""
+    """The concurrency slot of an execution, shared by all with the same `key` (JSON text, empty without one)."""
 
     key: str
     limit: int
@@ -41,38 +41,38 @@ class Slot:
 
 
 def read_concurrency(reader: Reader, value: Any, pointer: str) -> Concurrency | None:
-    """The member `concurrency`, with every problem noted."""
+    """Parse the member `concurrency`, noting every problem; None if it is absent."""
     if value is None:
         return None
-    given = reader.mapping(value, pointer, ("limit", "key", "behaviour"), ("limit",))
-    limit = reader.whole(given.get("limit", 1) or 0, f"{pointer}/limit", 1, MOST_AT_ONCE) or 1
-    behaviour = reader.choice(given.get("behaviour", "queue"), f"{pointer}/behaviour", BEHAVIOURS)
-    key = _read_key(reader, given["key"], f"{pointer}/key") if "key" in given else None
+    members = reader.mapping(value, pointer, ("limit", "key", "behaviour"), ("limit",))
+    limit = reader.whole(members.get("limit", 1) or 0, f"{pointer}/limit", 1, MOST_AT_ONCE) or 1
+    behaviour = reader.choice(members.get("behaviour", "queue"), f"{pointer}/behaviour", BEHAVIOURS)
+    key = _parse_key(reader, members["key"], f"{pointer}/key") if "key" in members else None
     return Concurrency(limit, key, "queue" if behaviour == "queue" else "reject" if behaviour == "reject" else "cancel_running")
 
 
-def _read_key(reader: Reader, value: Any, pointer: str) -> Template | None:
-    """A text made of members of the input: it is filled in inside the write that records the execution, without a sandbox."""
+def _parse_key(reader: Reader, value: Any, pointer: str) -> Template | None:
+    """A text made of input members only: it is evaluated inside the write that records the execution, without a sandbox."""
     if not isinstance(value, str) or not re.search(KEY_PATTERN, value):
-        reader.problem(pointer, "a key is a text made of members of the input, such as = input.customer; or leave it out")
+        reader.problem(pointer, "a key must refer to members of the input, such as = input.customer; or leave it out")
         return None
     key = reader.template(value, pointer)
     for expression in key.expressions:
         if expression.path is None or expression.path[0] != "input" or len(expression.path) < 2:
-            reader.problem(pointer, "a key has members of the input, such as = input.customer or {{ input.a }}/{{ input.b }}")
+            reader.problem(pointer, "a key may only refer to members of the input: = input.customer or {{ input.a }}/{{ input.b }}")
     return key
 
 
-def slot_of(concurrency: Concurrency, given: Mapping[str, Any]) -> Slot:
-    """The slot that an execution with this input needs; ValidationFailed when its key is missing in the input."""
+def slot_of(concurrency: Concurrency, input_data: Mapping[str, Any]) -> Slot:
+    """The slot that an execution with this input needs; ValidationFailed if the input lacks a member of the key."""
     if concurrency.key is None:
         return Slot("", concurrency.limit, concurrency.behaviour)
     values = {}
     for expression in concurrency.key.expressions:
-        found, value = resolve_path(expression.path or (), {"input": given})
-        if not found or value is None:
+        is_resolved, value = resolve_path(expression.path or (), {"input": input_data})
+        if not is_resolved or value is None:
             raise ValidationFailed(
-                Sentence("the process runs one after another by `%(text)s`, which this input lacks", text=expression.text),
+                Sentence("the concurrency key of the process needs `%(text)s`, which the input lacks", text=expression.text),
                 pointer="/concurrency/key",
             )
         values[expression] = value
@@ -86,24 +86,24 @@ def slot_of(concurrency: Concurrency, given: Mapping[str, Any]) -> Slot:
 
 @dataclass(frozen=True)
 class EntryRules:
-    """What a version demands of every new execution."""
+    """When a new execution of a version may start, and for how long it may wait."""
 
     concurrency: Concurrency | None = None
     expires_ms: int | None = None
 
 
 def read_rules(scope: TenantScope, process_id: str, version: int) -> EntryRules:
-    """The rules of a stored version; none for a version that is not stored."""
-    found = db.rows(
+    """The rules of a stored version; the defaults for a version that is not stored."""
+    rows = db.rows(
         "SELECT draft_digest FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?",
         (scope.tenant_id, process_id, version),
     )
-    return _rules_of(scope.tenant_id, process_id, version, found[0][0]) if found else EntryRules()
+    return _load_rules(scope.tenant_id, process_id, version, rows[0][0]) if rows else EntryRules()
 
 
 @lru_cache(maxsize=1024)
-def _rules_of(tenant_id: str, process_id: str, version: int, digest: str) -> EntryRules:
-    """Kept by the digest too: a process may be deleted and made anew."""
+def _load_rules(tenant_id: str, process_id: str, version: int, digest: str) -> EntryRules:
+    """Cached by the digest too: a process may be deleted and created again under the same id."""
     ((text,),) = db.rows(
         "SELECT definition FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ? AND draft_digest = ?",
         (tenant_id, process_id, version, digest),

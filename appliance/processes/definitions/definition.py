@@ -1,4 +1,4 @@
-"""A process definition, parsed with every problem at once; pure, no database."""
+"""Parses a process definition and reports every problem at once; pure, no database."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,15 +31,15 @@ __all__ = ["Definition", "DefinitionProblems", "Problem", "Step", "parse_definit
 
 Read = TypeVar("Read")
 
-# Kinds that take no time of their own: a limit there would be mistaken for one on what is waited for.
+# Kinds without limits of their own: a limit there would be mistaken for one on the work that the step waits for.
 _NO_LIMITS = {
-    "agent": "the agent's budget bounds what a run works, `timeout` inside `agent` how long the step waits; take this out",
-    "human": "a person has the time that `expires` says; take this out",
-    "process": "the child has limits of its own; take this out, and give the child's definition a `timeout`",
-    "wait": "an event has the time that `timeout` inside `wait` says; take this out",
+    "agent": "remove this: the agent's budget limits the run, and `timeout` inside `agent` how long the step waits",
+    "human": "remove this: `expires` says how long a person has to answer",
+    "process": "remove this: the child process has its own limits; set `timeout` in its definition",
+    "wait": "remove this: `timeout` inside `wait` says how long to wait for the event",
 }
 _STEP_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_SEEN_NAMES = frozenset({"input", "steps", "execution", "tenant", "index", "error", "secrets"})
+_PREDEFINED_NAMES = frozenset({"input", "steps", "execution", "tenant", "index", "error", "secrets"})
 _JAVASCRIPT_WORDS = frozenset({
     "arguments", "await", "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do",
     "else", "enum", "eval", "export", "extends", "false", "finally", "for", "function", "if", "implements", "import", "in",
@@ -50,7 +50,7 @@ _JAVASCRIPT_WORDS = frozenset({
 
 
 def parse_definition(data: Any, files: Mapping[str, str]) -> Definition:
-    """The definition as typed data; DefinitionProblems lists everything that is wrong with it."""
+    """The definition as typed data; DefinitionProblems lists every problem if there are any."""
     parser = _Parser(files)
     definition = parser.process(data)
     if parser.problems or definition is None:
@@ -59,7 +59,7 @@ def parse_definition(data: Any, files: Mapping[str, str]) -> Definition:
 
 
 class _Parser(Reader):
-    """Knows the document, its steps, and the steps that hold steps; the other kinds are in `kinds`."""
+    """Parses the document, the members common to all steps, and steps that contain steps; other kinds are in `kinds`."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         super().__init__(files)
@@ -88,7 +88,7 @@ class _Parser(Reader):
             if document.get(name) is not None:
                 self.text(document[name], f"/{name}")
         output = document.get("output")
-        # What they say is read again where an execution begins, see `concurrency.read_rules`.
+        # Only checked here; `concurrency.read_rules` reads both again when an execution is recorded.
         read_concurrency(self, document.get("concurrency"), "/concurrency")
         self.duration(document.get("expires"), "/expires", least=1)
         return Definition(
@@ -105,22 +105,22 @@ class _Parser(Reader):
         if value is None:
             return Grants()
         known = ("integrations", "datapool", "documents", "processes", "secrets", "human", "llm")
-        given = self.mapping(value, pointer, known)
+        members = self.mapping(value, pointer, known)
         integrations: dict[str, frozenset[str]] = {}
-        for slug, actions in self.open_mapping(given.get("integrations", {}), f"{pointer}/integrations").items():
+        for slug, actions in self.open_mapping(members.get("integrations", {}), f"{pointer}/integrations").items():
             at = f"{pointer}/integrations/{pointer_token(slug)}"
             integrations[slug] = frozenset({"*"}) if actions == "*" else frozenset(self.texts(actions, at))
         data: dict[str, frozenset[str]] = {}
-        for name, access in self.open_mapping(given.get("datapool", {}), f"{pointer}/datapool").items():
+        for name, access in self.open_mapping(members.get("datapool", {}), f"{pointer}/datapool").items():
             at = f"{pointer}/datapool/{pointer_token(name)}"
             data[name] = frozenset(self.choice(word, at, ("read", "write")) for word in self.texts(access, at))
-        human = given.get("human", False)
+        human = members.get("human", False)
         if not isinstance(human, bool):
             self.problem(f"{pointer}/human", "this must be true or false")
-        words = self.texts(given.get("documents", []), f"{pointer}/documents")
+        words = self.texts(members.get("documents", []), f"{pointer}/documents")
         documents = frozenset(self.choice(word, f"{pointer}/documents", ("read", "write")) for word in words)
-        named = {n: frozenset(self.texts(given.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets", "llm")}
-        return Grants(integrations, data, named["processes"], named["secrets"], human is True, named["llm"], documents)
+        names = {n: frozenset(self.texts(members.get(n, []), f"{pointer}/{n}")) for n in ("processes", "secrets", "llm")}
+        return Grants(integrations, data, names["processes"], names["secrets"], human is True, names["llm"], documents)
 
     # -- steps
 
@@ -134,8 +134,8 @@ class _Parser(Reader):
         self.count += len(value)
         if self.count > MAX_STEPS:
             return ()
-        found = [self.step(item, f"{pointer}/{index}", path, depth) for index, item in enumerate(value)]
-        return tuple(step for step in found if step is not None)
+        parsed = [self.step(item, f"{pointer}/{index}", path, depth) for index, item in enumerate(value)]
+        return tuple(step for step in parsed if step is not None)
 
     def step(self, value: Any, pointer: str, path: str, depth: int) -> Step | None:
         if not isinstance(value, dict):
@@ -162,7 +162,7 @@ class _Parser(Reader):
         else:
             self.problem(at, "this must be an object")
         if kind == "stop" and self.is_after:
-            self.problem(at, "the execution has ended already where this stands; take the stop out")
+            self.problem(at, "these steps run after the execution has ended; remove the stop")
         if value.get("undo") is not None and any(inner.id == "undo" for block in blocks for inner in block.steps):
             self.problem(f"{pointer}/undo", "a step in this one has the id 'undo'; give that another id")
         if "input" in value:
@@ -178,50 +178,50 @@ class _Parser(Reader):
         )  # fmt: skip
 
     def undo(self, step: Mapping[str, Any], pointer: str, path: str, depth: int) -> tuple[Step, ...]:
-        """What undoes a step: steps in order, or one that needs no id of its own."""
+        """The compensation of a step: a list of steps, or a single step, which needs no id of its own."""
         value = step.get("undo")
         if value is None:
             return ()
         if self.is_after:
-            self.problem(f"{pointer}/undo", "what runs after the end is not undone itself; take `undo` out")
+            self.problem(f"{pointer}/undo", "steps that run after the end are not undone; remove `undo`")
             return ()
         if isinstance(value, dict):
             self.count += 1
-            named = {"id": f"undo_{step.get('id')}"[:63], **value}
-            found = self.after(lambda: self.step(named, f"{pointer}/undo", f"{path}/undo", depth + 1))
-            return () if found is None else (found,)
+            with_id = {"id": f"undo_{step.get('id')}"[:63], **value}
+            parsed = self.after(lambda: self.step(with_id, f"{pointer}/undo", f"{path}/undo", depth + 1))
+            return () if parsed is None else (parsed,)
         return self.after(lambda: self.steps(value, f"{pointer}/undo", f"{path}/undo", depth + 1))
 
     def on_failure(self, value: Any) -> OnFailure:
         if value is None:
             return OnFailure()
-        given = self.mapping(value, "/on_failure", ("process", "steps"))
-        if not {"process", "steps"} & given.keys():
+        members = self.mapping(value, "/on_failure", ("process", "steps"))
+        if not {"process", "steps"} & members.keys():
             self.problem("/on_failure", "on_failure has `process`, `steps`, or both")
-        process = self.slug(given["process"], "/on_failure/process") if "process" in given else None
-        if "steps" not in given:
+        process = self.slug(members["process"], "/on_failure/process") if "process" in members else None
+        if "steps" not in members:
             return OnFailure(process)
         if AFTER_FAILURE in self.ids:
-            self.problem(self.ids[AFTER_FAILURE], f"beside the steps of on_failure no step has the id {AFTER_FAILURE!r}")
-        return OnFailure(process, self.after(lambda: self.steps(given["steps"], "/on_failure/steps", AFTER_FAILURE, 2)))
+            self.problem(self.ids[AFTER_FAILURE], f"{AFTER_FAILURE!r} is reserved because on_failure has steps; rename this step")
+        return OnFailure(process, self.after(lambda: self.steps(members["steps"], "/on_failure/steps", AFTER_FAILURE, 2)))
 
-    def after(self, read: Callable[[], Read]) -> Read:
-        """Read steps that run only after the end."""
+    def after(self, parse: Callable[[], Read]) -> Read:
+        """Parse steps that run only after the execution has ended."""
         self.is_after = True
         try:
-            return read()
+            return parse()
         finally:
             self.is_after = False
 
     def mock(self, value: Mapping[str, Any], pointer: str) -> Template | None:
-        """What stands for the step's output in a test."""
+        """The output that replaces the step in a test."""
         if "mock" not in value:
             return None
-        given = self.mapping(value["mock"], pointer, ("output",), ("output",))
-        return self.template(given["output"], f"{pointer}/output") if "output" in given else None
+        members = self.mapping(value["mock"], pointer, ("output",), ("output",))
+        return self.template(members["output"], f"{pointer}/output") if "output" in members else None
 
     def kind_of(self, value: dict[str, Any], pointer: str) -> str | None:
-        """The one kind the step has; None, with the problem noted, otherwise."""
+        """The step's kind; None, with a problem noted, unless it has exactly one."""
         kinds = [name for name in KINDS if name in value]
         if len(kinds) == 1:
             return kinds[0]
@@ -238,23 +238,23 @@ class _Parser(Reader):
         return value
 
     def limits(self, value: Mapping[str, Any], pointer: str, kind: str) -> StepLimits:
-        # Versions that were published when only times were waited for may carry a limit, and go on running.
-        is_former = kind == "wait" and not (isinstance(value[kind], dict) and "event" in value[kind])
+        # Versions published before waits for events existed may have a limit here, and must keep running.
+        is_legacy_wait = kind == "wait" and not (isinstance(value[kind], dict) and "event" in value[kind])
         for name in ("timeout", "limits"):
-            if name in value and kind in _NO_LIMITS and not is_former:
+            if name in value and kind in _NO_LIMITS and not is_legacy_wait:
                 self.problem(f"{pointer}/{name}", _NO_LIMITS[kind])
                 return StepLimits()
-        given = self.mapping(value.get("limits", {}), f"{pointer}/limits", ("time", "cpu", "memory_mb"))
-        if "timeout" in value and "time" in given:
-            self.problem(f"{pointer}/timeout", "`timeout` and `limits.time` are the same; give one of them")
+        members = self.mapping(value.get("limits", {}), f"{pointer}/limits", ("time", "cpu", "memory_mb"))
+        if "timeout" in value and "time" in members:
+            self.problem(f"{pointer}/timeout", "`timeout` and `limits.time` mean the same; give only one of them")
         at = f"{pointer}/timeout" if "timeout" in value else f"{pointer}/limits/time"
-        time = self.duration(value.get("timeout", given.get("time")), at, least=1)
+        time = self.duration(value.get("timeout", members.get("time")), at, least=1)
         if time is not None and time > 15 * 60_000:
             self.problem(at, "a step runs at most 15m")
-        cpu = self.duration(given.get("cpu"), f"{pointer}/limits/cpu", least=1)
-        return StepLimits(time, cpu, self.whole(given.get("memory_mb"), f"{pointer}/limits/memory_mb", 8, 512))
+        cpu = self.duration(members.get("cpu"), f"{pointer}/limits/cpu", least=1)
+        return StepLimits(time, cpu, self.whole(members.get("memory_mb"), f"{pointer}/limits/memory_mb", 8, 512))
 
-    # -- steps that hold steps
+    # -- steps that contain steps
 
     def branch(self, value: Any, pointer: str, path: str, depth: int) -> tuple[Block, ...]:
         if not isinstance(value, list) or not value:
@@ -263,11 +263,11 @@ class _Parser(Reader):
         blocks = []
         for index, option in enumerate(value):
             at = f"{pointer}/{index}"
-            given = self.mapping(option, at, ("when", "steps"), ("steps",))
-            if "when" not in given and index != len(value) - 1:
+            members = self.mapping(option, at, ("when", "steps"), ("steps",))
+            if "when" not in members and index != len(value) - 1:
                 self.problem(at, "only the last option may be without `when`: it is taken when no other is")
-            steps = self.steps(given["steps"], f"{at}/steps", path, depth + 1) if "steps" in given else ()
-            blocks.append(Block(steps, self.expression(given.get("when"), f"{at}/when")))
+            steps = self.steps(members["steps"], f"{at}/steps", path, depth + 1) if "steps" in members else ()
+            blocks.append(Block(steps, self.expression(members.get("when"), f"{at}/when")))
         return tuple(blocks)
 
     def parallel(self, value: Any, pointer: str, path: str, depth: int) -> tuple[Block, ...]:
@@ -285,15 +285,15 @@ class _Parser(Reader):
     def for_each(
         self, value: Any, pointer: str, path: str, depth: int
     ) -> tuple[dict[str, Any], dict[str, Template], tuple[Block, ...]]:
-        given = self.mapping(value, pointer, ("items", "as", "concurrency", "on_error", "steps", "collect"), ("items", "steps"))
-        name = given.get("as", "item")
-        if not isinstance(name, str) or not _STEP_ID.fullmatch(name) or name in _SEEN_NAMES | _JAVASCRIPT_WORDS:
-            self.problem(f"{pointer}/as", f"the item's name must be a plain word, none of {', '.join(sorted(_SEEN_NAMES))}")
-        concurrency = self.whole(given.get("concurrency"), f"{pointer}/concurrency", 1, 50) or 1
-        collect = self.template(given["collect"], f"{pointer}/collect") if "collect" in given else None
-        steps = self.steps(given["steps"], f"{pointer}/steps", path, depth + 1) if "steps" in given else ()
-        items = {"items": self.template(given["items"], f"{pointer}/items")} if "items" in given else {}
-        if "items" in given and not isinstance(given["items"], list | str):
+        members = self.mapping(value, pointer, ("items", "as", "concurrency", "on_error", "steps", "collect"), ("items", "steps"))
+        name = members.get("as", "item")
+        if not isinstance(name, str) or not _STEP_ID.fullmatch(name) or name in _PREDEFINED_NAMES | _JAVASCRIPT_WORDS:
+            self.problem(f"{pointer}/as", f"the item's name must be a plain word, none of {', '.join(sorted(_PREDEFINED_NAMES))}")
+        concurrency = self.whole(members.get("concurrency"), f"{pointer}/concurrency", 1, 50) or 1
+        collect = self.template(members["collect"], f"{pointer}/collect") if "collect" in members else None
+        steps = self.steps(members["steps"], f"{pointer}/steps", path, depth + 1) if "steps" in members else ()
+        items = {"items": self.template(members["items"], f"{pointer}/items")} if "items" in members else {}
+        if "items" in members and not isinstance(members["items"], list | str):
             self.problem(f"{pointer}/items", "this must be a list or an expression")
-        on_error = self.choice(given.get("on_error", "stop"), f"{pointer}/on_error", ON_ERROR)
+        on_error = self.choice(members.get("on_error", "stop"), f"{pointer}/on_error", ON_ERROR)
         return {"as": name, "concurrency": concurrency, "on_error": on_error}, items, (Block(steps, collect=collect),)

@@ -1,4 +1,4 @@
-"""What differs between two texts, line by line, the words that differ in a line marked; pure."""
+"""Line-by-line differences of texts, with the differing words of a line marked; pure."""
 
 import re
 from collections import Counter
@@ -9,19 +9,19 @@ from typing import Literal
 
 from .common_runs import Part, Work, find_parts, find_runs, group_parts, parts_of
 
-# Steps of comparing for all texts together, lines and words, a fraction of a second.
+# The budget of comparison steps for the lines and words of all texts together; a fraction of a second.
 MOST_WORK = 600_000
-# Of these, at most so many for the words of two lines: 200 words that differ much; beyond it all between the equal beginning and
-# end of both are marked.
+# The part of it that the words of two lines may use: about 200 very different words.  Beyond it, everything between the common
+# beginning and end of both lines is marked.
 WORK_OF_WORDS = 30_000
-# What is shown of all texts together, in bytes of a page with what stands around each line and each mark.
+# How much of all texts is shown, in bytes of HTML, and the markup around each line and each mark.
 MOST_SHOWN, AROUND_LINE, AROUND_MARK = 64_000, 230, 11
-# A longer piece of a line is shown with its beginning and its end.
+# A longer piece of a line is shortened in its middle.
 LONGEST_PIECE = 1_000
 AROUND = 3
-# Of so many lines instead of others, the old and the new are told in turn: the end may be left out, and then both are seen.
+# Longer replacements are split into chunks that alternate old and new lines, so that both are seen if the end is cut off.
 AT_ONCE = 40
-# Lines less alike than this are told as one taken out and one put in, without marks: there would be nothing but marks.
+# Lines less similar than this are shown as removed and added without marks: nearly every word would be marked.
 ALIKE = 0.4
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
@@ -31,7 +31,7 @@ Sign = Literal["same", "removed", "added"]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a line; `is_changed`: its words are not in the other text's line."""
+    """A part of a line; `is_changed`: its words are missing in the matching line of the other text."""
 
     text: str
     is_changed: bool = False
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Line:
-    """One line with its number in either text; `cut` characters of it are not shown."""
+    """One line with its number in each text (None where it is missing); `cut` characters of it are not shown."""
 
     sign: Sign
     old: int | None
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines that differ with some around them; `passed` lines before them are the same in both."""
+    """Differing lines with context; `passed` equal lines before them are not shown."""
 
     passed: int
     lines: tuple[Line, ...]
@@ -58,7 +58,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class TextDiff:
-    """One text that differs, how many lines of it do, and what of it is shown."""
+    """One text that differs, with the number of removed and added lines and the hunks that are shown."""
 
     name: str
     happened: Happened
@@ -68,49 +68,49 @@ class TextDiff:
 
     @property
     def left_out(self) -> int:
-        """How many of the lines that differ are not shown."""
+        """How many differing lines are not shown."""
         return self.removed + self.added - sum(line.sign != "same" for hunk in self.hunks for line in hunk.lines)
 
 
 def compare_texts(texts: Iterable[tuple[str, str | None, str | None]]) -> list[TextDiff]:
-    """Those of (name, old, new) that differ; None stands for a text that is not there."""
-    work, found, room = Work(MOST_WORK), [], MOST_SHOWN
+    """The differences of those (name, old, new) that differ; None stands for a missing text."""
+    work, diffs, room = Work(MOST_WORK), [], MOST_SHOWN
     for name, old, new in texts:
         if old == new:
             continue
         happened: Happened = "added" if old is None else "removed" if new is None else "changed"
         before, after = (old or "").splitlines(), (new or "").splitlines()
         parts = find_parts(before, after, work)
-        hunks, room = _shown(before, after, list(group_parts(parts, AROUND)), work, room)
+        hunks, room = _build_hunks(before, after, list(group_parts(parts, AROUND)), work, room)
         changed = [part for part in parts if not part.is_same]
         removed, added = sum(part.i2 - part.i1 for part in changed), sum(part.j2 - part.j1 for part in changed)
-        found.append(TextDiff(name, happened, hunks, removed, added))
-    return found
+        diffs.append(TextDiff(name, happened, hunks, removed, added))
+    return diffs
 
 
-def _shown(
+def _build_hunks(
     old: Sequence[str], new: Sequence[str], groups: Sequence[Sequence[Part]], work: Work, room: int
 ) -> tuple[tuple[Hunk, ...], int]:
-    """The hunks that there is room for, and what is left of it."""
-    hunks, told = [], 0
+    """The hunks that fit into `room` bytes, and the bytes that remain."""
+    hunks, end_of_previous = [], 0
     for group in groups:
         lines: list[Line] = []
-        hunks.append((group[0].i1 - told, lines))
-        told = group[-1].i2
-        for line in (each for part in _in_turn(group) for each in _lines(old, new, part, work)):
+        hunks.append((group[0].i1 - end_of_previous, lines))
+        end_of_previous = group[-1].i2
+        for line in (each for part in _split_long(group) for each in _lines(old, new, part, work)):
             if _size(line) > room:
-                return tuple(Hunk(passed, tuple(some)) for passed, some in hunks if some), room
+                return tuple(Hunk(passed, tuple(shown_lines)) for passed, shown_lines in hunks if shown_lines), room
             room -= _size(line)
             lines.append(line)
-    return tuple(Hunk(passed, tuple(some)) for passed, some in hunks), room
+    return tuple(Hunk(passed, tuple(shown_lines)) for passed, shown_lines in hunks), room
 
 
 def _size(line: Line) -> int:
     return AROUND_LINE + sum(len(escape(each.text).encode()) + AROUND_MARK * each.is_changed for each in line.pieces)
 
 
-def _in_turn(parts: Iterable[Part]) -> Iterator[Part]:
-    """The parts, long ones in pieces: the old and the new of each piece are told together."""
+def _split_long(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts, with long replacements split into chunks."""
     for part in parts:
         rest = part
         while not rest.is_same and min(rest.i2 - rest.i1, rest.j2 - rest.j1) > AT_ONCE:
@@ -121,13 +121,13 @@ def _in_turn(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def _lines(old: Sequence[str], new: Sequence[str], part: Part, work: Work) -> Iterator[Line]:
-    """The lines of a part, one after the other: whoever has no room for more stops."""
+    """The lines of a part, one by one, so that the caller can stop when it has no more room."""
     _, i1, i2, j1, j2 = part
     if part.is_same:
         for index, text in enumerate(old[i1:i2]):
             yield _line("same", i1 + index + 1, j1 + index + 1, (Piece(text),))
     else:
-        pairs = [_words(one, other, work) for one, other in zip(old[i1:i2], new[j1:j2], strict=False)]
+        pairs = [_mark_words(one, other, work) for one, other in zip(old[i1:i2], new[j1:j2], strict=False)]
         for index, text in enumerate(old[i1:i2]):
             yield _line("removed", i1 + index + 1, None, pairs[index][0] if index < len(pairs) else (Piece(text),))
         for index, text in enumerate(new[j1:j2]):
@@ -144,17 +144,17 @@ def _shortened(piece: Piece) -> Piece:
     return piece if len(piece.text) <= LONGEST_PIECE else Piece(f"{piece.text[:half]}…{piece.text[-half:]}", piece.is_changed)
 
 
-def _words(one: str, other: str, work: Work) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Both lines in pieces; whole where they have too little in common."""
+def _mark_words(one: str, other: str, work: Work) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Both lines split into equal and changed pieces; each in one piece if they have too little in common."""
     whole = (Piece(one),), (Piece(other),)
     work.left -= min(len(one) + len(other), work.left)
     if not work.left:
         return whole
     old, new = _WORD.findall(one), _WORD.findall(other)
-    if _alike(sum((Counter(old) & Counter(new)).values()), old, new) < ALIKE:
+    if _similarity(sum((Counter(old) & Counter(new)).values()), old, new) < ALIKE:
         return whole
     runs, _ = find_runs(old, new, work, WORK_OF_WORDS)
-    if _alike(sum(run.size for run in runs), old, new) < ALIKE:
+    if _similarity(sum(run.size for run in runs), old, new) < ALIKE:
         return whole
     parts = list(parts_of(runs, len(old), len(new)))
     return (
@@ -163,5 +163,5 @@ def _words(one: str, other: str, work: Work) -> tuple[tuple[Piece, ...], tuple[P
     )
 
 
-def _alike(common: int, old: Sequence[str], new: Sequence[str]) -> float:
+def _similarity(common: int, old: Sequence[str], new: Sequence[str]) -> float:
     return 2 * common / ((len(old) + len(new)) or 1)

@@ -1,4 +1,4 @@
-"""A process definition as typed data: what the parser makes and the engine walks; pure, no database."""
+"""A process definition as typed data, built by the parser and walked by the engine; pure, no database."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ BLOCK_KINDS = ("branch", "for_each", "parallel")
 KINDS = (
     "rule", "code", "integration", "datapool", "file", "ocr", "llm", "agent", "human", "process", "wait", "stop", *BLOCK_KINDS,
 )  # fmt: skip
-# Those that may wait for an answer, and leave nobody to wait for it when they end.
+# Kinds that may wait for an answer from outside; the wait must be closed when the step ends.
 ASKING_KINDS = ("agent", "code", "human", "llm", "process", "wait")
 FAILURE_CLASSES = ("user_code", "connector", "timeout", "memory", "system", "policy", "validation")
-AFTER_FAILURE = "on_failure"  # the paths of its steps begin so
+AFTER_FAILURE = "on_failure"  # the path prefix of its steps
 MAX_STEPS = 1000
 MAX_DEPTH = 8
 MOST_BRANCHES = 50
@@ -26,9 +26,9 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where (JSON pointer; file, line and column where known), a code and a sentence.
+    """A problem in a definition: where (JSON pointer; file, line and column where known), a code and a sentence.
 
-    A warning does not stand in the way of publishing.
+    A warning does not prevent publishing.
     """
 
     pointer: str
@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Retry:
-    """When an attempt that failed with one of these classes is tried again; times in milliseconds."""
+    """The retry policy for attempts that failed with one of `classes`; times in milliseconds."""
 
     max_attempts: int = 1
     backoff: Literal["constant", "exponential"] = "exponential"
@@ -52,7 +52,7 @@ class Retry:
     classes: tuple[str, ...] = ("connector", "timeout", "system")
 
     def delay_ms(self, attempt: int, fraction: float) -> int:
-        """Wait before the attempt after `attempt`; `fraction` in [0, 1) spreads it over the upper half."""
+        """The delay after attempt number `attempt`; `fraction` in [0, 1) spreads it over the upper half (jitter)."""
         delay = self.initial_ms * (2 ** min(attempt - 1, 30) if self.backoff == "exponential" else 1)
         delay = min(delay, self.max_ms)
         return int(delay * (0.5 + fraction / 2)) if self.jitter else delay
@@ -60,7 +60,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class Cache:
-    """How long an output is kept for other executions; `key` says what it depends on, None: on all that the step is given."""
+    """How long an output is cached across executions; `key` is what it depends on (None: the step's whole input)."""
 
     ttl_ms: int
     key: Template | None = None
@@ -68,7 +68,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class StepLimits:
-    """What a step may use; None means the appliance's default."""
+    """Resource limits of a step; None means the appliance's default."""
 
     time_ms: int | None = None
     cpu_ms: int | None = None
@@ -77,7 +77,7 @@ class StepLimits:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps that run in order: an option of a branch, the body of a for_each, a named branch of a parallel."""
+    """A list of steps that run in order: an option of a branch, the body of a for_each, a named branch of a parallel."""
 
     steps: tuple["Step", ...]
     when: Template | None = None
@@ -87,9 +87,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """One node.  `path` joins the ids of the enclosing steps; `settings` is the kind's own member, as templates.
+    """One step.  `path` joins the ids of the enclosing steps; `settings` and `templates` are the parsed member of its kind.
 
-    `mock` stands for its output in a test, and nowhere else.
+    `mock` replaces its output, in tests only.
     """
 
     id: str
@@ -110,27 +110,27 @@ class Step:
 
     @cached_property
     def is_volatile(self) -> bool:
-        """Whether evaluating the settings again may give something else: they mention the clock (chance they do not see)."""
+        """Whether evaluating the settings again may give another value because they use the clock (they have no randomness)."""
         return any("Date" in expression.text for template in self.templates.values() for expression in template.expressions)
 
     @property
     def option_templates(self) -> tuple[Template | None, ...]:
-        """The templates of its options, beside those of its kind."""
+        """The templates of the options any step may have, without those of its kind."""
         return self.when, self.mock, self.cache.key if self.cache else None
 
     def continues_after(self, error: Mapping[str, Any] | None) -> bool:
-        """Whether the process goes on although this step failed so; it has failed all the same."""
+        """Whether the process continues although this step failed with `error`; the step still counts as failed."""
         return error is not None and error.get("failure_class") in self.continue_on_error
 
     @property
     def keeps_errors(self) -> bool:
-        """Whether expressions behind it see in `errors` how it failed, or that it did not."""
+        """Whether later expressions find the step in `errors`, with its error or null."""
         return bool(self.continue_on_error) or (self.kind == "for_each" and self.settings["on_error"] != "stop")
 
 
 @dataclass(frozen=True)
 class Grants:
-    """What code may reach; all else is denied.  `*` stands for every action of an integration."""
+    """What code may access; everything else is denied.  `*` stands for every action of an integration."""
 
     integrations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     datapool: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -150,8 +150,8 @@ class Grants:
 
 @dataclass(frozen=True)
 class Trigger:
-    """What starts executions by itself.  `settings` is the kind's own member without `input`, with every default filled in;
-    `sources` is what it listens for: a path, collections, processes."""
+    """Starts executions automatically.  `settings` is the member of its kind without `input`, with all defaults filled in;
+    `sources` is what it listens to: a path, collections, processes."""
 
     id: str
     kind: str
@@ -163,7 +163,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class OnFailure:
-    """What follows when an execution fails or takes too long: a process that is started, or steps in the same execution."""
+    """What happens when an execution fails or times out: a process is started, or steps run in the same execution."""
 
     process: str | None = None
     steps: tuple[Step, ...] = ()
@@ -203,7 +203,7 @@ def _walk(steps: tuple[Step, ...]) -> Iterator[Step]:
 
 
 class DefinitionProblems(Exception):
-    """Everything that is wrong with a definition, and what of it could be read (to look for more of them)."""
+    """Every problem of a definition; `partial` is what could be parsed, so that further checks can run on it."""
 
     def __init__(self, problems: list[Problem], partial: Definition | None = None) -> None:
         super().__init__(problems[0].message if problems else "")

@@ -1,4 +1,4 @@
-"""What is published and by whom: asked when somebody leaves, whose published versions go on without them."""
+"""Published versions and who published them: needed when a member leaves, because their published versions keep running."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ from appliance.tenants.grants import grants
 class Publication:
     """The published version of a process.
 
-    `triggers` are `kind id`, or `kind` alone; `unfinished` counts executions that are not over; `granted_by` allowed what it
-    reaches and is empty while nobody had to.
+    `triggers` are `kind id`, or `kind` alone; `unfinished` counts unfinished executions; `granted_by` is who granted what it
+    may access, empty if no grant was needed.
     """
 
     process_id: str
@@ -54,19 +54,19 @@ def list_publications(scope: TenantScope) -> list[Publication]:
 
 
 def _trigger_name(kind: str, trigger_id: str) -> str:
-    """A trigger without an id of its own is called by its kind."""
+    """`kind id`; a trigger without an id of its own is named by its kind alone."""
     return kind if trigger_id == kind else f"{kind} {trigger_id}"
 
 
 def _count_unfinished(scope: TenantScope) -> dict[str, int]:
-    """Executions that are not over, by process."""
+    """The number of unfinished executions by process."""
     marks = ", ".join("?" for _ in FINISHED)
     sql = f"SELECT process_id, count(*) FROM execution WHERE tenant_id = ? AND status NOT IN ({marks}) GROUP BY process_id"  # noqa: S608
     return {str(process_id): int(count) for process_id, count in db.rows(sql, (scope.tenant_id, *FINISHED))}
 
 
 def adopt_publication(scope: TenantScope, process_id: str) -> None:
-    """Inside a write: answer for the published version of a process, whose grant is recorded anew; see `version_grants.adopt`."""
+    """Inside a write: take over the published version of a process and record its grant anew; see `version_grants.adopt`."""
     row = scope.get(Process, id=process_id)
     version_grants.adopt(scope, process_id, row.published_version)
     audit.record(scope, "process.adopt", process_id, {"version": row.published_version})

@@ -1,4 +1,4 @@
-"""Small readers of a definition's members: each notes what is wrong and answers a harmless value."""
+"""A parser base for definitions: each method notes problems and returns a harmless default instead of raising."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ LONGEST_MS = 3650 * 86_400_000
 
 
 class Reader:
-    """Walks a definition and notes problems instead of stopping at the first; `files` are those of the draft."""
+    """Parses members of a definition and collects problems instead of stopping at the first; `files` are those of the draft."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = files
@@ -22,22 +22,22 @@ class Reader:
     def problem(self, pointer: str, message: str) -> None:
         self.problems.append(Problem(pointer, "definition_invalid", message))
 
-    def mapping(self, value: Any, pointer: str, known: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
-        """An object with no other members than `known`."""
+    def mapping(self, value: Any, pointer: str, allowed: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+        """An object that may only have the members `known` and must have `required`."""
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object")
             return {}
         for name in value:
-            if name not in known:
+            if name not in allowed:
                 at = f"{pointer}/{pointer_token(name)}"
-                self.problem(at, f"{str(name)[:60]!r} is not known here; known are {', '.join(known)}")
+                self.problem(at, f"{str(name)[:60]!r} is not known here; known are {', '.join(allowed)}")
         for name in required:
             if name not in value:
                 self.problem(f"{pointer}/{name}", f"{name!r} is required")
         return value
 
     def open_mapping(self, value: Any, pointer: str) -> dict[str, Any]:
-        """An object whose members the builder names."""
+        """An object with arbitrary member names."""
         if isinstance(value, dict):
             return value
         self.problem(pointer, "this must be an object")
@@ -50,12 +50,12 @@ class Reader:
         return default
 
     def slug(self, value: Any, pointer: str) -> str:
-        found = self.text(value, pointer)
+        text = self.text(value, pointer)
         try:
-            ids.check_slug(found, pointer=pointer)
+            ids.check_slug(text, pointer=pointer)
         except ValidationFailed as error:
             self.problem(pointer, error.message)
-        return found
+        return text
 
     def texts(self, value: Any, pointer: str) -> list[str]:
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -64,18 +64,18 @@ class Reader:
         return []
 
     def duration(self, value: Any, pointer: str, *, least: int = 0) -> int | None:
-        """Milliseconds, or None for an absent member."""
+        """A duration of at least `least`, in milliseconds; None for an absent or invalid one."""
         if value is None:
             return None
         try:
-            found = clock.parse_duration(value if isinstance(value, str) else repr(value))
+            milliseconds = clock.parse_duration(value if isinstance(value, str) else repr(value))
         except ValidationFailed as error:
             self.problem(pointer, error.message)
             return None
-        if not least <= found <= LONGEST_MS:
+        if not least <= milliseconds <= LONGEST_MS:
             self.problem(pointer, f"this must be a duration from {least} ms to ten years")
             return None
-        return found
+        return milliseconds
 
     def whole(self, value: Any, pointer: str, low: int, high: int) -> int | None:
         if value is None:
@@ -85,11 +85,11 @@ class Reader:
             return None
         return value
 
-    def choice(self, value: Any, pointer: str, known: tuple[str, ...]) -> str:
-        if isinstance(value, str) and value in known:
+    def choice(self, value: Any, pointer: str, allowed: tuple[str, ...]) -> str:
+        if isinstance(value, str) and value in allowed:
             return value
-        self.problem(pointer, f"this must be one of {', '.join(known)}")
-        return known[0]
+        self.problem(pointer, f"this must be one of {', '.join(allowed)}")
+        return allowed[0]
 
     def template(self, value: Any, pointer: str) -> Template:
         try:

@@ -1,4 +1,4 @@
-"""Another path for a file of a draft: the steps that name it follow, comments in the definition's text stay."""
+"""Renames a file of a draft and the steps that refer to it; comments in the definition's YAML stay."""
 
 import re
 from collections.abc import Mapping
@@ -10,39 +10,39 @@ from appliance.core.sentences import Sentence
 
 from .versions import Draft
 
-# What a step may name a file by: the kind and the member of it.
+# Where a step refers to a file: the kind and its member.
 NAMED = (("code", "file"), ("rule", "decision"))
 
 
 def rename_file(draft: Draft, path: str, target: str) -> Draft:
-    """The draft with the file under its new path; ValidationFailed where the definition's text cannot be changed alike."""
+    """The draft with the file renamed; ValidationFailed if the YAML text cannot be changed to match."""
     files = {(target if name == path else name): text for name, text in draft.files.items()}
-    definition = _renamed(draft.definition, path, target)
+    definition = _replace_path(draft.definition, path, target)
     if not draft.source or definition == draft.definition:
         return Draft(definition, files, draft.source)
     source = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w./-])", lambda _: target, draft.source)
     try:
-        read = yaml12.load(source)
+        parsed = yaml12.load(source)
     except yaml12.YamlInvalid:
-        read = None
-    if not isinstance(read, dict) or {"id": definition.get("id"), **read} != definition:
+        parsed = None
+    if not isinstance(parsed, dict) or {"id": definition.get("id"), **parsed} != definition:
         message = Sentence(
-            "process.yaml names %(path)s in a way that cannot be changed here; change it there first, and rename the file then",
+            "process.yaml refers to %(path)s in a way that cannot be changed here; change it there first, then rename the file",
             path=path,
         )
         raise ValidationFailed(message, pointer="/to")
     return Draft(definition, files, source)
 
 
-def _renamed(value: Any, path: str, target: str) -> Any:
-    """The definition with every step that names the file naming the new path."""
+def _replace_path(value: Any, path: str, target: str) -> Any:
+    """The definition with every reference to the file replaced by the new path."""
     if isinstance(value, list):
-        return [_renamed(each, path, target) for each in value]
+        return [_replace_path(each, path, target) for each in value]
     if not isinstance(value, Mapping):
         return value
-    changed = {name: _renamed(each, path, target) for name, each in value.items()}
+    changed = {name: _replace_path(each, path, target) for name, each in value.items()}
     for kind, member in NAMED:
-        given = changed.get(kind)
-        if isinstance(given, Mapping) and given.get(member) == path:
-            changed[kind] = {**given, member: target}
+        settings = changed.get(kind)
+        if isinstance(settings, Mapping) and settings.get(member) == path:
+            changed[kind] = {**settings, member: target}
     return changed

@@ -1,4 +1,4 @@
-"""The JSON Schema of a process definition, for editors; the parser decides, this page helps."""
+"""The JSON Schema of a process definition, for completion and hints in editors; the parser has the final say."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def _step(*required: str) -> Shape:
     }
     rules = [
         {"if": {"required": ["limits"], "properties": {"limits": {"required": ["time"]}}}, "then": excluding("timeout")},
-        # Those that wait have times of their own; a plain wait may still carry what former versions let it.
+        # Steps that wait have their own timeouts; a plain wait may still have the limits that earlier versions allowed.
         *({"if": {"required": [kind]}, "then": excluding("timeout", "limits")} for kind in ("agent", "human", "process")),
         {
             "if": {"required": ["wait"], "properties": {"wait": {"required": ["event"]}}},

@@ -1,4 +1,4 @@
-"""The JSON Schema of each kind of step: its own member, as an editor offers and checks it."""
+"""The JSON Schema of each step kind's own member, for editors."""
 
 from appliance.governance.approvals import CHOICE, MOST_APPROVERS, MOST_CHOICES
 from appliance.governance.approvals import KINDS as HUMAN_KINDS
@@ -93,7 +93,7 @@ def _llm() -> Shape:
         "prompt": TEXT,
         "messages": or_filled(listed(or_filled(message), minItems=1, maxItems=MOST_MESSAGES)),
         "system": optional(TEXT),
-        "input": {**ANY, "description": "Data for the model, as JSON behind the prompt."},
+        "input": {**ANY, "description": "Data for the model, appended to the prompt as JSON."},
         "output": {"type": "object", "description": "JSON Schema of the answer; without it the answer is a text."},
         "documents": files,
         "images": files,
@@ -110,11 +110,11 @@ def _process() -> Shape:
 
 
 def _agent() -> Shape:
-    told = "What the run is to do: a text, or an object that it is told as JSON."
-    given = {"type": ["object", "string"], "minLength": 1, "description": told}
-    trusted = {**FLAG, "description": "Nothing in the input comes from outside: the run does not begin tainted."}
-    waits = {**optional(DURATION), "description": "How long the step waits for the run's end at most."}
-    return shape({"use": SLUG, "input": given, "trusted": trusted, "timeout": waits}, ("use",))
+    description = "What the run should do: a text, or an object that is passed to it as JSON."
+    run_input = {"type": ["object", "string"], "minLength": 1, "description": description}
+    trusted = {**FLAG, "description": "Nothing in the input comes from outside: the run does not start tainted."}
+    timeout = {**optional(DURATION), "description": "How long the step waits at most for the run to finish."}
+    return shape({"use": SLUG, "input": run_input, "trusted": trusted, "timeout": timeout}, ("use",))
 
 
 def _wait() -> Shape:

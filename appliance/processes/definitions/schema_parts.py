@@ -1,4 +1,4 @@
-"""The words that the JSON Schemas for editors are made of."""
+"""Building blocks of the JSON Schemas for editors."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ FILLED: Shape = {"type": "string", "pattern": r"^=|\{\{[\s\S]*\}\}", "descriptio
 
 
 def shape(properties: Shape, required: tuple[str, ...] = (), **more: Any) -> Shape:
-    """An object with these members and no others."""
-    made: Shape = {"type": "object", "additionalProperties": False, "properties": properties}
-    return made | ({"required": list(required)} if required else {}) | more
+    """An object with these members and no others; `more` are further keywords."""
+    schema: Shape = {"type": "object", "additionalProperties": False, "properties": properties}
+    return schema | ({"required": list(required)} if required else {}) | more
 
 
 def listed(items: Shape, **more: Any) -> Shape:
@@ -30,7 +30,7 @@ def listed(items: Shape, **more: Any) -> Shape:
 
 
 def one_of(*names: str) -> Shape:
-    """Exactly one of these members is there."""
+    """Exactly one of these members must be present."""
     return {"oneOf": [{"required": [name]} for name in names]}
 
 
@@ -38,28 +38,28 @@ def whole(low: int, high: int) -> Shape:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
-def or_expression(written: Shape) -> Shape:
-    """What is written out has this form; an expression gives it when the step runs."""
-    return {"anyOf": [EXPRESSION, written]}
+def or_expression(literal: Shape) -> Shape:
+    """A literal of this form, or an expression that yields one at run time."""
+    return {"anyOf": [EXPRESSION, literal]}
 
 
-def or_filled(written: Shape) -> Shape:
-    """What is written out has this form; a text may hold an expression instead."""
-    return {"anyOf": [FILLED, written]}
+def or_filled(literal: Shape) -> Shape:
+    """A literal of this form, or a text with an expression in it."""
+    return {"anyOf": [FILLED, literal]}
 
 
 def excluding(*names: str) -> Shape:
-    """None of these members may be there."""
+    """None of these members may be present."""
     return {"not": {"anyOf": [{"required": [name]} for name in names]}}
 
 
 def when_there(name: str, then: Shape) -> Shape:
-    """Holds when the member is there."""
+    """`then` applies if the member is present."""
     return {"if": {"required": [name]}, "then": then}
 
 
 def optional(part: Shape) -> Shape:
-    """This, or null, which is as if it were absent."""
+    """This, or null, which means the same as absent."""
     if isinstance(part.get("type"), str) and "enum" not in part:
         return {**part, "type": [part["type"], "null"]}
     return {"anyOf": [part, {"type": "null"}]}

@@ -1,6 +1,6 @@
 """JSON Schema 2020-12 as TypeScript types, in one line each or with comments for editors; pure.
 
-A type says at most what the schema says: what TypeScript cannot express (patterns, bounds, conditions) is left out.
+A type never says more than the schema: what TypeScript cannot express (patterns, bounds, conditions) is left out.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# A schema that becomes longer than this helps nobody in an editor, and costs the checker its time.
+# A longer type is of no use in an editor and slows down the type checker.
 LONGEST, DEEPEST = 60_000, 24
 _NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 _SIMPLE = {"string": "string", "number": "number", "integer": "number", "boolean": "boolean", "null": "null"}
@@ -19,30 +19,30 @@ _ARRAY = ("items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contai
 
 @dataclass(frozen=True)
 class Direction:
-    """`anything`: what a value without a schema is; `closed`: an object that lists members has no others unless it says so."""
+    """`anything`: the type of a value without a schema; `closed`: an object has no unlisted members unless it allows them."""
 
     anything: str
     closed: bool
 
 
-# What code hands over may be whatever the schema does not forbid. What it is handed has the members that the schema lists,
-# and values that the schema leaves open are used without proof.
+# Values that code sends may be anything the schema does not forbid.  Values it receives have the listed members, and those that
+# the schema leaves open are typed `any`, so that code can use them without narrowing.
 GIVEN = Direction("unknown", closed=False)
 RECEIVED = Direction("any", closed=True)
 OPEN = Direction("any", closed=False)
 
 
 def to_typescript(schema: Any, direction: Direction = GIVEN, *, root: Any = None) -> str:
-    """The type of the values that are valid against `schema`; `anything` where that cannot be said.
+    """The type of the values that are valid against `schema`; `direction.anything` if it cannot be expressed.
 
-    References lead into `root` when the schema is a part of that.
+    References are resolved in `root` if the schema is a part of a larger document.
     """
     text = _Converter(schema if root is None else root, direction).convert(schema, ())
     return text if len(text) <= LONGEST else direction.anything
 
 
 def literal(value: Any) -> str:
-    """A JSON value as a type that has only this value."""
+    """A JSON value as a TypeScript literal type."""
     if isinstance(value, dict):
         return "{ " + " ".join(f"{member_name(name)}: {literal(each)};" for name, each in value.items()) + " }"
     if isinstance(value, list):
@@ -51,18 +51,18 @@ def literal(value: Any) -> str:
 
 
 def member_name(name: str) -> str:
-    """A name as it stands in an interface: in quotes where it is no plain word."""
+    """A member name in an interface, quoted unless it is an identifier."""
     return name if _NAME.fullmatch(name) else json.dumps(name)
 
 
 def union(types: Iterable[str]) -> str:
-    """One of these types, each once; `never` of none."""
-    found = list(dict.fromkeys(types))
-    return " | ".join(found) if found else "never"
+    """The union of these types without duplicates; `never` if there are none."""
+    unique = list(dict.fromkeys(types))
+    return " | ".join(unique) if unique else "never"
 
 
 def comment(*sentences: object) -> str:
-    """A documentation comment with a blank behind it; empty when there is nothing to say."""
+    """A documentation comment followed by a space; empty if all sentences are."""
     text = ". ".join(" ".join(str(each).split()).rstrip(".") for each in sentences if each)
     return f"/** {text.replace('*/', '* /')[:500]} */ " if text else ""
 
@@ -73,7 +73,7 @@ class _Converter:
         self._length = 0
 
     def convert(self, schema: Any, open_references: tuple[str, ...]) -> str:
-        """`open_references` are those around this place: a type that contains itself ends there."""
+        """The type of `schema`; `open_references` are the enclosing ones, at which a recursive type stops."""
         anything = self._direction.anything
         if schema is False:
             return "never"
@@ -86,76 +86,76 @@ class _Converter:
         self._length += len(text)
         return text
 
-    def _parts(self, schema: Mapping[str, Any], around: tuple[str, ...]) -> Iterable[str]:
-        """Types that a value has all of."""
+    def _parts(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> Iterable[str]:
+        """The types whose intersection is the type of the value."""
         if isinstance(schema.get("$ref"), str):
-            yield self._referred(schema["$ref"], around)
+            yield self._reference(schema["$ref"], open_references)
         if "const" in schema:
             yield literal(schema["const"])
         elif isinstance(schema.get("enum"), list):
             yield union(literal(value) for value in schema["enum"])
         else:
-            yield self._typed(schema, around)
+            yield self._typed(schema, open_references)
         for keyword in ("anyOf", "oneOf"):
             if isinstance(schema.get(keyword), list):
-                yield self._one_of(schema[keyword], around)
+                yield self._one_of(schema[keyword], open_references)
         if isinstance(schema.get("allOf"), list):
             for each in schema["allOf"]:
-                yield self.convert(each, (*around, ""))
+                yield self.convert(each, (*open_references, ""))
 
-    def _one_of(self, options: list[Any], around: tuple[str, ...]) -> str:
-        """An option that says nothing about the type makes the others say nothing."""
-        types = [self.convert(each, (*around, "")) for each in options]
+    def _one_of(self, options: list[Any], open_references: tuple[str, ...]) -> str:
+        """The union of the options; `anything` as soon as one of them is unknown."""
+        types = [self.convert(each, (*open_references, "")) for each in options]
         return self._direction.anything if self._direction.anything in types else union(types)
 
-    def _referred(self, reference: str, around: tuple[str, ...]) -> str:
-        if reference in around:
+    def _reference(self, reference: str, open_references: tuple[str, ...]) -> str:
+        if reference in open_references:
             return self._direction.anything
-        found = self._root
+        target = self._root
         for token in reference.removeprefix("#").split("/")[1:] if reference.startswith("#") else [""]:
             name = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdigit() and int(name) < len(found):
-                found = found[int(name)]
+            if isinstance(target, list) and name.isdigit() and int(name) < len(target):
+                target = target[int(name)]
             else:
-                found = found.get(name, True) if isinstance(found, Mapping) else True
-        return self.convert(found, (*around, reference))
+                target = target.get(name, True) if isinstance(target, Mapping) else True
+        return self.convert(target, (*open_references, reference))
 
-    def _typed(self, schema: Mapping[str, Any], around: tuple[str, ...]) -> str:
+    def _typed(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return union(_grouped(self._of_type(str(kind), schema, around)) for kind in kinds)
+            return union(_grouped(self._of_type(str(kind), schema, open_references)) for kind in kinds)
         if isinstance(kinds, str):
-            return self._of_type(kinds, schema, around)
+            return self._of_type(kinds, schema, open_references)
         if "properties" in schema:
-            return self._object(schema, around)
+            return self._object(schema, open_references)
         if "items" in schema or "prefixItems" in schema:
-            return self._array(schema, around)
+            return self._array(schema, open_references)
         return self._direction.anything
 
-    def _of_type(self, kind: str, schema: Mapping[str, Any], around: tuple[str, ...]) -> str:
+    def _of_type(self, kind: str, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         if kind == "object":
-            return self._object(schema, around)
+            return self._object(schema, open_references)
         if kind == "array":
-            return self._array(schema, around)
+            return self._array(schema, open_references)
         return _SIMPLE.get(kind, self._direction.anything)
 
-    def _array(self, schema: Mapping[str, Any], around: tuple[str, ...]) -> str:
+    def _array(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
         items = schema.get("items", True)
         first = schema.get("prefixItems")
         if not isinstance(first, list) or not first:
-            return f"{_grouped(self.convert(items, (*around, '')))}[]"
+            return f"{_grouped(self.convert(items, (*open_references, '')))}[]"
         least = schema.get("minItems", 0)
-        types = [_grouped(self.convert(each, (*around, ""))) for each in first]
+        types = [_grouped(self.convert(each, (*open_references, ""))) for each in first]
         out = [each if isinstance(least, int) and number < least else f"{each}?" for number, each in enumerate(types)]
         if items is not False:
-            out.append(f"...{_grouped(self.convert(items, (*around, '')))}[]")
+            out.append(f"...{_grouped(self.convert(items, (*open_references, '')))}[]")
         return f"[{', '.join(out)}]"
 
-    def _object(self, schema: Mapping[str, Any], around: tuple[str, ...]) -> str:
-        given = schema.get("properties")
-        properties: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    def _object(self, schema: Mapping[str, Any], open_references: tuple[str, ...]) -> str:
+        listed = schema.get("properties")
+        properties: Mapping[str, Any] = listed if isinstance(listed, Mapping) else {}
         required = [each for each in schema.get("required") or [] if isinstance(each, str)]
-        others = self._others(schema, bool(properties), around)
+        others = self._others(schema, bool(properties), open_references)
         if not properties and not required:
             if others == "any":  # assignable to an interface with required members, as an index signature is not
                 return others
@@ -163,23 +163,23 @@ class _Converter:
         members = []
         for name, each in properties.items():
             optional = "" if name in required else "?"
-            members.append(f"{_described(each)}{member_name(name)}{optional}: {self.convert(each, (*around, ''))};")
+            members.append(f"{_describe(each)}{member_name(name)}{optional}: {self.convert(each, (*open_references, ''))};")
         members += [f"{member_name(name)}: {self._direction.anything};" for name in required if name not in properties]
         if others is not None:
             members.append(f"[name: string]: {self._direction.anything};")
         return "{ " + " ".join(members) + " }"
 
-    def _others(self, schema: Mapping[str, Any], listed: bool, around: tuple[str, ...]) -> str | None:
-        """The type of members that are not listed, None when there are none."""
+    def _others(self, schema: Mapping[str, Any], listed: bool, open_references: tuple[str, ...]) -> str | None:
+        """The type of members that are not listed; None if they are not allowed."""
         if schema.get("patternProperties"):
             return self._direction.anything
         others = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
         if others is None:
             return None if listed and self._direction.closed else self._direction.anything
-        return None if others is False else self.convert(others, (*around, ""))
+        return None if others is False else self.convert(others, (*open_references, ""))
 
 
-def _described(schema: Any) -> str:
+def _describe(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return ""
     form = f"({schema['format']})" if isinstance(schema.get("format"), str) else ""
@@ -187,7 +187,7 @@ def _described(schema: Any) -> str:
 
 
 def _grouped(text: str) -> str:
-    """In brackets where another operator would take a part of it."""
+    """The type in parentheses if it contains an operator of lower precedence."""
     depth = 0
     quoted = False
     for index, character in enumerate(text):

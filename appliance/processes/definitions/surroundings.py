@@ -1,4 +1,4 @@
-"""What the types of a process depend on outside of it: the actions of integrations and the fields of collections."""
+"""What the type check of a process depends on: actions of integrations, fields of collections, answers of agents."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ Fields = tuple[Mapping[str, Any], ...]
 @dataclass(frozen=True)
 class Surroundings:
     """Integrations by slug with the actions of their connector; collections by name with their fields as callers write them;
-    agents by name with the JSON Schema of their answer (empty for a text), None for one that is not there.
+    agents by name with the JSON Schema of their answer (empty for a text), None for an agent that does not exist.
 
-    What is not in here is not known, and nothing is said about its types.
+    Anything not listed is unknown, and its types are not checked.
     """
 
     integrations: Mapping[str, Actions] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Surroundings:
     agents: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     def over(self, other: "Surroundings") -> "Surroundings":
-        """Both, where these hide those of the same name."""
+        """The two merged; entries of this one win over those of the same name in `other`."""
         return Surroundings(
             {**other.integrations, **self.integrations}, {**other.collections, **self.collections}, {**other.agents, **self.agents}
         )
@@ -34,7 +34,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Named:
-    """What a process names, whose surroundings are looked at."""
+    """The integrations, collections and agents that a process refers to."""
 
     integrations: Iterable[str] = ()
     collections: Iterable[str] = ()
@@ -44,8 +44,8 @@ class Named:
 Look = Callable[[Named], Surroundings]
 
 
-def know_nothing(named: Named) -> Surroundings:
-    """Where nobody knows what is around."""
+def know_nothing(references: Named) -> Surroundings:
+    """A loader without a tenant: nothing is known, so nothing is checked."""
     return Surroundings()
 
 
@@ -53,18 +53,18 @@ FindActions = Callable[[TenantScope, str], Actions | None]
 
 
 def know_no_actions(scope: TenantScope, slug: str) -> Actions | None:
-    """Where nobody knows the integrations: their types are not checked."""
+    """Stands in where integrations are not available: their types are not checked."""
     return None
 
 
 FindAgent = Callable[[TenantScope, str], Mapping[str, Any] | None]
 
 
-def look_around(scope: TenantScope, find_actions: FindActions, find_agent: FindAgent, named: Named) -> Surroundings:
-    """Those of a tenant; integrations and collections that it does not have are left out."""
-    integrations = {slug: actions for slug in named.integrations if (actions := find_actions(scope, slug)) is not None}
-    collections = {name: fields for name in named.collections if (fields := _fields(scope, name)) is not None}
-    return Surroundings(integrations, collections, {name: find_agent(scope, name) for name in named.agents})
+def look_around(scope: TenantScope, find_actions: FindActions, find_agent: FindAgent, references: Named) -> Surroundings:
+    """Load the referenced items of a tenant; integrations and collections that do not exist are left out."""
+    integrations = {slug: actions for slug in references.integrations if (actions := find_actions(scope, slug)) is not None}
+    collections = {name: fields for name in references.collections if (fields := _fields(scope, name)) is not None}
+    return Surroundings(integrations, collections, {name: find_agent(scope, name) for name in references.agents})
 
 
 def _fields(scope: TenantScope, name: str) -> Fields | None:

@@ -1,4 +1,4 @@
-"""Values with expressions in them: found when a definition is parsed, filled in when a step runs.
+"""Templates: values that contain expressions, compiled when a definition is parsed and filled in when a step runs.
 
 A text that begins with `=` is an expression, `\\=` stands for a literal `=`, `{{ … }}` inside a longer text is filled in.
 """
@@ -18,7 +18,7 @@ MAX_DEPTH = 64
 
 
 class TemplateInvalid(Exception):
-    """A value holds something that is no expression."""
+    """A value contains an invalid expression; `pointer` says where."""
 
     def __init__(self, pointer: str, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class TemplateInvalid(Exception):
 
 @dataclass(frozen=True)
 class Expression:
-    """One expression: its text, where it stands, and its parts when it is a plain path."""
+    """One expression: its text, where it is, and its parts if it is a plain path such as `input.items[0]`."""
 
     text: str
     pointer: str
@@ -37,9 +37,10 @@ class Expression:
 
 @dataclass(frozen=True)
 class Template:
-    """A value and the expressions in it; `slots` are places (keys and indexes) of whole-value expressions and of texts.
+    """A value and the expressions in it.
 
-    A slot is (place, parts): one Expression alone, or literal texts and Expressions to be joined.
+    `slots` are the places to fill as (place, parts): keys and indexes, and either one Expression that yields the whole
+    value or literal texts and Expressions to be joined.
     """
 
     pointer: str
@@ -55,20 +56,20 @@ class Template:
         result = _copy(self.value)
         for place, parts in self.slots:
             filled = values[parts[0]] if len(parts) == 1 and isinstance(parts[0], Expression) else _join(parts, values)
-            result = _put(result, place, filled)
+            result = _set_at(result, place, filled)
         return result
 
 
 def compile_template(value: Any, pointer: str) -> Template:
-    """Find every expression in `value`; TemplateInvalid for an empty or overlong one."""
+    """Find every expression in `value`; TemplateInvalid if one is empty or too long."""
     slots: list[tuple[tuple[str | int, ...], tuple[str | Expression, ...]]] = []
     plain = _scan(value, (), pointer, slots)
-    found = tuple(part for _, parts in slots for part in parts if isinstance(part, Expression))
-    return Template(pointer, plain, tuple(slots), found, constant=not slots)
+    expressions = tuple(part for _, parts in slots for part in parts if isinstance(part, Expression))
+    return Template(pointer, plain, tuple(slots), expressions, constant=not slots)
 
 
 def _scan(value: Any, place: tuple[str | int, ...], pointer: str, slots: list[Any]) -> Any:
-    """`value` without its expressions, which are noted in `slots`."""
+    """`value` without its expressions, which are added to `slots`."""
     if len(place) > MAX_DEPTH:
         raise TemplateInvalid(pointer, f"the value is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
@@ -106,7 +107,7 @@ def make_expression(text: str, pointer: str) -> Expression:
     if not text:
         raise TemplateInvalid(pointer, "the expression is empty; write it after the =")
     if len(text) > MAX_EXPRESSION:
-        raise TemplateInvalid(pointer, f"the expression is longer than {MAX_EXPRESSION} characters; put it into a code step")
+        raise TemplateInvalid(pointer, f"the expression is longer than {MAX_EXPRESSION} characters; move it to a code step")
     path: tuple[str | int, ...] | None = None
     if PLAIN_PATH.fullmatch(text):
         path = tuple(int(part) if part.isdigit() else part for part in _TOKEN.findall(text))
@@ -114,14 +115,14 @@ def make_expression(text: str, pointer: str) -> Expression:
 
 
 def resolve_path(path: tuple[str | int, ...], names: Mapping[str, Any]) -> tuple[bool, Any]:
-    """(True, value) of a plain path; (False, None) where only JavaScript can tell (a member of a text, a missing one)."""
+    """(True, value) of a plain path; (False, None) if it needs JavaScript (a member of a text, or a missing one)."""
     value: Any = names
     for part in path:
         if isinstance(part, str):
-            found = isinstance(value, Mapping) and part in value
+            is_present = isinstance(value, Mapping) and part in value
         else:
-            found = isinstance(value, list) and part < len(value)
-        if not found:
+            is_present = isinstance(value, list) and part < len(value)
+        if not is_present:
             return False, None
         value = value[part]
     return True, value
@@ -147,7 +148,7 @@ def _copy(value: Any) -> Any:
     return [_copy(v) for v in value] if isinstance(value, list) else value
 
 
-def _put(root: Any, place: tuple[str | int, ...], value: Any) -> Any:
+def _set_at(root: Any, place: tuple[str | int, ...], value: Any) -> Any:
     if not place:
         return value
     target: Any = root

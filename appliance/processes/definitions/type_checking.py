@@ -15,17 +15,17 @@ from .template import Expression, Template
 from .typings import API_FILE, agents_used, all_grants, code_steps, declare_expression_names, declare_process, grants_of
 
 _UNKNOWN_NAME = re.compile(r"Cannot find name '(\w+)'")
-_SENTENCES = 3
+_MAX_LINES = 3
 _IMPORT = re.compile(r"""\b(?:from|import)\s*\(?\s*["'](\.{1,2}/[^"']+)["']""")
-# Where one of these is wrong, a code step is not checked: its types follow from them.
-_TYPED_MEMBERS = ("id", "code", "grants", "input")
+# If one of these members has a problem, the code step is not type-checked: its types depend on them.
+_MEMBERS_WITH_TYPES = ("id", "code", "grants", "input")
 
 
 @dataclass(frozen=True)
 class Broken:
-    """What other checks have found wrong in a draft and the type checker leaves out: places in the definition, and files.
+    """The parts of a draft with problems from other checks, which the type checker skips: places in the definition, and files.
 
-    `structure`: the definition was read in part only, so expressions may name what stands in the other part.
+    `structure`: only a part of the definition could be parsed, so expressions may refer to what is missing.
     """
 
     pointers: Collection[str] = ()
@@ -33,18 +33,18 @@ class Broken:
     structure: bool = False
 
     def touches(self, pointer: str) -> bool:
-        """Whether something is wrong at this place or in it."""
+        """Whether there is a problem at this place or inside it."""
         return any(f"{each}/".startswith(f"{pointer}/") for each in self.pointers)
 
     def touches_types(self, step: Step) -> bool:
-        """Whether something is wrong that the types of a code step follow from."""
-        members = (f"{step.pointer}/{name}" for name in _TYPED_MEMBERS)
+        """Whether there is a problem that the types of a code step depend on."""
+        members = (f"{step.pointer}/{name}" for name in _MEMBERS_WITH_TYPES)
         return step.pointer in self.pointers or any(map(self.touches, members))
 
 
 @dataclass(frozen=True)
 class Checkable:
-    """A process with its files, what is around it, and what of it is left out."""
+    """A process to type-check: definition, files, what its types depend on, and the parts to skip."""
 
     definition: Definition
     files: Mapping[str, str]
@@ -53,115 +53,115 @@ class Checkable:
 
 
 def has_typescript(definition: Definition) -> bool:
-    """Whether publishing waits for the type checker: without TypeScript it does not."""
+    """Whether publishing has to wait for the type checker, which only TypeScript needs."""
     return any(step.settings["language"] == "typescript" for step in code_steps(definition))
 
 
-def look_for(definition: Definition, look: Look) -> Surroundings:
-    """What of the surroundings the process is granted, or uses in a step."""
+def look_for(definition: Definition, load: Look) -> Surroundings:
+    """Load what the process is granted or uses in a step."""
     grants = all_grants(definition)
     integrations = sorted({*grants.integrations, *integrations_used(definition)})
-    return look(Named(integrations, sorted(grants.datapool), agents_used(definition)))
+    return load(Named(integrations, sorted(grants.datapool), agents_used(definition)))
 
 
-def unknown_agents(definition: Definition, look: Look) -> list[Problem]:
-    """A problem for every step whose agent is known not to be there."""
+def unknown_agents(definition: Definition, load: Look) -> list[Problem]:
+    """A problem for every step whose agent does not exist."""
     used = agents_used(definition)
-    known = look(Named(agents=used)).agents if used else {}
+    agents = load(Named(agents=used)).agents if used else {}
     return [
-        Problem(f"{step.pointer}/agent/use", "agent_unknown", f"there is no agent {step.settings['use']!r} here; define it")
+        Problem(f"{step.pointer}/agent/use", "agent_unknown", f"there is no agent {step.settings['use']!r}; create it first")
         for step in definition.all_steps()
-        if step.kind == "agent" and known.get(step.settings.get("use", ""), {}) is None
+        if step.kind == "agent" and agents.get(step.settings.get("use", ""), {}) is None
     ]  # fmt: skip
 
 
 def type_problems(pool: Pool, tenant_id: str, process: Checkable) -> list[Problem]:
-    """What the type checker finds outside of what is broken; in a process without TypeScript its findings are only warnings,
-    and so are those in files that no step uses."""
+    """The findings of the type checker outside the broken parts.  They are only warnings in a process without TypeScript, and
+    in files that no step uses."""
     broken = process.broken
     if broken.touches("/grants"):
         return []
     if broken.touches("/input"):
         process = replace(process, definition=replace(process.definition, input_schema=None))
     definition, files = process.definition, process.files
-    in_php = _php_problems(tenant_id, process)
+    php_problems = _php_problems(tenant_id, process)
     located = {} if broken.structure else {
         key: each for key, each in _locate_expressions(definition) if each[0].pointer not in broken.pointers
     }  # fmt: skip
     steps = [step for step in code_steps(definition) if not broken.touches_types(step)]
     unused = unused_files(definition, files) - set(broken.files)
     if not steps and not located and not unused:
-        return in_php
-    found = pool.check_types(_make_check(tenant_id, process, _Checked(steps, located, unused)))
-    if isinstance(found, Failure):
-        return [*in_php, Problem("/steps", "types_unchecked", found.message, severity=_severity(found))]
-    problems = [_problem(steps, located, finding) for finding in found if finding.file not in broken.files]
+        return php_problems
+    findings = pool.check_types(_build_check(tenant_id, process, _CheckScope(steps, located, unused)))
+    if isinstance(findings, Failure):
+        return [*php_problems, Problem("/steps", "types_unchecked", findings.message, severity=_severity(findings))]
+    problems = [_problem(steps, located, finding) for finding in findings if finding.file not in broken.files]
     is_certain = has_typescript(definition)
     return [
-        *in_php,
+        *php_problems,
         *(each if is_certain and each.file not in unused else replace(each, severity="warning") for each in problems),
     ]
 
 
 def unused_files(definition: Definition, files: Mapping[str, str]) -> set[str]:
-    """The modules of a draft that no step reaches by its imports."""
-    reached: set[str] = set()
+    """The modules of a draft that no step imports, directly or indirectly."""
+    imported: set[str] = set()
     for step in code_steps(definition):
         program = make_program("", step, files)
         new = [program.entry]
         while new:
             path = new.pop()
-            if path not in reached:
-                reached.add(path)
+            if path not in imported:
+                imported.add(path)
                 new += [resolve(program.files, path, each) for each in _IMPORT.findall(program.files.get(path) or "")]
-    return {path for path in files if path.endswith(MODULE_SUFFIXES) and path != API_FILE} - reached
+    return {path for path in files if path.endswith(MODULE_SUFFIXES) and path != API_FILE} - imported
 
 
 def _php_problems(tenant_id: str, process: Checkable) -> list[Problem]:
-    """Of PHP only calls are known whose names are literals; each file is looked at for the first step that runs it."""
+    """Missing grants in PHP, where only calls with literal names are recognised; each file is reported once, for its first step."""
     problems: dict[tuple[str, int, int, str], Problem] = {}
     for step in process.definition.all_steps():
         if step.kind != "code" or step.settings.get("language") != "php" or process.broken.touches_types(step):
             continue
         program = make_program(tenant_id, step, process.files)
         for line, column, missing in find_missing(program.files.get(program.entry, ""), grants_of(process.definition, step)):
-            told = grant_sentence(missing)
-            problem = Problem(f"{step.pointer}/code", "grant_missing", told, program.entry, line, column, "warning")
-            problems.setdefault((program.entry, line, column, told), problem)
+            message = grant_sentence(missing)
+            problem = Problem(f"{step.pointer}/code", "grant_missing", message, program.entry, line, column, "warning")
+            problems.setdefault((program.entry, line, column, message), problem)
     return list(problems.values())
 
 
 def _severity(failure: Failure) -> Severity:
-    """Code that is too much for the checker is an error; a checker that cannot be had just now is none of the author's."""
+    """Code that exceeds the checker's limits is the author's error; a checker that is unavailable is only a warning."""
     return "error" if failure.failure_class == "validation" else "warning"
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """What of a process goes to the type checker: code steps, expressions by key, and files that no step reaches."""
+class _CheckScope:
+    """What is sent to the type checker: code steps, expressions by key, and files that no step imports."""
 
     steps: list[Step]
     located: "Located"
     unused: set[str]
 
 
-def _make_check(tenant_id: str, process: Checkable, checked: _Checked) -> TypeCheck:
+def _build_check(tenant_id: str, process: Checkable, checked: _CheckScope) -> TypeCheck:
     definition, files = process.definition, process.files
     texts = {path: files[path] for path in checked.unused}
     steps = []
     for step in checked.steps:
         program = make_program(tenant_id, step, files)
         texts.update(program.files)
-        steps.append(CodeStep(step.id, program.entry, _reach(grants_of(definition, step))))
+        steps.append(CodeStep(step.id, program.entry, _sandbox_grants(grants_of(definition, step))))
     texts.pop(API_FILE, None)
     declared = declare_process(definition, process.around) + declare_expression_names(definition, process.around)
     expressions = [TypedExpression(key, expression.text, names) for key, (expression, names) in checked.located.items()]
-    # The checker looks at what is reached from a step or an expression, so an expression that imports a file has it looked at.
+    # The checker only follows steps and expressions, so each unused file is imported by an expression of its own.
     expressions += [TypedExpression(f"file:{path}", f'import("./process/{path}")', {}) for path in sorted(checked.unused)]
-    return TypeCheck(texts, declared, steps, _reach(all_grants(definition)), expressions, tenant_id)
+    return TypeCheck(texts, declared, steps, _sandbox_grants(all_grants(definition)), expressions, tenant_id)
 
 
-def _reach(grants: Grants) -> Reach:
+def _sandbox_grants(grants: Grants) -> Reach:
     return Reach(
         {slug: sorted(actions) for slug, actions in sorted(grants.integrations.items())},
         {name: sorted(access) for name, access in sorted(grants.datapool.items())},
@@ -175,7 +175,7 @@ Located = dict[str, tuple[Expression, Mapping[str, str]]]
 
 
 def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Expression, Mapping[str, str]]]]:
-    """Every expression by a key, with the types of the names around it."""
+    """Every expression under a unique key, with the types of the names it can use."""
     names = {
         "input": "ExpressionInput",
         "steps": "ExpressionSteps",
@@ -187,17 +187,17 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
     loops = {step.path: step.settings["as"] for step in definition.all_steps() if step.kind == "for_each"}
     placed: list[tuple[Template | None, Mapping[str, str]]] = [(definition.output, names)]
     for step in definition.all_steps():
-        seen = {**names}
+        visible = {**names}
         for path, item in loops.items():
             if step.path == path or step.path.startswith(f"{path}/"):
-                seen |= {item: "any", "index": "number"}
+                visible |= {item: "any", "index": "number"}
         if step.path in definition.aftermath:
-            seen |= {"error": "any"} if step.path.startswith(f"{AFTER_FAILURE}/") else {"error": "any", "output": "any"}
+            visible |= {"error": "any"} if step.path.startswith(f"{AFTER_FAILURE}/") else {"error": "any", "output": "any"}
         blocks = [template for block in step.blocks for template in (block.when, block.collect)]
-        placed += [(template, seen) for template in (*step.option_templates, *step.templates.values(), *blocks)]
-    for template, around in placed:
+        placed += [(template, visible) for template in (*step.option_templates, *step.templates.values(), *blocks)]
+    for template, visible_names in placed:
         for expression in template.expressions if template is not None else ():
-            yield f"e{count}", (expression, around)
+            yield f"e{count}", (expression, visible_names)
             count += 1
 
 
@@ -207,10 +207,10 @@ def _locate_expressions(definition: Definition) -> Iterator[tuple[str, tuple[Exp
 def _problem(steps: list[Step], located: Located, finding: Finding) -> Problem:
     if finding.expression is not None:
         expression = located[finding.expression][0]
-        return Problem(expression.pointer, "type_error", _told(finding), column=finding.column)
+        return Problem(expression.pointer, "type_error", _sentence_of(finding), column=finding.column)
     elsewhere = f"{steps[0].pointer}/code" if steps else "/files"
     pointer = next((f"{step.pointer}/code" for step in steps if _entry(step) == finding.file), elsewhere)
-    code, message = ("grant_missing", grant_sentence(finding.missing)) if finding.missing else ("type_error", _told(finding))
+    code, message = ("grant_missing", grant_sentence(finding.missing)) if finding.missing else ("type_error", _sentence_of(finding))
     return Problem(pointer, code, message, finding.file, finding.line, finding.column, finding.severity)
 
 
@@ -219,7 +219,7 @@ def _entry(step: Step) -> str:
 
 
 def grant_sentence(missing: tuple[str, str, str]) -> str:
-    """What a call needs and does not have, with what to write."""
+    """Names the grant that a call lacks and what to add to the definition."""
     kind, name, detail = missing
     if kind == "integrations":
         listed = f"[{detail}]" if detail else '"*"'
@@ -233,12 +233,12 @@ def grant_sentence(missing: tuple[str, str, str]) -> str:
     return f"no grant for {name}: add grants: {kind}: [{name}]"
 
 
-def _told(finding: Finding) -> str:
-    """The compiler's words in one line; a name that exists in browsers and servers gets what is here instead."""
+def _sentence_of(finding: Finding) -> str:
+    """The compiler's message in one line; for a global of browsers or Node, what to use instead."""
     unknown = _UNKNOWN_NAME.search(finding.message)
     advice = instead_of(unknown[1]) if unknown else None
     if unknown and advice:
         return f"'{unknown[1]}' does not exist in a step; {advice}"
     lines = [line.strip() for line in finding.message.splitlines() if line.strip()]
-    chosen = lines if len(lines) <= _SENTENCES else [lines[0], *lines[1 - _SENTENCES :]]
+    chosen = lines if len(lines) <= _MAX_LINES else [lines[0], *lines[1 - _MAX_LINES :]]
     return " ".join(chosen)[:1000]

@@ -1,4 +1,4 @@
-"""The TypeScript declarations of one process (api.d.ts): what its steps are given, by grants, schemas and surroundings."""
+"""Generates the TypeScript declarations of one process (api.d.ts) from its grants and schemas and what they refer to."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,14 +13,14 @@ from .surroundings import Fields, Surroundings
 from .template import Expression, Template
 
 API_FILE = "api.d.ts"
-_HEAD = "// Generated from process.yaml and what it is granted; do not edit: `gos check --write-types` writes it anew.\n"
+_HEADER = "// Generated from process.yaml and its grants; do not edit. Regenerate with `gos check --write-types`.\n"
 _BASE = (Path(__file__).parent / "api.d.ts").read_text("utf8")
 MOST_TYPED = 100
-"""A grant of everything an integration can do has types up to this number of actions, beyond it their names only."""
+"""With a grant of `*`, an integration with more actions than this is declared by their names only, without types."""
 _ANY = "any"
 _UNKNOWN_ACTION = "{ input: any; output: any }"
 _RESERVED = "readonly id: string; readonly created_at: string; readonly updated_at: string; readonly _version: number;"
-# What a field holds, and what else may be written to it.
+# The type of a field when read, and what else may be written to it.
 _FIELD_TYPES = {
     "text": ("string", ""), "email": ("string", ""), "url": ("string", ""), "relation": ("string", ""), "date": ("string", ""),
     "datetime": ("string", ""), "autodate": ("string", ""), "boolean": ("boolean", ""), "number": ("number", ""),
@@ -28,15 +28,15 @@ _FIELD_TYPES = {
 }  # fmt: skip
 
 
-def declare_process(definition: Definition, around: Surroundings) -> str:
+def declare_process(definition: Definition, dependencies: Surroundings) -> str:
     """The text of api.d.ts."""
     steps = list(code_steps(definition))
     whole = all_grants(definition)
     return "".join(
         [
-            _HEAD,
-            _integrations(whole, around),
-            _collections(whole, around),
+            _HEADER,
+            _integrations(whole, dependencies),
+            _collections(whole, dependencies),
             f"type ProcessInput = {input_type(definition)};\n",
             f"type ProcessApi = GosApi<{_grant_set(whole)}>;\n",
             _interface("Steps", (f"{member_name(step.id)}: {_step(definition, step)};" for step in steps)),
@@ -47,10 +47,10 @@ def declare_process(definition: Definition, around: Surroundings) -> str:
     )
 
 
-def declare_expression_names(definition: Definition, around: Surroundings) -> str:
-    """What expressions see, besides the declarations: unknown members of values that are not closed are no error there."""
+def declare_expression_names(definition: Definition, dependencies: Surroundings) -> str:
+    """Declarations for expressions, beside those of api.d.ts: unknown members of open values are not an error there."""
     shape = to_typescript(definition.input_schema, OPEN) if definition.input_schema is not None else _ANY
-    outputs = " ".join(f"{member_name(step.id)}: {_output(step, around)};" for step in definition.all_steps())
+    outputs = " ".join(f"{member_name(step.id)}: {_output(step, dependencies)};" for step in definition.all_steps())
     errors = " ".join(f"{member_name(step.id)}: any;" for step in definition.all_steps() if step.keeps_errors)
     facts = "id: string; process_id: string; version: number; label: string | null; created_at: string; started_at: string;"
     return (
@@ -61,20 +61,20 @@ def declare_expression_names(definition: Definition, around: Surroundings) -> st
 
 
 def agents_used(definition: Definition) -> list[str]:
-    """The agents whose runs its steps start."""
+    """The agents that the steps run."""
     return sorted({step.settings["use"] for step in definition.all_steps() if step.kind == "agent" and step.settings.get("use")})
 
 
-def _output(step: Step, around: Surroundings) -> str:
-    """What is behind a step that ended well; that another may be null is for its author to know."""
-    schema = around.agents.get(step.settings.get("use", "")) if step.kind == "agent" else None
+def _output(step: Step, dependencies: Surroundings) -> str:
+    """The type of a successful step's output; that it is null for a skipped step is not expressed."""
+    schema = dependencies.agents.get(step.settings.get("use", "")) if step.kind == "agent" else None
     if schema is None:
         return _ANY
     return to_typescript(schema, OPEN) if schema else "string"
 
 
 def code_steps(definition: Definition) -> Iterator[Step]:
-    """The steps that the type checker can look into."""
+    """The TypeScript and JavaScript steps, which the type checker can check."""
     return (step for step in definition.all_steps() if step.kind == "code" and step.settings.get("language", "php") != "php")
 
 
@@ -83,22 +83,22 @@ def grants_of(definition: Definition, step: Step) -> Grants:
 
 
 def all_grants(definition: Definition) -> Grants:
-    """Everything that any code of the process may reach: what a module does not know whose step it is a part of."""
-    found = [grants_of(definition, step) for step in code_steps(definition)] or [definition.grants]
+    """The union of the grants of all code steps: what a shared module may use, whichever step imports it."""
+    step_grants = [grants_of(definition, step) for step in code_steps(definition)] or [definition.grants]
     integrations: dict[str, frozenset[str]] = {}
     data: dict[str, frozenset[str]] = {}
-    for each in found:
+    for each in step_grants:
         for slug, actions in each.integrations.items():
             integrations[slug] = integrations.get(slug, frozenset()) | actions
         for name, access in each.datapool.items():
             data[name] = data.get(name, frozenset()) | access
     return Grants(
         integrations, data,
-        secrets=frozenset().union(*(each.secrets for each in found)),
-        processes=frozenset().union(*(each.processes for each in found)),
-        human=any(each.human for each in found),
-        llm=frozenset().union(*(each.llm for each in found)),
-        documents=frozenset().union(*(each.documents for each in found)),
+        secrets=frozenset().union(*(each.secrets for each in step_grants)),
+        processes=frozenset().union(*(each.processes for each in step_grants)),
+        human=any(each.human for each in step_grants),
+        llm=frozenset().union(*(each.llm for each in step_grants)),
+        documents=frozenset().union(*(each.documents for each in step_grants)),
     )  # fmt: skip
 
 
@@ -114,10 +114,10 @@ def _interface(name: str, members: Iterable[str]) -> str:
 # -- integrations
 
 
-def _integrations(grants: Grants, around: Surroundings) -> str:
+def _integrations(grants: Grants, dependencies: Surroundings) -> str:
     def members() -> Iterator[str]:
         for slug, names in sorted(grants.integrations.items()):
-            actions = around.integrations.get(slug)
+            actions = dependencies.integrations.get(slug)
             yield f"{member_name(slug)}: {_actions(actions, names)};"
 
     return _interface("Integrations", members())
@@ -126,39 +126,39 @@ def _integrations(grants: Grants, around: Surroundings) -> str:
 def _actions(actions: Mapping[str, Action] | None, names: frozenset[str]) -> str:
     if actions is None and "*" in names:
         return f"{{ [action: string]: {_UNKNOWN_ACTION} }}"
-    known = actions or {}
-    if "*" in names and len(known) > MOST_TYPED:
-        return "{ " + " ".join(f"{member_name(name)}: {_UNKNOWN_ACTION};" for name in sorted(known)) + " }"
-    granted = sorted(known) if "*" in names else sorted(names)
-    return "{ " + " ".join(_action(name, known.get(name)) for name in granted) + " }"
+    declared = actions or {}
+    if "*" in names and len(declared) > MOST_TYPED:
+        return "{ " + " ".join(f"{member_name(name)}: {_UNKNOWN_ACTION};" for name in sorted(declared)) + " }"
+    granted = sorted(declared) if "*" in names else sorted(names)
+    return "{ " + " ".join(_action(name, declared.get(name)) for name in granted) + " }"
 
 
 def _action(name: str, action: Action | None) -> str:
     if action is None:
         return f"{member_name(name)}: {_UNKNOWN_ACTION};"
-    given, answered = to_typescript(action.input, GIVEN), to_typescript(action.output, RECEIVED)
-    return f"{comment(action.summary)}{member_name(name)}: {{ input: {given}; output: {answered} }};"
+    input_type_text, output_type_text = to_typescript(action.input, GIVEN), to_typescript(action.output, RECEIVED)
+    return f"{comment(action.summary)}{member_name(name)}: {{ input: {input_type_text}; output: {output_type_text} }};"
 
 
 def _grant_set(grants: Grants) -> str:
-    """The names a GosApi is made for; integrations are the granted actions of the interface Integrations."""
+    """The type argument of GosApi: the granted names, with integrations as granted actions of the interface Integrations."""
     integrations = []
     for slug, names in sorted(grants.integrations.items()):
         whole = f"Integrations[{json.dumps(slug)}]"
         chosen = whole if "*" in names else f"Pick<{whole}, {union(json.dumps(name) for name in sorted(names))}>"
         integrations.append(f"{member_name(slug)}: {chosen};")
-    named = {access: [name for name in sorted(grants.datapool) if access in grants.datapool[name]] for access in ("read", "write")}
-    named |= {"secrets": sorted(grants.secrets), "processes": sorted(grants.processes), "llm": sorted(grants.llm)}
-    listed = " ".join(f"{member}: {union(json.dumps(name) for name in found)};" for member, found in named.items())
+    groups = {access: [name for name in sorted(grants.datapool) if access in grants.datapool[name]] for access in ("read", "write")}
+    groups |= {"secrets": sorted(grants.secrets), "processes": sorted(grants.processes), "llm": sorted(grants.llm)}
+    listed = " ".join(f"{member}: {union(json.dumps(name) for name in found)};" for member, found in groups.items())
     return f"{{ integrations: {{ {' '.join(integrations)} }}; {listed} }}"
 
 
 # -- collections
 
 
-def _collections(grants: Grants, around: Surroundings) -> str:
-    names = [name for name in sorted(grants.datapool) if name in around.collections]
-    return _interface("Collections", (f"{member_name(name)}: {_collection(around.collections[name])};" for name in names))
+def _collections(grants: Grants, dependencies: Surroundings) -> str:
+    names = [name for name in sorted(grants.datapool) if name in dependencies.collections]
+    return _interface("Collections", (f"{member_name(name)}: {_collection(dependencies.collections[name])};" for name in names))
 
 
 def _collection(fields: Fields) -> str:
@@ -168,23 +168,23 @@ def _collection(fields: Fields) -> str:
     return f"{{ entity: {{ {_RESERVED} {entity} }}; values: {{ {values} }}; relations: {relations} }}"
 
 
-def _field(shown: Mapping[str, Any], *, read: bool) -> str:
-    held, also = _FIELD_TYPES.get(shown["type"], (_ANY, ""))
-    if shown["type"] == "select":
-        held = union(literal(option) for option in shown.get("options", ())) if shown.get("options") else "string"
-    required = bool(shown.get("required"))
-    kind = held if read or not also else f"{held} | {also}"
-    optional = not read and not (required and shown.get("default") is None)
-    text = kind if required or held == _ANY else f"{kind} | null"
-    return f"{comment(shown.get('description'))}{member_name(shown['name'])}{'?' if optional else ''}: {text};"
+def _field(field: Mapping[str, Any], *, read: bool) -> str:
+    read_type, written_type = _FIELD_TYPES.get(field["type"], (_ANY, ""))
+    if field["type"] == "select":
+        read_type = union(literal(option) for option in field.get("options", ())) if field.get("options") else "string"
+    required = bool(field.get("required"))
+    kind = read_type if read or not written_type else f"{read_type} | {written_type}"
+    optional = not read and not (required and field.get("default") is None)
+    text = kind if required or read_type == _ANY else f"{kind} | null"
+    return f"{comment(field.get('description'))}{member_name(field['name'])}{'?' if optional else ''}: {text};"
 
 
 # -- steps
 
 
 def _step(definition: Definition, step: Step) -> str:
-    own = grants_of(definition, step)
-    api = "ProcessApi" if own == all_grants(definition) else f"GosApi<{_grant_set(own)}>"
+    step_grants = grants_of(definition, step)
+    api = "ProcessApi" if step_grants == all_grants(definition) else f"GosApi<{_grant_set(step_grants)}>"
     return f"{{ input: {_step_input(definition, step)}; api: {api} }}"
 
 
@@ -194,7 +194,7 @@ def _step_input(definition: Definition, step: Step) -> str:
 
 
 class _TemplateTypes:
-    """The type of a value with expressions in it: paths into the input have the type of its schema, all else is any."""
+    """The type of a template's value: paths into the input have the type from its schema, everything else is any."""
 
     def __init__(self, definition: Definition, template: Template) -> None:
         self._schema = definition.input_schema

@@ -1,4 +1,4 @@
-"""What differs between two versions of a process: its own members, its steps one by one, and its files line by line."""
+"""Differences between two versions of a process: its own members, its steps one by one, and its files line by line."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from .common_runs import Work, find_parts, find_runs, group_parts
 from .nodes import BLOCK_KINDS
 
 Happened = Literal["added", "removed", "changed"]
-# Steps of comparing for all files together, a fraction of a second; beyond it, whole blocks are told as replaced.
+# The budget of comparison steps for all files together, a fraction of a second; beyond it whole blocks count as replaced.
 MOST_WORK = 600_000
 AROUND = 3
 LONGEST_DIFF = 200_000
@@ -23,7 +23,7 @@ LONGEST_DIFF = 200_000
 class StepChange:
     """One step that was added, removed or changed; `changes` are those of its own members, not of the steps in it.
 
-    `moved`: it stands elsewhere than before, among the steps that both have.
+    `moved`: its position among the steps of both versions has changed.
     """
 
     step: str
@@ -34,7 +34,7 @@ class StepChange:
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file; `diff` is unified, None where it is too long to be told."""
+    """One file; `diff` is a unified diff, None if it is too long."""
 
     path: str
     happened: Happened
@@ -43,7 +43,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class VersionDiff:
-    """The changes that make the one of the other."""
+    """The changes from one version to another."""
 
     changes: list[Change]
     steps: list[StepChange]
@@ -60,7 +60,7 @@ Named = int | Literal["draft"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between two versions, always from the older to the newer; the draft is the newest.  0 is nothing at all."""
+    """The difference from an older to a newer version; the draft is the newest, 0 stands for an empty process."""
 
     older: Named
     newer: Named
@@ -68,24 +68,24 @@ class Comparison:
 
 
 def compare(scope: TenantScope, process_id: str, version: int, against: Named | None) -> Comparison:
-    """A version and another one, the draft, or (None) the one before it; NotFound where there is none."""
+    """Compare a version with another one, the draft, or (None) its predecessor; NotFound if one does not exist."""
     other = version - 1 if against is None else against
     if other == version:
-        raise ValidationFailed("a version does not differ from itself; give another one, or draft", pointer="/against")
+        raise ValidationFailed("a version cannot be compared with itself; give another one, or draft", pointer="/against")
     older, newer = (version, other) if other == "draft" or other > version else (other, version)
     return Comparison(older, newer, compare_versions(content_of(scope, process_id, older), content_of(scope, process_id, newer)))
 
 
-def content_of(scope: TenantScope, process_id: str, named: Named) -> Content:
-    """Definition and files of a version or the draft; NotFound where there is none."""
-    if named == 0:
+def content_of(scope: TenantScope, process_id: str, version: Named) -> Content:
+    """Definition and files of a version or the draft; NotFound if it does not exist."""
+    if version == 0:
         return {}, {}
-    row = versions.get_process(scope, process_id) if named == "draft" else versions.get_version(scope, process_id, named)
+    row = versions.get_process(scope, process_id) if version == "draft" else versions.get_version(scope, process_id, version)
     return row.definition, row.files
 
 
 def compare_versions(old: Content, new: Content) -> VersionDiff:
-    """From the old definition and files to the new ones."""
+    """The changes from the old definition and files to the new ones."""
     (before, files_before), (after, files_after) = old, new
     own = [{name: value for name, value in each.items() if name != "steps"} for each in (before, after)]
     paths = sorted(files_before.keys() | files_after.keys())
@@ -101,8 +101,8 @@ def compare_versions(old: Content, new: Content) -> VersionDiff:
 
 
 @dataclass(frozen=True)
-class _Standing:
-    """A step with its own members, and where it stands: in which block, behind which step."""
+class _PlacedStep:
+    """A step with its own members and the block it belongs to."""
 
     members: Any
     block: str
@@ -110,58 +110,58 @@ class _Standing:
 
 def _step_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[StepChange]:
     old, new = dict(_steps(before.get("steps"), "")), dict(_steps(after.get("steps"), ""))
-    moved = _moved(old, new)
-    for name, found in new.items():
+    moved_steps = _find_moved(old, new)
+    for name, step in new.items():
         if name not in old:
-            yield StepChange(name, "added", changes=difference(None, found.members))
+            yield StepChange(name, "added", changes=difference(None, step.members))
             continue
-        changes = difference(old[name].members, found.members)
-        if changes or name in moved:
-            yield StepChange(name, "changed", name in moved, changes)
-    for name, gone in old.items():
+        changes = difference(old[name].members, step.members)
+        if changes or name in moved_steps:
+            yield StepChange(name, "changed", name in moved_steps, changes)
+    for name, step in old.items():
         if name not in new:
-            yield StepChange(name, "removed", changes=difference(gone.members, None))
+            yield StepChange(name, "removed", changes=difference(step.members, None))
 
 
-def _moved(old: Mapping[str, _Standing], new: Mapping[str, _Standing]) -> set[str]:
-    """The steps that stand in another block, or in another order among those that both have."""
+def _find_moved(old: Mapping[str, _PlacedStep], new: Mapping[str, _PlacedStep]) -> set[str]:
+    """The steps of both versions whose block or order has changed."""
     moved = {name for name in old.keys() & new.keys() if old[name].block != new[name].block}
     orders = [[name for name in each if name in old and name in new and name not in moved] for each in (old, new)]
     runs, _ = find_runs(orders[0], orders[1], Work(MOST_WORK), MOST_WORK)
-    kept = {name for run in runs for name in orders[0][run.old : run.old + run.size]}
-    return moved | (set(orders[0]) - kept)
+    in_place = {name for run in runs for name in orders[0][run.old : run.old + run.size]}
+    return moved | (set(orders[0]) - in_place)
 
 
-def _steps(given: Any, block: str) -> Iterator[tuple[str, _Standing]]:
-    """Every step by its id, outer before inner; a draft may hold anything, so what is no step is passed over."""
-    for step in given if isinstance(given, list) else ():
+def _steps(value: Any, block: str) -> Iterator[tuple[str, _PlacedStep]]:
+    """Every step by its id, outer before inner; a draft may contain anything, so invalid steps are skipped."""
+    for step in value if isinstance(value, list) else ():
         if not isinstance(step, dict) or not isinstance(step.get("id"), str):
             continue
         kind = next((name for name in BLOCK_KINDS if name in step), None)
         inner = list(_blocks(kind, step[kind])) if kind else []
         own = step if kind is None else {**step, kind: _without_steps(kind, step[kind])}
-        yield step["id"], _Standing(own, block)
+        yield step["id"], _PlacedStep(own, block)
         for name, steps in inner:
             yield from _steps(steps, f"{step['id']}/{name}")
 
 
-def _blocks(kind: str, given: Any) -> Iterator[tuple[str, Any]]:
-    if kind == "for_each" and isinstance(given, dict):
-        yield "", given.get("steps")
-    elif kind == "parallel" and isinstance(given, dict):
-        yield from ((str(name), steps) for name, steps in given.items())
-    elif kind == "branch" and isinstance(given, list):
-        yield from ((str(index), each.get("steps")) for index, each in enumerate(given) if isinstance(each, dict))
+def _blocks(kind: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if kind == "for_each" and isinstance(value, dict):
+        yield "", value.get("steps")
+    elif kind == "parallel" and isinstance(value, dict):
+        yield from ((str(name), steps) for name, steps in value.items())
+    elif kind == "branch" and isinstance(value, list):
+        yield from ((str(index), each.get("steps")) for index, each in enumerate(value) if isinstance(each, dict))
 
 
-def _without_steps(kind: str, given: Any) -> Any:
-    if kind == "for_each" and isinstance(given, dict):
-        return {name: value for name, value in given.items() if name != "steps"}
-    if kind == "parallel" and isinstance(given, dict):
-        return sorted(str(name) for name in given)
-    if kind == "branch" and isinstance(given, list):
-        return [{k: v for k, v in each.items() if k != "steps"} if isinstance(each, dict) else each for each in given]
-    return given
+def _without_steps(kind: str, value: Any) -> Any:
+    if kind == "for_each" and isinstance(value, dict):
+        return {name: value for name, value in value.items() if name != "steps"}
+    if kind == "parallel" and isinstance(value, dict):
+        return sorted(str(name) for name in value)
+    if kind == "branch" and isinstance(value, list):
+        return [{k: v for k, v in each.items() if k != "steps"} if isinstance(each, dict) else each for each in value]
+    return value
 
 
 # -- files
@@ -171,14 +171,14 @@ def _file_change(path: str, texts: tuple[str | None, str | None], work: Work) ->
     """One file that differs."""
     happened: Happened = "added" if texts[0] is None else "removed" if texts[1] is None else "changed"
     names = ("/dev/null" if texts[0] is None else f"a/{path}", "/dev/null" if texts[1] is None else f"b/{path}")
-    told, size = [f"--- {names[0]}\n+++ {names[1]}\n"], 0
+    output, size = [f"--- {names[0]}\n+++ {names[1]}\n"], 0
     old, new = ((text or "").splitlines(keepends=True) for text in texts)
     for line in _unified(old, new, work):
-        told.append(line)
+        output.append(line)
         size += len(line)
         if size > LONGEST_DIFF:
             return FileChange(path, happened, None)
-    return FileChange(path, happened, "".join(told) if size else "")
+    return FileChange(path, happened, "".join(output) if size else "")
 
 
 def _unified(old: list[str], new: list[str], work: Work) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _unified(old: list[str], new: list[str], work: Work) -> Iterator[str]:
 
 
 def _range(start: int, end: int) -> str:
-    """Lines as a unified diff writes them: one alone without its number, none by the line before."""
+    """A line range as in a unified diff: a single line without a count, an empty range by the line before it."""
     if end - start == 1:
         return str(end)
     return f"{start + (end > start)},{end - start}"

@@ -53,7 +53,7 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)
 class Draft:
     """What a builder saves: the definition as data and its files by path.
 
-    `source` is the YAML that the definition was read from, kept for its comments; empty where there is none.
+    `source` is the YAML that the definition was parsed from, kept for its comments; empty if there is none.
     """
 
     definition: Mapping[str, Any]
@@ -61,29 +61,29 @@ class Draft:
     source: str = ""
 
     def digest(self) -> str:
-        """Identifies the content, whatever the order of its members."""
+        """A hash of the content that does not depend on the order of members."""
         text = json.dumps([self.definition, self.files], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
 
 
 def stamp_of(row: Process) -> str:
-    """Identifies a draft as it is written: its comments count, too."""
+    """A hash of a draft including its YAML text, so that a changed comment counts as a change."""
     return hashlib.sha256(f"{row.draft_digest}\0{row.source}".encode("utf8", "surrogatepass")).hexdigest()
 
 
 def is_path(text: str) -> bool:
-    """Whether a file of a draft may be called so."""
+    """Whether `text` is a valid path for a file of a draft."""
     return len(text) <= 200 and _PATH.fullmatch(text) is not None
 
 
 def check_draft(process_id: str, draft: Draft) -> None:
-    """What must hold of a draft even while it is unfinished; ValidationFailed otherwise."""
+    """Check what even an unfinished draft must satisfy: its id, and the number and paths of its files; ValidationFailed."""
     ids.check_slug(process_id, pointer="/definition/id")
-    given = draft.definition.get("id", process_id)
-    if given != process_id:
+    own_id = draft.definition.get("id", process_id)
+    if own_id != process_id:
         raise ValidationFailed(
             Sentence(
-                "the definition's id is %(given)s, the address says %(process_id)s", given=repr(given), process_id=repr(process_id)
+                "the definition's id is %(given)s, the address says %(process_id)s", given=repr(own_id), process_id=repr(process_id)
             ),
             pointer="/definition/id",
         )
@@ -92,7 +92,7 @@ def check_draft(process_id: str, draft: Draft) -> None:
     for path in draft.files:
         if not is_path(path):
             raise ValidationFailed(
-                Sentence("%(path)s is not a file's path such as steps/enrich.ts", path=repr(path[:80])), pointer="/files"
+                Sentence("%(path)s is not a valid file path; use one like steps/enrich.ts", path=repr(path[:80])), pointer="/files"
             )
 
 
@@ -102,8 +102,8 @@ def save_draft(
 ) -> tuple[Process, bool]:
     """Create or replace the draft; answers the process and whether it is new.
 
-    AlreadyExists with `create_only`; VersionConflict when the stored draft's digest is not `if_match`, or what `stamp_of` says
-    of it is not `if_stamp`.
+    AlreadyExists with `create_only`; VersionConflict if the stored draft's digest is not `if_match`, or its `stamp_of` is not
+    `if_stamp`.
     """
     check_draft(process_id, draft)
     definition = {"id": process_id, **draft.definition}
@@ -115,20 +115,20 @@ def save_draft(
     }  # fmt: skip
 
     def save() -> tuple[Process, bool]:
-        found = scope.find(Process, id=process_id)
-        if found is not None and create_only:
+        row = scope.find(Process, id=process_id)
+        if row is not None and create_only:
             raise AlreadyExists(
-                Sentence("there is a process %(process_id)s already; PUT replaces its draft", process_id=repr(process_id)),
+                Sentence("the process %(process_id)s already exists; use PUT to replace its draft", process_id=repr(process_id)),
                 pointer="/id",
             )
-        is_other = if_match is not None and (found is None or found.draft_digest != if_match)
-        if is_other or (if_stamp is not None and (found is None or stamp_of(found) != if_stamp)):
-            raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
-        if found is None:
+        is_other = if_match is not None and (row is None or row.draft_digest != if_match)
+        if is_other or (if_stamp is not None and (row is None or stamp_of(row) != if_stamp)):
+            raise VersionConflict("the draft has changed since you read it; read it again and repeat your change")
+        if row is None:
             scope.insert(Process, id=process_id, created_at=now, **values)
         else:
             scope.update(Process, **values).where(Process.id == process_id).execute()
-        return scope.get(Process, id=process_id), found is None
+        return scope.get(Process, id=process_id), row is None
 
     return db.write(save)
 
@@ -139,13 +139,13 @@ def get_process(scope: TenantScope, process_id: str) -> Process:
 
 
 def list_names(scope: TenantScope) -> list[tuple[str, str]]:
-    """(id, name) of the first hundred processes by name, to choose one of."""
+    """(id, name) of the first hundred processes by name, for a selection list."""
     sql = "SELECT id, name FROM process WHERE tenant_id = ? ORDER BY name, id LIMIT 100"
     return [(str(id_), str(name)) for id_, name in db.rows(sql, (scope.tenant_id,))]
 
 
 def list_briefly(scope: TenantScope, page: PageRequest) -> Page[Process]:
-    """Processes without their drafts, which may be large."""
+    """Processes by name, without their drafts, which may be large."""
     columns = (Process.id, Process.name, Process.published_version, Process.created_at, Process.updated_at, Process.paused_at)
     return paginate(scope.select(Process, *columns), page, {"name": Process.name, "id": Process.id}, default="name")
 
@@ -168,12 +168,12 @@ ORDER BY 1
 
 
 def list_mentions(scope: TenantScope, slug: str) -> list[tuple[str, str, Any]]:
-    """(id, name, definition) of the drafts and published versions that have this slug somewhere in them, by process.
+    """(id, name, definition) of the drafts and published versions whose text contains this slug, by process.
 
-    A search of text, so that not every process of the tenant is read to find the few; what it means there is for the caller.
+    A text search, so that not every process has to be parsed; the caller decides whether the match is a reference.
     """
-    found = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
-    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in found]
+    rows = db.rows(_MENTIONS, (scope.tenant_id, f"%{slug}%") * 2)
+    return [(str(process_id), str(name), json.loads(definition)) for process_id, name, definition in rows]
 
 
 def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) -> None:
@@ -185,7 +185,7 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
         open_ids = [row.id for row in active]
         if open_ids and not force:
             raise Conflict("the process has active executions; cancel them first or delete with ?force=true")
-        for execution_id in open_ids:  # whoever waits for one of them must hear of it
+        for execution_id in open_ids:  # so that parents and callers waiting for one of them are notified
             ending.close_execution(scope, ending.Child(execution_id, process_id, "cancelled"))
         scope.delete(Process).where(Process.id == process_id).execute()
         forget_subject(scope, subject_of(process_id))
@@ -197,10 +197,10 @@ def delete_process(scope: TenantScope, process_id: str, *, force: bool = False) 
 
 @dataclass(frozen=True)
 class Judges:
-    """Who is asked about a draft: the sandbox, and what is around the process for its types.
+    """What the checks of a draft use: the sandbox, and a loader of what its types depend on.
 
-    Types are always looked at when asked to be `thorough`, otherwise only where a step is TypeScript.  `tests` also runs
-    the test tables beside decisions.
+    `thorough` always checks types, otherwise they are only checked if a step is TypeScript.  `tests` also runs the test
+    tables of decisions.
     """
 
     pool: Pool
@@ -209,9 +209,9 @@ class Judges:
     tests: bool = False
 
 
-def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
-    """Everything that is wrong with a draft: structure, schemas, expressions, code, decisions, tests, types, grants and what
-    integrations are given.  What depends on a part that is wrong is looked at once that part is mended."""
+def problems_of(context: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
+    """Every problem of a draft: structure, schemas, expressions, code, decisions, tests, types, grants and inputs of
+    integrations.  Parts that depend on a broken part are only checked once that part is fixed."""
     problems: list[Problem] = []
     try:
         definition = parse_definition(dict(draft.definition), draft.files)
@@ -220,20 +220,20 @@ def problems_of(judges: Judges, tenant_id: str, draft: Draft) -> list[Problem]:
             return error.problems
         definition, problems = error.partial, error.problems
     is_partial = bool(problems)
-    problems = problems + _deeper_problems(judges.pool, tenant_id, definition, draft, [each.pointer for each in problems])
-    problems += table_problems(judges.pool, tenant_id, draft.files, run=judges.tests)
-    problems += unknown_agents(definition, judges.look)
-    around = look_for(definition, judges.look)
-    problems += action_problems(definition, around)
-    if not (judges.thorough or has_typescript(definition)):
+    problems = problems + _sandbox_problems(context.pool, tenant_id, definition, draft, [each.pointer for each in problems])
+    problems += table_problems(context.pool, tenant_id, draft.files, run=context.tests)
+    problems += unknown_agents(definition, context.look)
+    dependencies = look_for(definition, context.look)
+    problems += action_problems(definition, dependencies)
+    if not (context.thorough or has_typescript(definition)):
         return problems
-    wrong = [problem for problem in problems if problem.severity == "error"]
-    broken = Broken({each.pointer for each in wrong}, {each.file for each in wrong if each.file is not None}, is_partial)
-    return problems + type_problems(judges.pool, tenant_id, Checkable(definition, draft.files, around, broken))
+    errors = [problem for problem in problems if problem.severity == "error"]
+    broken = Broken({each.pointer for each in errors}, {each.file for each in errors if each.file is not None}, is_partial)
+    return problems + type_problems(context.pool, tenant_id, Checkable(definition, draft.files, dependencies, broken))
 
 
-def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
-    """What only the sandbox sees, leaving out the steps whose own part is `broken`."""
+def _sandbox_problems(pool: Pool, tenant_id: str, definition: Definition, draft: Draft, broken: list[str]) -> list[Problem]:
+    """The problems that only the sandbox can find, without the steps whose own member is in `broken`."""
     problems = []
     if definition.input_schema is not None:
         try:
@@ -252,17 +252,17 @@ def _deeper_problems(pool: Pool, tenant_id: str, definition: Definition, draft: 
 
 
 def _is_broken(step: Step, broken: list[str]) -> bool:
-    """Whether what makes its kind could not be read; steps that hold steps are always read."""
+    """Whether the member of the step's kind could not be parsed; steps that contain steps are always checked."""
     if step.kind in BLOCK_KINDS:
         return False
     return any(f"{pointer}/".startswith(f"{step.pointer}/{step.kind}/") for pointer in broken)
 
 
 def _expressions(definition: Definition, steps: list[Step]) -> list[Expression]:
-    found: list[Template | None] = [definition.output, *(trigger.input for trigger in definition.triggers)]
+    templates: list[Template | None] = [definition.output, *(trigger.input for trigger in definition.triggers)]
     for step in steps:
-        found += [*step.option_templates, *step.templates.values(), *(t for b in step.blocks for t in (b.when, b.collect))]
-    return [expression for template in found if template is not None for expression in template.expressions]
+        templates += [*step.option_templates, *step.templates.values(), *(t for b in step.blocks for t in (b.when, b.collect))]
+    return [expression for template in templates if template is not None for expression in template.expressions]
 
 
 def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Step, files: Mapping[str, str]) -> list[Problem]:
@@ -282,9 +282,9 @@ def _step_problems(pool: Pool, tenant_id: str, definition: Definition, step: Ste
 
 
 def refuse(problems: list[Problem], lines: Mapping[str, int] | None = None) -> None:
-    """DefinitionInvalid that lists every error, with lines where they are known; nothing when there is none.
+    """Raise DefinitionInvalid with every error, and line numbers where known; do nothing if there are only warnings.
 
-    Overloaded when the sandbox could not look: what nobody has looked at is not wrong.
+    Overloaded if the sandbox could not check the definition: unchecked does not mean invalid.
     """
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
@@ -305,7 +305,7 @@ def line_of(pointer: str, lines: Mapping[str, int]) -> int | None:
 
 
 def describe(problem: Problem, lines: Mapping[str, int]) -> str:
-    """The sentence with its place in front."""
+    """The problem's sentence, prefixed with its place."""
     if problem.file is not None:
         place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part is not None)
         return Sentence("%(place)s: %(message)s", place=place, message=problem.message)
@@ -326,41 +326,41 @@ class PublishRequest:
     tests: bool = False
 
 
-def publish_process(scope: TenantScope, judges: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:
-    """Make the draft the next version and the one that executes; an unchanged draft answers the existing version."""
+def publish_process(scope: TenantScope, context: Judges, process_id: str, request: PublishRequest) -> ProcessVersion:
+    """Publish the draft as the next version; an unchanged draft republishes and answers the existing version."""
     row = scope.get(Process, id=process_id)
-    refuse(problems_of(judges, scope.tenant_id, Draft(row.definition, row.files)))
+    refuse(problems_of(context, scope.tenant_id, Draft(row.definition, row.files)))
     return db.write(lambda: publish_checked(scope, process_id, row.draft_digest, request))
 
 
 def publish_checked(scope: TenantScope, process_id: str, digest: str, request: PublishRequest) -> ProcessVersion:
-    """Inside a write: publish the draft with this digest, for whose problems the caller has looked."""
+    """Inside a write: publish the draft with this digest, which the caller has checked for problems."""
     current = scope.get(Process, id=process_id)
     if current.draft_digest != digest:
         raise Conflict("the draft changed while it was being checked; publish again")
     if request.if_current is not None and request.if_current != (current.published_version or 0):
         raise VersionConflict(Sentence(
-            "version %(published_version)s is published now; look at it before publishing",
+            "version %(published_version)s has been published in the meantime; review it before publishing",
             published_version=current.published_version or 0,
         ))
-    known = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
-    newest: ProcessVersion | None = known.order_by(ProcessVersion.version.desc()).first()
+    versions = scope.select(ProcessVersion).where(ProcessVersion.process_id == process_id)
+    newest: ProcessVersion | None = versions.order_by(ProcessVersion.version.desc()).first()
     if newest is not None and newest.draft_digest == current.draft_digest:
-        _point_to(scope, process_id, newest.version)
+        _make_current(scope, process_id, newest.version)
         return newest
     number = (newest.version if newest else 0) + 1
     scope.insert(
         ProcessVersion, process_id=process_id, version=number, definition=current.definition, files=current.files,
         draft_digest=current.draft_digest, message=request.message[:500], created_at=clock.now_ms(), created_by=scope.actor,
     )  # fmt: skip
-    _point_to(scope, process_id, number)
+    _make_current(scope, process_id, number)
     return get_version(scope, process_id, number)
 
 
-def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
-    """Inside a write: this version executes from now on, and its triggers are the ones that fire.
+def _make_current(scope: TenantScope, process_id: str, version: int) -> None:
+    """Inside a write: make this the published version and register its triggers.
 
-    GrantRequired unless whoever publishes may what it does, or an owner has granted it.
+    GrantRequired unless the publisher has every permission it uses, or an owner has granted them.
     """
     row = get_version(scope, process_id, version)
     version_grants.require(scope, row)
@@ -370,26 +370,26 @@ def _point_to(scope: TenantScope, process_id: str, version: int) -> None:
 
 
 def roll_back(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
-    """Make an older version the one that executes; the draft stays as it is."""
+    """Publish an older version again; the draft stays as it is."""
 
     def point() -> ProcessVersion:
-        found = get_version(scope, process_id, version)
-        _point_to(scope, process_id, version)
+        row = get_version(scope, process_id, version)
+        _make_current(scope, process_id, version)
         audit.record(scope, "process.rollback", process_id, {"version": version})
-        return found
+        return row
 
     return db.write(point)
 
 
 def get_version(scope: TenantScope, process_id: str, version: int) -> ProcessVersion:
-    """One version; NotFound names the process first."""
+    """One version; NotFound, for the process first."""
     scope.get(Process, id=process_id)
-    found = scope.find(ProcessVersion, process_id=process_id, version=version)
-    if found is None:
+    row = scope.find(ProcessVersion, process_id=process_id, version=version)
+    if row is None:
         raise NotFound(
             Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
         )
-    return found
+    return row
 
 
 def list_versions(scope: TenantScope, process_id: str, page: PageRequest) -> Page[ProcessVersion]:

@@ -66,7 +66,7 @@ def test_a_wrong_on_failure_is_told_with_its_place(value: Any, pointer: str) -> 
 
 def test_no_step_has_the_name_under_which_those_of_on_failure_stand() -> None:
     assert problems({**RULE, "id": "on_failure"}, on_failure={"steps": [{**RULE, "id": "s"}]}) == {
-        "/steps/0": "beside the steps of on_failure no step has the id 'on_failure'"
+        "/steps/0": "'on_failure' is reserved because on_failure has steps; rename this step"
     }
 
 
