@@ -167,7 +167,7 @@ def _error(chance: random.Random) -> dict[str, Any]:
     return {
         "code": "step_failed", "failure_class": "user_code", "message": chance.choice(FAULTS), "retryable": False, "step": "enrich",
         "attempt": 1, "position": {"file": "steps/enrich.js", "line": 3, "column": 7},
-        "next": "correct the step's code, publish, and retry from the failed step with the published version",
+        "next": "fix the step's code, publish, and retry from the failed step with the published version",
     }  # fmt: skip
 
 

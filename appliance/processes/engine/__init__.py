@@ -1,4 +1,4 @@
-"""What happens next in an execution, and the one loop that performs it and commits under its fence."""
+"""The execution engine: decides what happens next, and runs it in one loop that commits under a fencing token."""
 
 import lazy_loader
 

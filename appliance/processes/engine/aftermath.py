@@ -1,4 +1,4 @@
-"""What follows once an execution has failed or is cancelled: its steps are undone, and its failure is handled."""
+"""Compensation: after an execution has failed or was cancelled, its steps are undone and its failure handler is started."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ FAILED = ("failed", "timed_out")
 
 
 def begun(job: Job, end: Ending) -> dict[str, Any] | None:
-    """What is noted when the end is decided and something is left to do before it; None when nothing is."""
+    """What to record when the end is decided but steps have to be undone first; None if there is nothing to undo."""
     definition = job.compiled.definition
     if job.after is not None or end.status not in (*FAILED, "cancelled") or not definition.aftermath:
         return None
@@ -36,7 +36,7 @@ def begun(job: Job, end: Ending) -> dict[str, Any] | None:
 
 
 def write_begin(claim: Claim, after: Mapping[str, Any], lease_until: int) -> None:
-    """Inside a commit: the end is decided, and nothing but what follows from it is done from now on."""
+    """Inside a commit: record that the end is decided; only compensation runs from now on."""
     store.progress(claim, lease_until, after["from_ms"])
     store.begin_aftermath(claim, after)
     store.close_runs(claim.scope, claim.execution_id, "failed" if after["error"] else "cancelled")
@@ -45,7 +45,7 @@ def write_begin(claim: Claim, after: Mapping[str, Any], lease_until: int) -> Non
 
 
 def conclude(job: Job, broken_off: Mapping[str, Any] | None = None) -> Ending:
-    """The end that was decided, with what was undone and what could not be; `broken_off` says why it is left at that."""
+    """The decided end with the steps that were undone and those that were not; `broken_off` is why compensation stopped early."""
     after = dict(job.after or {})
     undone, not_undone = [], []
     for each in job.history.undoings():
@@ -61,7 +61,7 @@ def conclude(job: Job, broken_off: Mapping[str, Any] | None = None) -> Ending:
 
 @dataclass(frozen=True)
 class Handler:
-    """The execution that is to handle a failure, or why there is none."""
+    """The execution that will handle a failure, or the error that prevented it."""
 
     process_id: str
     child: Child | None
@@ -69,7 +69,7 @@ class Handler:
 
 
 def prepare_handler(children: Children, job: Job, end: Ending) -> Handler | None:
-    """The handler that the definition names; one whose own execution fails is not handled in turn."""
+    """The handler named in the definition, if any; a failing handler is not handled by another one."""
     process_id, claim = job.compiled.definition.on_failure.process, job.claim
     if process_id is None or end.status not in FAILED or claim.handles is not None:
         return None
@@ -83,7 +83,7 @@ def prepare_handler(children: Children, job: Job, end: Ending) -> Handler | None
 
 
 def start_handler(claim: Claim, end: Ending, handler: Handler | None) -> Ending:
-    """Inside the commit of the end: the handler is started, or it is told why it could not be."""
+    """Inside the commit of the end: start the handler, or record and log why it could not be started."""
     if handler is None:
         return end
     told: dict[str, Any] = {"process_id": handler.process_id}
@@ -97,11 +97,11 @@ def start_handler(claim: Claim, end: Ending, handler: Handler | None) -> Ending:
         except peewee.IntegrityError:
             error = {
                 "code": "not_found",
-                "message": Sentence("the process %(process_id)s was deleted meanwhile", process_id=handler.process_id),
+                "message": Sentence("the process %(process_id)s has been deleted", process_id=handler.process_id),
             }
     if error is not None:
         told["error"] = dict(error)
-        message = f"{handler.process_id}, which handles failures of {claim.process_id}, was not started: {error['message']}"
+        message = f"{handler.process_id}, the failure handler of {claim.process_id}, was not started: {error['message']}"
         line = log_lines.Line(
             at=clock.now_ms(), level="error", source="process", message=message, fields={"code": error["code"]},
             execution_id=claim.execution_id, process_id=claim.process_id, request_id=claim.request_id,

@@ -1,4 +1,4 @@
-"""One attempt of one step: evaluate, perform, and turn every failure into a step run."""
+"""Performs one attempt of a step: evaluates its settings, runs it, and turns every failure into a step run."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ from .task import Result, Suspending, Task, Tools
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
 LONGEST_RETRY_AFTER_S = 86_400
-_CHANCE = random.SystemRandom()  # jitter; the module's own generator is everybody's
+_CHANCE = random.SystemRandom()  # for jitter; the generator of the `random` module is shared and may be seeded elsewhere
 
 
 class _Undone(Exception):
-    """A write whose step fails all the same: its answer cannot be kept, so it must not stay either."""
+    """Rolls back a write whose step fails because its output cannot be stored."""
 
     def __init__(self, recorded: Performed) -> None:
         super().__init__(recorded.run.path)
@@ -35,13 +35,13 @@ class _Undone(Exception):
 
 
 class Attempts:
-    """Performs what the engine found ready; thread-safe."""
+    """Performs the steps that the engine found ready; thread-safe."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
     def attempt(self, job: Job, ready: Ready) -> Performed:
-        """Perform a step once.  Fenced, StorageFull and bugs pass through: they are no outcome of the step."""
+        """Perform a step once.  Fenced, StorageFull and unexpected exceptions pass through: they are not failures of the step."""
         step, before = ready.step, ready.run
         now = ((before.state or {}).get("now") if before else None) or clock.now_ms()
         run = StepRun(
@@ -65,13 +65,13 @@ class Attempts:
         finally:
             del job.attempts[key]
         if performed.result.suspending:
-            performed.run.state = {**(run.state or {}), "now": now}  # what it began with, it goes on with
+            performed.run.state = {**(run.state or {}), "now": now}  # the step resumes with the time it started with
         elif now != run.started_at and _is_moment_due(ready, performed):
             performed.result.journal = with_moment(performed.result.journal, now)
         return performed
 
     def perform_in_commit(self, job: Job, each: Performed) -> Performed:
-        """A DataPool write, a VM to be stored, or a question to be put, inside the commit that records its step."""
+        """Inside the commit that records the step: do its DataPool write, store its VM, or create its approval request."""
         if each.result.suspending is not None:
             return self._suspend(job, each, each.result.suspending)
         if each.result.settle is not None:
@@ -109,13 +109,13 @@ class Attempts:
         run, claim = each.run, job.claim
         key = (run.path, run.iteration, each.attempt)
         suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
-        # Its calls stand in the journal already: each was recorded when it began.
+        # Its calls are already in the journal: each was recorded when it started.
         store.add_clock(claim, key, suspending.clock)
-        kept = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it came further: that is over
+        kept = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it progressed: stop counting
         return replace(each, run=replace(run, state={**kept, "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
-        """Finish a branch, a for_each or a wait whose time has come, or a step that fails with the steps in it."""
+        """Finish a block whose steps are finished, a wait that is due, or a block that fails with one of its steps."""
         now = clock.now_ms()
         if close.error is not None:
             run = replace(close.run, status="failed", output=None, error=dict(close.error), finished_at=now)
@@ -134,7 +134,7 @@ class Attempts:
 
     @staticmethod
     def give_up(run: StepRun) -> Performed:
-        """A step run that is not gone on with, as the engine says it ends."""
+        """Finish a step run that will not be continued, with the status the engine gave it."""
         return Performed(replace(run, finished_at=clock.now_ms(), next_run_at=None), Result(status=run.status), run.attempt)
 
     # -- inside an attempt
@@ -167,8 +167,8 @@ class Attempts:
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
         """The step's settings with their expressions evaluated.
 
-        What is sent to a foreign system, or given to code, and depends on the clock is made durable before: after a
-        crash the same is sent again, under the same key, and code begins as it did.
+        Settings of integrations and code that depend on the clock are stored first, so that after a crash the same
+        request is sent again under the same idempotency key, and code restarts with the same values.
         """
         step = job.compiled.steps[run.path]
         if run.state and "filled" in run.state:
@@ -182,7 +182,7 @@ class Attempts:
         return filled
 
     def _record(self, run: StepRun, result: Result) -> Performed:
-        """The step run after an attempt that did not fail; an output that is too large fails it."""
+        """The step run after an attempt that did not fail; it fails if its output is too large."""
         try:
             check_output(result.output if result.status == "succeeded" else None, self._tools.output_bytes)
         except StepFailed as failed:
@@ -199,15 +199,15 @@ class Attempts:
 
 
 def _is_approved(run: StepRun) -> bool:
-    """Whether the step has waited for an approval and goes on with what was approved."""
+    """Whether the step waited for an approval and continues with the approved action."""
     return ((run.state or {}).get("filled") or {}).get("approval_id") is not None
 
 
 def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
-    """Failed, or retrying when the step's policy says so.
+    """The step run after a failure: failed, or retrying if the step's policy allows it.
 
-    An attempt whose sandbox process was lost is not over: the same attempt runs again, against its journal, as after
-    a crash of the whole appliance, so that nothing it wrote is written twice.
+    An attempt whose sandbox process was lost is not finished: the same attempt runs again from its journal, as after a
+    crash of the whole appliance, so that no write is repeated.
     """
     result = Result(status="failed", logs=failed.logs, journal=failed.journal)
     error = _located(failed.error, run)
@@ -227,15 +227,15 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
 
 
 def _is_moment_due(ready: Ready, performed: Performed) -> bool:
-    """Whether to note when this attempt's expressions were evaluated: not while it goes on, and not when an earlier
-    visit has evaluated them and kept what came of it."""
+    """Whether to record when this attempt's expressions were evaluated: not while it continues, and not if an earlier visit
+    has evaluated them and stored the values."""
     kept = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
     goes_on = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
     return not (kept or goes_on or performed.run.status == "waiting")
 
 
 def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:
-    """Milliseconds until the next attempt, never less than the foreign system asked for; None when there is none."""
+    """Milliseconds until the next attempt, at least as long as the other system asked for; None if there is none."""
     failure_class = error["failure_class"]
     policy = next((each for each in step.retry if failure_class in each.classes), None)
     if policy is None or attempt >= policy.max_attempts:
@@ -247,7 +247,7 @@ def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | No
 
 
 def shown_input(filled: Mapping[str, Any]) -> Any:
-    """What the step run shows as its input: nothing that the execution's own input already is."""
+    """What the step run shows as its input; None if that is only the execution's own input."""
     for name in ("step_input", "input", "arguments"):
         if name in filled:
             return filled[name]

@@ -1,4 +1,4 @@
-"""Outputs of steps that are kept for later executions, under a digest of what they were made from, until their time is over."""
+"""Caches step outputs across executions under a digest of what they depend on, until they expire."""
 
 import hashlib
 import json
@@ -21,15 +21,16 @@ MOST_TENANT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Kept:
-    """An output that is kept."""
+    """A cached output, which may be None."""
 
     output: Any
 
 
 def digest_of(pool: Pool, task: Task, key: Template | None) -> str:
-    """Names what the step makes its output from.
+    """The cache key of the step's output.
 
-    With a key of its own: the step and that key, whatever the version; else the version, the step's settings and its input.
+    With `key`, it covers the step and the value of `key`, across versions; otherwise the version, the step's settings and
+    its input.
     """
     step, claim = task.step, task.claim
     if key is not None:
@@ -42,7 +43,7 @@ def digest_of(pool: Pool, task: Task, key: Template | None) -> str:
 
 
 def find_output(task: Task, digest: str) -> Kept | None:
-    """What is kept under this digest; never for code that a crash has cut off, which goes on with what it has done."""
+    """The output cached under this digest; none for code that a crash interrupted, which continues from its journal."""
     scope, execution_id = task.claim.scope, task.claim.execution_id
     if task.is_rerun and task.step.kind == "code" and load_journal(scope, execution_id, task.run_key):
         return None
@@ -52,7 +53,7 @@ def find_output(task: Task, digest: str) -> Kept | None:
 
 
 def keep_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
-    """Inside the commit that records the step: keep its output; one that is too large is not kept."""
+    """Inside the commit that records the step: cache its output unless it is larger than MOST_BYTES."""
     text = db.dump_json(output)
     if len(text) > MOST_BYTES:
         return
@@ -66,7 +67,7 @@ def keep_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:
 
 
 def purge() -> int:
-    """Delete what is past its time, and of tenants that keep too much the oldest; answers how many."""
+    """Delete expired outputs, and the oldest ones of tenants above MOST_TENANT_BYTES; answers how many."""
     deleted = db.write(lambda: db.execute("DELETE FROM step_cache WHERE expires_at <= ?", (clock.now_ms(),)))
     sql = "SELECT tenant_id FROM step_cache GROUP BY tenant_id HAVING sum(size) > ?"
     for (tenant_id,) in db.rows(sql, (MOST_TENANT_BYTES,)):

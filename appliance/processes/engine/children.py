@@ -1,4 +1,4 @@
-"""Child executions: started by step code in the commit that records its call, no deeper than a family may be."""
+"""Starts child executions in the commit that records the parent's call, up to a maximum depth."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,29 +20,29 @@ MAX_DEPTH = 10
 
 
 def refuse_too_deep(depth: int) -> None:
-    """Conflict for an execution that would be so many generations down."""
+    """Conflict if an execution would be nested deeper than MAX_DEPTH."""
     if depth > MAX_DEPTH:
         raise Conflict(Sentence(
-            "executions are nested at most %(max_depth)s deep; does a process execute itself without end?", max_depth=MAX_DEPTH
+            "executions can be nested at most %(max_depth)s deep; does a process start itself endlessly?", max_depth=MAX_DEPTH
         ))
 
 
 class StartedChildren:
-    """Starts children in this appliance; `load` answers a version, `enqueue` sets an execution going inside a write."""
+    """Starts children in this appliance; `load` compiles a version, `enqueue` queues an execution inside a write."""
 
     def __init__(self, load: Callable[[TenantScope, str, int], Compiled], enqueue: Callable[[str, str, int], None]) -> None:
         self._load = load
         self._enqueue = enqueue
 
     def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
-        """A child that is `awaited` has its turn with its parent, and not behind what has been accepted since.
+        """An `awaited` child keeps its parent's place in the queue instead of going behind everything accepted since.
 
-        NotFound, NotPublished, ValidationFailed for a wrong input, Conflict when it would be too deep a child, ConcurrencyLimited
-        when there are too many.
+        NotFound, NotPublished, ValidationFailed for an invalid input, Conflict if it would be nested too deep,
+        ConcurrencyLimited if there are too many.
         """
         scope = claim.scope
         if not isinstance(given, dict):
-            raise ValidationFailed("the input of a process is an object", pointer="/input")
+            raise ValidationFailed("the input of a process must be an object", pointer="/input")
         version = executions.version_to_run(scope, process_id, None)
         executions.check_input(scope, self._load(scope, process_id, version), given)
         mine = (scope.tenant_id, claim.execution_id)

@@ -1,4 +1,4 @@
-"""What happens next in an execution: a pure function of the definition, the step runs so far and the time."""
+"""Decides what happens next in an execution: a pure function of the definition, the step runs so far and the time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,15 +9,15 @@ from appliance.processes.definitions.nodes import Block, Definition, Step
 Key = tuple[str, str]
 FINISHED = frozenset({"succeeded", "skipped"})
 _LEFT_OPEN = frozenset({"running", "waiting", "retrying", "pending"})
-_SAME_ITERATION = ("branch", "parallel")  # the steps in them run once, where they stand
+_SAME_ITERATION = ("branch", "parallel")  # their steps run once, in the iteration of the block itself
 
 
 @dataclass
 class StepRun:
-    """One step run as the engine sees it.  `state` is what a step keeps while it is open (items, the branch taken).
+    """One step run as the engine sees it.  `state` is what an open step stores (items, the branch taken).
 
-    `undo_order` counts those that can be undone in the order in which they ended.  `measured_by`: what ends at `next_run_at`
-    is a duration that this machine measures.
+    `undo_order` numbers the undoable runs in the order in which they ended.  `measured_by`: the boot id of the machine that
+    measures the duration until `next_run_at`; None if that is a point in time.
     """
 
     path: str
@@ -39,13 +39,13 @@ class StepRun:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether it has asked something, and waits for the answer."""
+        """Whether the step waits for the answer to a call."""
         return bool(self.state) and bool(self.state.get("suspended"))
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A step to perform now; `run` is its open run when it was begun before."""
+    """A step to perform now; `run` is its open run if it was started before."""
 
     step: Step
     iteration: str
@@ -54,10 +54,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Close:
-    """A branch, parallel, for_each or wait that is complete; `output` is its result, `collect` is evaluated per iteration.
+    """A block or wait to finish; `output` is its result, `collect` is evaluated per iteration.
 
-    `errors`: how iterations failed, by index, where a for_each goes on after that.  `error`: it has failed with a step in it,
-    and the process goes on.
+    `errors`: the errors of failed iterations by index, for a for_each that continues after them.  `error`: one of its steps
+    failed and the process continues after the block.
     """
 
     step: Step
@@ -70,11 +70,11 @@ class Close:
 
 @dataclass
 class Decision:
-    """As of `now`: `ready`, `close` and `give_up` are to be performed; when all are empty, `done`, `failed` or `wake_at` says
-    the rest.
+    """What to do as of `now`: perform `ready`, `close` and `give_up`; if all are empty, `done`, `failed` or `wake_at` tells
+    how it continues.
 
-    `stopped`: it is done because this step says so, whatever else is open; `output` is that step's.  `give_up`: step runs as
-    they end because one beside them failed and the process goes on behind that.
+    `stopped`: the step that ended the execution early, with its `output`, whatever else is open.  `give_up`: open step runs
+    to finish because a step beside them failed while the process continues.
     """
 
     now: int
@@ -90,11 +90,11 @@ class Decision:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to perform."""
+        """Whether there are steps to perform or finish."""
         return bool(self.ready or self.close or self.give_up)
 
     def take(self, part: "Decision") -> None:
-        """Add what a part of the process needs."""
+        """Merge the decision for a part of the process."""
         self.ready += part.ready
         self.close += part.close
         self.give_up += part.give_up
@@ -102,13 +102,13 @@ class Decision:
             self.wake(part.wake_at, part.wake_reason)
 
     def wake(self, at: int, reason: Literal["timer", "retry"]) -> None:
-        """There is something to do at this time."""
+        """Wake the execution at `at`, unless it wakes earlier anyway."""
         if self.wake_at is None or at < self.wake_at:
             self.wake_at, self.wake_reason = at, reason
 
 
 class _Reached(NamedTuple):
-    """How far steps in order are: finished with an output, open, or failed with this run."""
+    """The progress of a list of steps: finished with an output, open, or failed with this run."""
 
     finished: bool
     output: Any = None
@@ -117,7 +117,7 @@ class _Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class Undoing:
-    """A step run to be undone by `steps`, and how far that is: the failure it ended with, or else whether it is finished."""
+    """A step run to be undone by `steps`, and the progress of that: `finished`, or the run it `failed` with."""
 
     run: StepRun
     steps: tuple[Step, ...]
@@ -126,10 +126,10 @@ class Undoing:
 
 
 class History:
-    """The step runs of one execution, indexed for the engine; finished iterations are remembered.
+    """The step runs of one execution, indexed for the engine; finished iterations are not visited again.
 
-    `stopped` is the step run that has ended the execution.  `after` is the status it ends with once that is decided: then only
-    what undoes its steps is left to do, and for one that failed what its definition says of that.
+    `stopped` is the step run that ended the execution early.  `after` is the final status once it is decided: from then on
+    only the steps that undo others run, and after a failure those of `on_failure`.
     """
 
     def __init__(self, definition: Definition, after: str | None = None) -> None:
@@ -145,7 +145,7 @@ class History:
         self._branches = {step.path: _inner_ids(step) for step in definition.all_steps() if step.kind in _SAME_ITERATION}
 
     def put(self, run: StepRun) -> None:
-        """Note a step run, new or changed.  Steps of a branch that were not reached have the output null."""
+        """Add or replace a step run.  Steps of options that were not taken get the output null."""
         self.runs[run.path, run.iteration] = run
         if run.kind == "stop" and run.status == "succeeded":
             self.stopped = self.stopped or run
@@ -159,15 +159,15 @@ class History:
                 outputs.setdefault(step_id, None)
 
     def outputs_for(self, iteration: str) -> dict[str, Any]:
-        """`steps` as an expression in this iteration sees it: its own steps and those of the enclosing ones."""
+        """`steps` for an expression in this iteration: the outputs of this iteration and of the enclosing ones."""
         return _seen(self._outputs, iteration)
 
     def errors_for(self, iteration: str) -> dict[str, Any]:
-        """`errors`, in the same way: of steps after whose failure the process goes on, null for one that went well."""
+        """`errors` in the same way, for steps that may fail without ending the process; null for a successful one."""
         return _seen(self._errors, iteration)
 
     def decide(self, now: int) -> Decision:
-        """What to do next."""
+        """What to do next, as of `now` (milliseconds)."""
         decision = Decision(now)
         if self.after is not None:
             self._decide_after(decision)
@@ -180,7 +180,7 @@ class History:
         return decision
 
     def undoings(self) -> list[Undoing]:
-        """What there is to undo, what ended last first, and how far that is."""
+        """The step runs to undo, last finished first, with the progress of each."""
         steps = {step.path: (index, step) for index, step in enumerate(self.definition.all_steps()) if step.undo}
         runs = [run for run in self.runs.values() if run.undo_order is not None and run.path in steps and run.status == "succeeded"]
         runs.sort(key=lambda run: (run.undo_order or 0, steps[run.path][0], run.iteration), reverse=True)
@@ -192,7 +192,7 @@ class History:
         return found
 
     def _decide_after(self, decision: Decision) -> None:
-        """Undo one step after the other; one that cannot be undone does not keep others from it."""
+        """Undo one step after the other; a failed undo does not prevent the others."""
         if self._left_after is None:
             self._left_after = [(each.steps, each.run.iteration) for each in self.undoings()]
             if self.after != "cancelled":
@@ -212,7 +212,7 @@ class History:
         decision.done = True
 
     def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> _Reached:
-        """Looks at steps in order up to the first open one, and notes what that needs."""
+        """Follow the steps in order up to the first open one, and add what that needs to the decision."""
         output: Any = None
         for step in steps:
             run = self.runs.get((step.path, iteration))
@@ -223,7 +223,7 @@ class History:
         return _Reached(True, output)
 
     def _open(self, step: Step, iteration: str, run: StepRun | None, decision: Decision) -> StepRun | None:
-        """Note what an unfinished step needs; answers the run it has failed with."""
+        """Add what an unfinished step needs to the decision; answers the run it failed with, if any."""
         if run is None or run.status == "pending":
             decision.ready.append(Ready(step, iteration, run))
         elif run.status in ("failed", "cancelled"):
@@ -247,7 +247,7 @@ class History:
         return None
 
     def _holder(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
-        """The same for a step that holds steps."""
+        """The same for a step that contains steps."""
         if step.kind == "for_each":
             return self._for_each(step, iteration, run, decision)
         if step.kind == "branch":
@@ -269,7 +269,7 @@ class History:
             decision.ready.append(Ready(step, iteration, run))
 
     def _for_each(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
-        """Look at the open iterations only, and begin further ones while there is room."""
+        """Follow the open iterations only, and start further ones up to the step's concurrency."""
         items = self._items.setdefault((step.path, iteration), _Items())
         count = len(run.state["items"])
         failures: list[StepRun | None] = []
@@ -280,7 +280,7 @@ class History:
             items.next += 1
         items.open = still_open
         if len(items.outputs) == count:
-            # What an iteration had under way when it failed may have been left waiting since.
+            # Steps that were running when their iteration failed may be waiting since then.
             for failed_at, failed in items.failed.items():
                 decision.give_up += self._left_open(step.blocks, _inner(iteration, failed_at), failed)
             errors = {index: failed.error or {} for index, failed in items.failed.items()}
@@ -288,7 +288,7 @@ class History:
         return _first_failed(failures)
 
     def _is_open(self, step: Step, inner: str, items: "_Items", decision: Decision, failures: list[StepRun | None]) -> bool:
-        """Whether this iteration goes on; the output of a finished one is kept, a failure that ends the step is noted."""
+        """Whether this iteration continues; stores the output of a finished one, and adds a failure that ends the step."""
         goes_on = step.settings["on_error"] != "stop"
         part = Decision(decision.now) if goes_on else decision
         finished, output, failed = self._steps(step.blocks[0].steps, inner, part)
@@ -309,7 +309,7 @@ class History:
         return not finished
 
     def _left_open(self, blocks: tuple[Block, ...], iteration: str, failed: StepRun) -> Iterator[StepRun]:
-        """The runs in these blocks that are open, as they end because of the failed one: what holds it fails with it."""
+        """The open runs in these blocks with their final status: those around the failed run fail, others are cancelled."""
         for block in blocks:
             for step in block.steps:
                 run = self.runs.get((step.path, iteration))
@@ -326,36 +326,36 @@ class History:
 
 
 def is_undoable(step: Step, run: StepRun) -> bool:
-    """Whether there is something to undo: it was done, by this execution or the one it retries."""
+    """Whether the run can be undone: it has really been performed, by this execution or the one it retries."""
     return bool(step.undo) and run.status == "succeeded" and run.result_source != "cached"
 
 
 def is_over(step: Step, run: StepRun) -> bool:
-    """Whether the process goes on behind this run."""
+    """Whether the process continues after this run."""
     return run.status in FINISHED or (run.status == "failed" and step.continues_after(run.error))
 
 
 def holds_any(close: Close, keys: Iterable[Key]) -> bool:
-    """Whether one of these step runs is inside of what is to be closed."""
+    """Whether one of these step runs is inside the step to be closed."""
     path, iteration = f"{close.step.path}/", f"{close.iteration}." if close.iteration else ""
     return any(key[0].startswith(path) and f"{key[1]}.".startswith(iteration) for key in keys)
 
 
 def _first_failed(runs: list[StepRun | None]) -> StepRun | None:
-    """The one that says why; what was cancelled says nothing."""
+    """The first run with an error, since cancelled runs have none; else the first one."""
     failed = [run for run in runs if run is not None]
     return next((run for run in failed if run.error is not None), failed[0] if failed else None)
 
 
 def _told_error(run: StepRun) -> Any:
-    """What `errors` says of a step that is over: for a for_each a list, with those of its iterations."""
+    """The value in `errors` of a finished step: its error, or for a for_each the list of the errors of its iterations."""
     if run.status == "failed":
         return [run.error] if run.kind == "for_each" else run.error
     return (run.state or {}).get("errors") if run.kind == "for_each" else None
 
 
 def _seen(known: Mapping[str, Mapping[str, Any]], iteration: str) -> dict[str, Any]:
-    """What is known of this iteration and of those around it."""
+    """The values of this iteration merged over those of the enclosing ones."""
     seen = dict(known.get("", {}))
     parts = iteration.split(".") if iteration else []
     for depth in range(1, len(parts) + 1):
@@ -369,8 +369,8 @@ def _inner(iteration: str, index: int) -> str:
 
 @dataclass
 class _Items:
-    """How far a for_each is: iterations begun and not finished, the next to begin, outputs of finished ones, and with what
-    iterations failed behind which it goes on."""
+    """The progress of a for_each: started but unfinished iterations, the next to start, the outputs of finished ones, and the
+    runs with which iterations failed that do not end it."""
 
     open: list[int] = field(default_factory=list)
     next: int = 0

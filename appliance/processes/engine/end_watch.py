@@ -1,4 +1,4 @@
-"""Tells callers of this process of ends that another process has brought about."""
+"""Notifies callers in this OS process when another one has finished the execution they wait for."""
 
 from appliance.core import clock
 from appliance.core.database import db
@@ -7,12 +7,12 @@ from appliance.core.periodic import Periodic
 from . import ending, store
 
 LEAST_SECONDS = 0.1
-ROWS_PER_SECOND = 2000  # of all callers of one process together
+ROWS_PER_SECOND = 2000  # for all callers of one OS process together
 BATCH = 200
 
 
 class EndWatch:
-    """Looks at the rows that callers wait for: at all of them together every 0.1 s, and less often where they are many."""
+    """Polls the rows that callers wait for, together every 0.1 s, or less often if there are many."""
 
     def __init__(self) -> None:
         self._last: frozenset[tuple[str, str]] = frozenset()
@@ -26,7 +26,7 @@ class EndWatch:
         self._work.stop()
 
     def look(self) -> None:
-        """One round: of those who waited in the round before too, since most ends are this process's own and come sooner."""
+        """One round.  Checks only rows that were awaited in the previous round too: most executions finish in this process."""
         if clock.monotonic() < self._next:
             return
         awaited = ending.finished.awaited()

@@ -1,4 +1,4 @@
-"""What follows from an end: followers and callers are told, open questions withdrawn, a waiting parent answered."""
+"""The end of an execution: notifies followers and callers, withdraws open requests and answers a waiting parent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from . import store, suspension
 
 
 def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[str, Any] | None = None) -> None:
-    """Inside a commit: an event for followers, and after it the answer to whoever waits for the end."""
+    """Inside a commit: add an event for followers, and after the commit notify callers that wait for the end."""
     data: dict[str, Any] = {"status": status}
     if error is not None:
         data["error"] = {"code": error["code"], "message": error["message"]}
@@ -38,7 +38,7 @@ _EVENTS = {
 
 
 def _described(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
-    """What a webhook is told of an execution: where to look, never what it worked on."""
+    """The webhook payload of an execution: its ids and status, never the data it worked on."""
     row = scope.get(Execution, id=execution_id)
     reason = {"wait_reason": row.wait_reason} if data["status"] == "waiting" else {}
     return {"execution_id": row.id, "process_id": row.process_id, "version": row.version, **data, **reason}
@@ -46,7 +46,7 @@ def _described(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> d
 
 @dataclass(frozen=True)
 class Child:
-    """An execution that is over, as a parent sees it."""
+    """A finished execution, as its parent sees it."""
 
     execution_id: str
     process_id: str
@@ -60,7 +60,7 @@ _listeners: list[EndListener] = []
 
 
 def on_end(listener: EndListener) -> Callable[[], None]:
-    """Register who is told of every end inside its transaction; the answer takes it away again."""
+    """Register a listener for every end, called inside its transaction; returns a function that removes it."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
@@ -70,8 +70,8 @@ _withdrawals: dict[str, Withdraw] = {}
 
 
 def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
-    """Register who ends what a step no longer waits for, by the kind of the call and inside its transaction; the answer takes
-    it away again."""
+    """Register what to do, inside the transaction, when a step stops waiting for a call of this kind; returns a function that
+    removes it."""
     _withdrawals[kind] = withdraw
 
     def forget() -> None:
@@ -81,7 +81,7 @@ def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
 
 
 def close_execution(scope: TenantScope, child: Child) -> None:
-    """Inside a commit: nothing of it waits any more, and whoever waits for it has the answer, and with it what has steered it."""
+    """Inside a commit: close its open calls, free its slot, and answer its parent, passing on where its data came from."""
     sql = "SELECT parent, retry_of FROM execution WHERE tenant_id = ? AND id = ?"
     for parent, retry_of in db.rows(sql, (scope.tenant_id, child.execution_id)):
         if parent:
@@ -111,17 +111,17 @@ def close_execution(scope: TenantScope, child: Child) -> None:
 
 
 def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
-    """Inside a commit: nothing of an execution waits any more."""
+    """Inside a commit: withdraw every open call of an execution."""
     for each in suspension.open_calls(scope, execution_id):
         _withdraw(scope, each)
     suspension.drop_execution(scope, execution_id)
 
 
-_ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "took too long", "expired": "came too late"}
+_ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "timed out", "expired": "expired before it started"}
 
 
 def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
-    """Inside a commit: an attempt of a step is over, and nobody waits for what it still asks."""
+    """Inside a commit: an attempt of a step has ended, so withdraw the calls it still waits for."""
     waiting = suspension.calls_of_step(scope, execution_id, path, iteration)
     if not waiting:
         return
@@ -133,7 +133,7 @@ def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str)
 
 def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
     if pending.kind in ("approval", "input", "model"):
-        approvals.withdraw_approval(scope, pending.token, "the step that asked no longer waits")
+        approvals.withdraw_approval(scope, pending.token, "the step that asked is no longer waiting")
     elif pending.kind == "child":
         child = scope.find(Execution, id=pending.token)
         if child is not None and child.status not in store.FINISHED:
@@ -143,9 +143,9 @@ def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
 
 
 def cancel(scope: TenantScope, row: Execution) -> None:
-    """Inside a write: cancel at once what nobody runs, ask the runner of another; nothing when its end is decided already.
+    """Inside a write: cancel an idle execution at once, or ask its runner to stop; does nothing if its end is decided.
 
-    What has steps to undo is taken up for that.
+    An execution with steps to undo is resumed to undo them.
     """
     mine = Execution.id == row.id
     changes: dict[str, Any]
@@ -170,7 +170,7 @@ def cancel(scope: TenantScope, row: Execution) -> None:
 
 
 class Finished:
-    """Callers of this process that wait for an execution's end."""
+    """The callers in this OS process that wait for executions to finish."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
@@ -178,18 +178,18 @@ class Finished:
         self._lock = Lock()
 
     def when(self, tenant_id: str, execution_id: str, callback: Callable[[], None]) -> None:
-        """Call back once the execution is finished, at once where this process does it; ask the row too, it may be already."""
+        """Call back once the execution has finished.  The caller must check the row too: it may have finished already."""
         with self._lock:
             self._waiting.setdefault(execution_id, []).append(callback)
             self._tenants[execution_id] = tenant_id
 
     def awaited(self) -> frozenset[tuple[str, str]]:
-        """Tenant and id of every execution that somebody waits for."""
+        """Tenant and id of every execution that a caller waits for."""
         with self._lock:
             return frozenset((tenant_id, execution_id) for execution_id, tenant_id in self._tenants.items())
 
     def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
-        """The caller no longer waits."""
+        """Remove a callback."""
         with self._lock:
             left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
             if left:
@@ -199,7 +199,7 @@ class Finished:
                 self._tenants.pop(execution_id, None)
 
     def announce(self, execution_id: str) -> None:
-        """Tell everybody who waits."""
+        """Call every callback of this execution once."""
         with self._lock:
             callbacks = self._waiting.pop(execution_id, [])
             self._tenants.pop(execution_id, None)

@@ -1,4 +1,4 @@
-"""Filling in templates: plain paths are resolved here, other expressions together in one visit to the sandbox."""
+"""Fills in templates: plain paths are resolved here, all other expressions together in one sandbox call."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _STEP_MENTION = re.compile(r"\bsteps\b(?:\s*\.\s*([A-Za-z_$][\w$]*))?", re.ASCII
 
 
 def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, Any], now: int) -> dict[Expression, Any]:
-    """The value of every expression; StepFailed (validation) names the first one without a JSON value."""
+    """The value of every expression; StepFailed (validation) for the first one that fails or has no JSON value."""
     values: dict[Expression, Any] = {}
     pending: dict[str, Expression] = {}
     for expression in expressions:
@@ -43,7 +43,7 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
 
 
 def _used(names: Mapping[str, Any], texts: list[str]) -> Mapping[str, Any]:
-    """`names` with only those step outputs that are mentioned, where that can be told."""
+    """`names` reduced to the step outputs that the texts mention, if that can be determined."""
     mentioned: set[str] = set()
     for text in texts:
         for match in _STEP_MENTION.finditer(text):
@@ -62,7 +62,7 @@ def fill(pool: Pool, templates: Mapping[str, Template], names: Mapping[str, Any]
 
 
 def is_true(value: Any) -> bool:
-    """JavaScript's truth of a JSON value: empty lists and objects are true."""
+    """Whether a JSON value is truthy in JavaScript: empty lists and objects are."""
     return value is not None and value is not False and value != "" and not (_is_number(value) and value == 0)
 
 

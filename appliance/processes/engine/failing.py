@@ -1,4 +1,4 @@
-"""How a step fails: one exception that carries the error object of CONTRACT § 17."""
+"""Failures of steps: one exception that carries the error object (docs/contract.md § 17)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,35 +12,35 @@ from appliance.sandbox import Failure, LogLine
 
 from .store import JournalEntry
 
-# English for programs, and told in the reader's language where a page shows it.
+# Stored in English, and translated where a page shows it.
 NEXT = {
-    "user_code": mark_error("correct the step's code, publish, and retry from the failed step with the published version"),
-    "connector": mark_error("see whether the foreign system answers (test the integration), then retry from the failed step"),
-    "policy": mark_error("grant what the step needs in the definition, publish, and retry with the published version"),
+    "user_code": mark_error("fix the step's code, publish, and retry from the failed step with the published version"),
+    "connector": mark_error("test the integration to see whether the other system responds, then retry from the failed step"),
+    "policy": mark_error("add the missing grant to the definition, publish, and retry with the published version"),
     "memory": mark_error(
-        "raise limits.memory_mb of the step or let it handle less at once, publish, and retry with the published version"
+        "raise limits.memory_mb of the step or make it process less at once, publish, and retry with the published version"
     ),
     "timeout": mark_error("raise limits.time of the step or let it do less at once, publish, and retry with the published version"),
     "validation": mark_error(
-        "correct what the message names; a changed definition takes a publish and a retry with the published version"
+        "fix what the message describes; after a change to the definition, publish and retry with the published version"
     ),
-    "system": mark_error("retry from the failed step; if it happens again, tell the operator the execution id"),
+    "system": mark_error("retry from the failed step; if it happens again, give the operator the execution id"),
 }
 TOO_LONG = mark_error("the process was active longer than its timeout of %(seconds)s s")
 
 
-# The place to run was lost or not to be had, which is not the attempt's fault: it runs again.
+# The sandbox was lost or busy, which is not the attempt's fault: it runs again.
 LOST_CODES = ("sandbox_lost", "sandbox_busy", "formats_busy")
 
 
 def refuse_unchecked(codes: Iterable[str]) -> None:
-    """Overloaded when one of the problems is that nobody could look: what has not been looked at is not wrong."""
+    """Overloaded if one of the problems is that the sandbox could not check: unchecked does not mean invalid."""
     if any(code in LOST_CODES for code in codes):
-        raise Overloaded("the sandbox has no room to check the code just now; try again", headers={"Retry-After": "5"})
+        raise Overloaded("the sandbox is too busy to check the code; try again in a moment", headers={"Retry-After": "5"})
 
 
 class StepFailed(Exception):
-    """A step run's failure: the error object without step and attempt, and what the attempt logged and asked."""
+    """A step run's failure: the error object without step and attempt, and the attempt's log lines and journal."""
 
     def __init__(self, error: dict[str, Any], logs: Sequence[LogLine] = (), journal: Sequence[JournalEntry] = ()) -> None:
         super().__init__(error["message"])
@@ -50,7 +50,7 @@ class StepFailed(Exception):
 
 
 def make_error(code: str, failure_class: str, message: str, *, retryable: bool = False, **more: Any) -> dict[str, Any]:
-    """The error object; `next` says what to do, `retry_after` (seconds) how long a foreign system wants to be left alone."""
+    """The error object; `next` says what to do, `retry_after` (seconds) how long the other system asked to wait."""
     error = {"code": code, "failure_class": failure_class, "message": message, "retryable": retryable}
     error |= {name: value for name, value in more.items() if value not in (None, "", [], {})}
     error["next"] = NEXT[failure_class]
@@ -58,20 +58,20 @@ def make_error(code: str, failure_class: str, message: str, *, retryable: bool =
 
 
 def check_output(output: Any, most: int) -> None:
-    """StepFailed when an output is larger than `most` bytes of JSON."""
+    """StepFailed if an output is larger than `most` bytes of JSON."""
     size = 0 if output is None else len(dump_json(output))
     if size > most:
         raise StepFailed(
             make_error(
                 "output_too_large",
                 "validation",
-                Sentence("the output has %(size)s bytes; at most %(most)s are kept", size=size, most=most),
+                Sentence("the output has %(size)s bytes; the maximum is %(most)s", size=size, most=most),
             )
         )
 
 
 def failed_validation(message: str, pointer: str = "", code: str = "expression_failed") -> StepFailed:
-    """A wrong value or expression at `pointer` of the definition."""
+    """A failure caused by a wrong value or expression at `pointer` of the definition."""
     return StepFailed(
         make_error(
             code, "validation", Sentence("%(pointer)s: %(message)s", pointer=pointer, message=message) if pointer else message
@@ -88,7 +88,7 @@ def from_coded(error: ApplianceError) -> StepFailed:
 
 
 def from_sandbox(failure: Failure) -> StepFailed:
-    """A failure of code in the sandbox, with the position in the source as it was written."""
+    """A sandbox failure as a step's failure, with the position in the original source."""
     position = failure.position
     where = {"file": position.file, "line": position.line, "column": position.column} if position else None
     plain = failure.failure_class != "user_code" or failure.name in ("", "Error")

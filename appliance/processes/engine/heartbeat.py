@@ -1,4 +1,4 @@
-"""Shows steps that take long as running, and keeps their executions claimed, while the runner waits for them."""
+"""Renews the leases of running executions, and marks slow steps as running, while the runner waits for them."""
 
 import itertools
 import logging
@@ -20,7 +20,7 @@ SHOWN_AFTER_SECONDS = 0.3
 
 
 class Heartbeat:
-    """One thread per process; an execution whose steps are quick never meets it."""
+    """One thread per OS process; executions with quick steps are never touched by it."""
 
     def __init__(self, active: Mapping[str, Job], lease: Callable[[], int], every_seconds: float) -> None:
         self._active = active
@@ -47,16 +47,16 @@ class Heartbeat:
                 try:
                     self.beat(job)
                 except Fenced:
-                    job.cancel.set()  # somebody else has it: let the code stop at its next call; its commit is refused
+                    job.cancel.set()  # another worker has claimed it: the code stops at its next call, and its commit is refused
                 except Exception as error:  # noqa: BLE001  logged there
-                    db.log_failure(log, error, "a heartbeat of %s failed; the next one tries again", job.claim.execution_id)
+                    db.log_failure(log, error, "the heartbeat of %s failed; the next one will try again", job.claim.execution_id)
 
     def _look_for_cancels(self) -> None:
-        """Another process takes requests too; what it was asked to cancel may be in progress here."""
+        """Stop executions of this process whose cancellation was requested through another process."""
         try:
             found = db.rows("SELECT id FROM execution WHERE status = 'cancelling'")
         except Exception:
-            log.exception("could not look for executions to cancel; the next look tries again")
+            log.exception("could not look up executions to cancel; will try again")
             return
         for (execution_id,) in found:
             job = self._active.get(execution_id)
@@ -64,7 +64,7 @@ class Heartbeat:
                 job.cancel.set()
 
     def beat(self, job: Job) -> None:
-        """Note in the rows what has been under way for a while; Fenced when the claim is no longer held."""
+        """Renew the lease, and store attempts that have been running for a while; Fenced if the claim is lost."""
         now = clock.monotonic()
         under_way = list(job.attempts.items())
         late = {key: begun for key, begun in under_way if not begun.shown and now - begun.at >= SHOWN_AFTER_SECONDS}
@@ -77,7 +77,7 @@ class Heartbeat:
             begun.shown = True
 
     def _note(self, job: Job, late: Mapping[Key, Begun]) -> bool:
-        """Inside a write: prolong the lease, show the attempts that are still under way; whether a cancel was asked for."""
+        """Inside a write: renew the lease and store the running attempts; answers whether a cancel was requested."""
         claim = job.claim
         asked = store.prolong(claim, self._lease(), job.active_ms())
         for key, begun in late.items():

@@ -1,4 +1,4 @@
-"""One claimed execution in this process: what is under way, how long it has been active, and the names its expressions see."""
+"""One claimed execution in this process: running attempts, active time, and the names available to its expressions."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from .task import Result
 
 @dataclass(eq=False)
 class Begun:
-    """An attempt under way, since `at` of the monotonic clock; `shown` once its row says so."""
+    """A running attempt, started `at` (monotonic clock); `shown` once its row says that it is running."""
 
     run: StepRun
     at: float
@@ -26,10 +26,10 @@ class Begun:
 
 @dataclass
 class Job:
-    """One claimed execution.  `limit_ms` is the active time it may take; `attempts` are what the heartbeat shows.
+    """One claimed execution.  `limit_ms` is its maximum active time; `attempts` are the running ones, for the heartbeat.
 
-    `after` says how it ends once that is decided; what follows has the same time again.  `refusal` is why it may not run at all.
-    `apart` is what the clocks were when its history was read.
+    `after` describes its end once that is decided; compensation then has the same time again.  `refusal` is why it must not
+    run at all.  `apart` is the clock offset at which its history was read.
     """
 
     claim: Claim
@@ -47,21 +47,21 @@ class Job:
     apart: int | None = None
 
     def note_answer(self) -> None:
-        """From any thread: something has been answered that a step of it waits for."""
-        with suppress(InvalidStateError):  # noted already, and not looked at yet
+        """From any thread: a call that one of its steps waits for has been answered."""
+        with suppress(InvalidStateError):  # already set, and not yet handled
             self.answered.set_result(None)
 
     def is_cut_short(self) -> bool:
-        """Whether nobody waits any more for what is under way: it is being cancelled, or a step has ended it."""
+        """Whether running attempts are no longer needed: the execution is being cancelled, or a step has ended it."""
         return self.after is None and (self.cancel.is_set() or self.history.stopped is not None)
 
     def begin_aftermath(self, after: Mapping[str, Any], history: History) -> None:
-        """How it ends is decided; `history` knows that too."""
+        """Switch to compensation: the end is decided; `history` was loaded with the same status."""
         self.limit_ms += after["from_ms"]
         self.after, self.history = after, history
 
     def numbered(self, performed: "Performed") -> "Performed":
-        """The same with its place in the order of what can be undone."""
+        """The same with the next `undo_order`, if the run can be undone."""
         run = performed.run
         if run.undo_order is not None or not is_undoable(self.compiled.steps[run.path], run):
             return performed
@@ -77,7 +77,7 @@ class Job:
         return self.limit_ms - self.active_ms()
 
     def names(self, iteration: str, path: str | None = None) -> dict[str, Any]:
-        """What expressions and code of the step at `path` see in this iteration."""
+        """The names available to expressions and code of the step at `path` in this iteration."""
         claim = self.claim
         names: dict[str, Any] = {
             "input": claim.input,
@@ -96,7 +96,7 @@ class Job:
         return names | self._names_after(path, iteration) if self.after is not None else names
 
     def _names_after(self, path: str, iteration: str) -> dict[str, Any]:
-        """The error that ended the execution, and for what undoes a step the output of that."""
+        """The error that ended the execution, and for steps that undo another one its output."""
         names: dict[str, Any] = {"error": (self.after or {})["error"]}
         steps, parts = self.compiled.steps, path.split("/")
         loops = 0
@@ -109,12 +109,12 @@ class Job:
         return names
 
     def _item_names(self, path: str, iteration: str) -> dict[str, Any]:
-        """The item and index of every for_each around `path` in this iteration; an inner one hides an outer of its name."""
+        """The item and index of every for_each around `path` in this iteration; inner ones shadow outer ones."""
         names: dict[str, Any] = {}
         indexes = iteration.split(".")
         depth = 0
         for part in _ancestors(path):
-            step = self.compiled.steps.get(part)  # "undo" is none
+            step = self.compiled.steps.get(part)  # the path part "undo" is not a step
             if step is None or step.kind != "for_each" or depth >= len(indexes):
                 continue
             run = self.history.runs[part, ".".join(indexes[:depth])]
@@ -131,7 +131,7 @@ def _ancestors(path: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Performed:
-    """A finished attempt, ready to be committed: `attempt` was made, `run` is the step run after it."""
+    """A finished attempt to commit: `attempt` is its number, `run` the step run after it."""
 
     run: StepRun
     result: Result

@@ -1,4 +1,4 @@
-"""How a visit of the runner ends, and what of it is written: status, logs, failures, tallies and events."""
+"""Records how the runner leaves an execution: status, log lines, failures, tallies and events."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,9 +28,9 @@ def _count(counter: metrics.Counter, seconds: metrics.Histogram, label: str, too
 
 @dataclass(frozen=True)
 class Ending:
-    """The execution's next status with what belongs to it; `at` is when its output was evaluated.
+    """The execution's next status with its details; `at` is when its output was evaluated.
 
-    `stopped` is the (path, iteration) of the step that ended it before its last one, `aftermath` what followed its failure.
+    `stopped` is the (path, iteration) of the step that ended it early, `aftermath` the record of compensation.
     """
 
     status: str
@@ -62,7 +62,7 @@ def timed_out(limit_ms: int) -> Ending:
 
 
 def waiting(decision: Decision, history: History) -> Ending:
-    """Waiting for the earliest timer, and whatever else its steps wait for."""
+    """Waiting until the earliest timer; `with_open_calls` adds the calls it waits for."""
     due = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
     until = clock.optional_rfc3339(decision.wake_at)
     what = {"step": due[0].step, "until": until} if due else {"until": until}
@@ -70,7 +70,7 @@ def waiting(decision: Decision, history: History) -> Ending:
 
 
 def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
-    """Inside a commit: the same waiting with the calls that steps wait in; due at once when one has been answered since."""
+    """Inside a commit: `end` with the calls that steps wait for; due at once if one has been answered in the meantime."""
     suspended = [run for run in history.runs.values() if run.status == "waiting" and run.is_suspended]
     if not suspended:
         return end
@@ -88,13 +88,13 @@ def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
 
 
 def write_begun(claim: Claim, run: StepRun) -> None:
-    """In a write of its own: a step run that has begun, with what it keeps until it is over."""
+    """In a write of its own: save a started step run with its stored state."""
     store.check_fence(claim)
     store.save_run(claim.scope, claim.execution_id, run)
 
 
 def write_step(claim: Claim, performed: Performed) -> None:
-    """Inside a commit: the step run, its journal, its log lines and an event."""
+    """Inside a commit: write the step run, its journal, its log lines and an event."""
     run, result, attempt = performed.run, performed.result, performed.attempt
     store.save_run(claim.scope, claim.execution_id, run)
     if run.started_at is not None and run.finished_at is not None:
@@ -131,8 +131,8 @@ def _log_failure(claim: Claim, run: StepRun) -> None:
 
 
 def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
-    """Inside a commit: the time in which it worked, and that in which it waited: for people, times, events, others, or to be
-    tried again.  What ended under its first claim never waited."""
+    """Inside a commit: count active time and waiting time (for people, timers, events, children or retries).  An execution
+    that ended under its first claim never waited."""
     active_ms = min(ran_ms, active_ms) if claim.fence > 1 else ran_ms
     name = f"{claim.process_id}:{status}"
     tally.add(claim.scope, "execution", name, active_ms)
@@ -141,7 +141,7 @@ def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
 
 
 def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
-    """Inside a commit: the execution's new status, and for a finished one its failure group and tally."""
+    """Inside a commit: write the execution's new status, and for a finished one its failure group and tally."""
     now = end.at or clock.now_ms()
     finished, error = end.status in store.FINISHED, end.error or {}
     changes: dict[str, Any] = {

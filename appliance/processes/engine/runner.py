@@ -1,4 +1,4 @@
-"""The only loop: claims an execution, performs what the engine decides, commits under the fence."""
+"""The runner: claims an execution, performs what the engine decides and commits under the fencing token."""
 
 import logging
 import threading
@@ -36,7 +36,7 @@ UnderWay = dict[Future[Performed], Ready]
 
 
 class Runner:
-    """Drives executions; thread-safe, one call of `drive` per execution at a time is enforced by the fence."""
+    """Drives executions; thread-safe.  The fence ensures that only one `drive` per execution has effects."""
 
     def __init__(self, config: Config, presence: Presence, tools: Tools, timers: Timers) -> None:
         self.config = config
@@ -57,12 +57,12 @@ class Runner:
         self._heartbeat.start()
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until nothing is in progress; False when something still is after `seconds`."""
+        """Wait until no execution is in progress; False if one still is after `seconds`."""
         with self._idle:
             return self._idle.wait_for(lambda: not self.active, seconds)
 
     def stop(self, seconds: float) -> None:
-        """Have every execution in progress stop at its next commit; the next start goes on from there."""
+        """Stop every execution in progress at its next commit; the next start resumes from there."""
         self._stopping.set()
         self._look_again()
         self.wait_idle(seconds)
@@ -70,7 +70,7 @@ class Runner:
         self._steps.shutdown()
 
     def _look_again(self) -> None:
-        """Whoever waits for steps need not wait for the next of them."""
+        """Wake the loops that wait for running steps, so that they check their state again."""
         for job in list(self.active.values()):
             job.note_answer()
 
@@ -80,25 +80,25 @@ class Runner:
     # -- claim
 
     def drive(self, tenant_id: str, execution_id: str) -> None:
-        """Run an execution as far as it goes; a message that comes twice or too late does nothing."""
+        """Run an execution until it finishes or waits; a repeated or late queue message has no effect."""
         claim = self.claim(tenant_id, execution_id)
         if claim is not None:
             self.run(claim)
 
     def claim(self, tenant_id: str, execution_id: str) -> Claim | None:
-        """The right to run it, unless it is finished, not due, or in other hands."""
+        """Claim the execution; None if it is finished, not due, or claimed by another worker."""
         scope = TenantScope(tenant_id, f"execution:{execution_id}")
 
         def take() -> Claim | None:
-            now = self.jumps.now_ms()  # before it is read: that may move it
+            now = self.jumps.now_ms()  # before reading the row: it may move the row's times
             row = scope.find(Execution, id=execution_id)
             return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
 
         return db.write(take)
 
     def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
-        """Inside a write: the claim on an execution that may run."""
-        row.started_at = row.started_at or clock.now_ms()  # what expressions see now, they see after a crash
+        """Inside a write: claim an execution that may run; None if another worker was faster."""
+        row.started_at = row.started_at or clock.now_ms()  # stored, so that expressions see the same time after a crash
         if not store.claim(scope, row.id, self.presence.instance, row.fence, self.lease(), row.started_at):
             return None
         store.add_event(scope, row.id, "running", {"status": "running"})
@@ -112,16 +112,16 @@ class Runner:
         if row.status not in ("running", "cancelling"):
             return False
         if row.owner == self.presence.instance:
-            # Claimed a moment ago and not yet registered is not lost: the lease tells.
+            # It may have been claimed a moment ago and not be registered yet, so only an expired lease means it is lost.
             return row.id not in self.active and row.lease_until < now
-        return row.owner is None or not self.presence.is_alive(row.owner)  # one that lives and is silent is the sweeper's
+        return row.owner is None or not self.presence.is_alive(row.owner)  # the sweeper handles an owner that hangs
 
     def load(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
-        """The version, compiled; kept for the next execution.  The digest tells it from one that was deleted."""
+        """The compiled version, cached.  Its digest distinguishes it from a deleted process with the same id."""
         return self._find(scope, process_id, version)[0]
 
     def load_to_run(self, scope: TenantScope, process_id: str, version: int) -> Compiled:
-        """As `load`, of a version that is about to begin; PolicyDenied when nobody allows what it reaches."""
+        """Like `load`, for a version about to run; PolicyDenied if what it accesses is not granted any more."""
         compiled, digest, until = self._find(scope, process_id, version)
         if digest is None:
             until = version_grants.assess(scope, process_id, version, self._grace)
@@ -129,7 +129,7 @@ class Runner:
         return compiled
 
     def _find(self, scope: TenantScope, process_id: str, version: int) -> tuple[Compiled, str | None, int | None]:
-        """The version, the digest of its grant, and until when it may begin."""
+        """The version, the digest of its grant, and until when it may start."""
         found = db.rows(
             "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
             "WHERE tenant_id = ? AND process_id = ? AND version = ?",
@@ -151,9 +151,9 @@ class Runner:
     # -- the loop
 
     def run(self, claim: Claim, *, is_new: bool = False) -> None:
-        """Run a claimed execution; whatever goes wrong in the appliance itself ends it as `system`, never silently.
+        """Run a claimed execution; an unexpected exception fails it with the class `system`.
 
-        `is_new`: it was inserted a moment ago, so that there are no step runs to look for.
+        `is_new`: it was inserted a moment ago, so there are no step runs to load.
         """
         job: Job | None = None
         with logs.log_context(execution_id=claim.execution_id, request_id=claim.request_id):
@@ -163,11 +163,11 @@ class Runner:
                 self._loop(job)
             except Fenced:
                 log.warning("lost the claim; another worker has it")
-            except (StorageFull, Overloaded) as error:  # of the database: what a step met is its failure, and not here
-                db.log_failure(log, error, "the execution stops here and is taken up again when its lease is over")
+            except (StorageFull, Overloaded) as error:  # from the runner's own writes; those of a step are the step's failure
+                db.log_failure(log, error, "the execution is interrupted; it resumes when its lease has expired")
             except Exception:
                 if self._stopping.is_set():
-                    log.info("stopped in the middle of a step; the next start goes on from there")
+                    log.info("stopped in the middle of a step; the next start resumes it")
                 else:
                     log.exception("the runner failed")
                     self._fail_system(claim, job)
@@ -190,7 +190,7 @@ class Runner:
         return job
 
     def _load_for(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
-        """The version of an execution, and why it may run no more."""
+        """The version of an execution, and the error if it is not allowed to run any more."""
         try:
             return self.load_to_run(claim.scope, claim.process_id, claim.version), None
         except PolicyDenied as error:
@@ -204,7 +204,7 @@ class Runner:
         return history
 
     def _loop(self, job: Job) -> None:
-        """Decide, perform, commit, until the execution is finished or waits."""
+        """Decide, perform and commit until the execution is finished or waits."""
         if job.claim.claims >= self.config.queue.max_claims:
             error = make_error("poisoned", "system", Sentence("claimed %(claims)s times without progress", claims=job.claim.claims))
             if not self._begin_aftermath(job, [], outcome.failed(error)):
@@ -220,7 +220,7 @@ class Runner:
                 self._commit(job, [each for each in finished if each.run.status in FINISHED or each.result.suspending], None)
                 return
             if any(each.result.is_open or each.result.suspending for each in finished):
-                self._commit(job, finished, None)  # what these come to is known only after their commit
+                self._commit(job, finished, None)  # their results are only known after their commit
                 finished = []
             now = self._follow_clock(job)
             for each in finished:
@@ -238,7 +238,7 @@ class Runner:
             finished = self._advance(job, decision, under_way) if end is None else self._next(job, under_way, None)
 
     def _follow_clock(self, job: Job) -> int:
-        """The wall clock; what waits is read again where it was set since that was read, for durations have been moved."""
+        """The wall clock.  If it was set since the history was read, waiting runs are read again with their moved times."""
         now = self.jumps.now_ms()
         if job.apart != self.jumps.apart:
             job.apart = self.jumps.apart
@@ -252,7 +252,7 @@ class Runner:
                 job.history.put(run)
 
     def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
-        """Whether something is left to do before the end; then that is durable, and nothing else is done any more."""
+        """Start compensation if there is something to undo before `end`; answers whether there is."""
         after = aftermath.begun(job, end)
         if after is None:
             return False
@@ -263,7 +263,7 @@ class Runner:
         return True
 
     def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
-        """Do the next thing, and answer the attempts that are over; none when a timer came first."""
+        """Perform the next steps and return the finished attempts; none if a timer was due first."""
         busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
         given_up = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
         closed = [self.attempts.close(job, each) for each in decision.close if not holds_any(each, busy)]
@@ -277,12 +277,12 @@ class Runner:
         return self._next(job, under_way, decision.wake_at)
 
     def _next(self, job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
-        """The attempts that end first, at the latest when the next timer is due or a waiting step has an answer."""
+        """The attempts that finish first; returns at the latest when a timer is due or a waiting step has an answer."""
         patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
         futures: list[Future[Any]] = [*under_way, job.answered]
         wait(futures, patience, FIRST_COMPLETED)
         if job.answered.done():
-            job.answered = Future()  # before the rows are read: what comes later is noted again
+            job.answered = Future()  # before reading the rows, so that a later answer is noticed again
             self._read_waiting(job)
         over = [each for each in under_way if each.done()]
         for each in over:
@@ -290,7 +290,7 @@ class Runner:
         return [each.result() for each in over]
 
     def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
-        """How this visit ends, or None while there is something to perform."""
+        """How the runner leaves the execution, or None while there are steps to perform."""
         if job.after is not None:
             return self._end_after(job, decision)
         if job.cancel.is_set():
@@ -313,7 +313,7 @@ class Runner:
 
     @staticmethod
     def _end_after(job: Job, decision: Decision) -> outcome.Ending | None:
-        """The same once the execution's end is decided."""
+        """The same during compensation."""
         if job.left_ms() <= 0 and not decision.done:
             return aftermath.conclude(job, outcome.timed_out(job.limit_ms).error)
         if decision.has_work:
@@ -321,7 +321,7 @@ class Runner:
         return aftermath.conclude(job) if decision.done else outcome.waiting(decision, job.history)
 
     def _finish(self, job: Job, decision: Decision) -> outcome.Ending:
-        """The output of the step that stopped it, else the process's own, else its last step's."""
+        """Succeed with the output of the step that stopped it, else of the definition, else of the last step."""
         template = job.compiled.definition.output
         now = clock.now_ms()
         if decision.stopped or template is None:
@@ -334,7 +334,7 @@ class Runner:
     # -- commit
 
     def _commit(self, job: Job, performed: list[Performed], end: outcome.Ending | None) -> None:
-        """Everything this round came to, in one transaction under the fence."""
+        """Write the results of this round in one transaction under the fence."""
         claim = job.claim
         handler = None if end is None else aftermath.prepare_handler(self.tools.children, job, end)
 
@@ -368,7 +368,7 @@ class Runner:
             self.timers.at(final.next_run_at, claim.scope.tenant_id, claim.execution_id)
 
     def _fail_system(self, claim: Claim, job: Job | None) -> None:
-        """Ends it; what follows from that is taken up anew."""
+        """Fail the execution; if there are steps to undo, release it so that another claim undoes them."""
         error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
         end = outcome.failed(error)
         after = None if job is None else aftermath.begun(job, end)
@@ -390,7 +390,7 @@ class Runner:
 
 
 def claim_of(scope: TenantScope, row: Execution) -> Claim:
-    """The claim on a row that has begun, as it was just before `store.claim` raised its fence."""
+    """The claim that `store.claim` grants on `row`, which was read before the fence was raised."""
     label = row.label_text if row.first_label is None else row.first_label or None
     trace = row.trace or ""
     return Claim(

@@ -17,12 +17,12 @@ CLOSING = 0  # the number of a journal's closing line; calls count from 1
 
 
 class Fenced(Exception):
-    """Somebody else has claimed this execution since; whatever this runner holds is to be thrown away."""
+    """Another worker has claimed this execution since; everything this runner has in memory must be discarded."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to run one execution: valid while `fence` is the row's."""
+    """The right to run one execution; valid while `fence` equals that of the row."""
 
     scope: TenantScope
     execution_id: str
@@ -44,8 +44,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """One host call of a step run and its answer.  `position` is the order in which answers were handed to the code,
-    -1 for a call that was sent and has no answer yet.  The line with the number CLOSING is no call, see `closing`."""
+    """One host call of a step run and its answer.  `position` is the order in which the code received the answers, -1 for a
+    call that was sent and has no answer yet.  The line with the number CLOSING is not a call, see `closing`."""
 
     call: int
     position: int
@@ -57,7 +57,7 @@ class JournalEntry:
 
 
 def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_until: int, now: int) -> bool:
-    """Take the execution whose fence is still `fence`; `now` is when it began, unless it was begun before."""
+    """Claim the execution if its fence is still `fence`; `now` becomes its start time unless it has one."""
     changed = db.execute(
         "UPDATE execution SET status = CASE WHEN cancel_requested = 1 THEN 'cancelling' ELSE 'running' END, owner = ?, "
         "lease_until = ?, fence = fence + 1, claims = claims + 1, started_at = COALESCE(started_at, ?), "
@@ -68,7 +68,7 @@ def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_u
 
 
 def check_fence(claim: Claim) -> None:
-    """Fenced unless the claim still holds; every write under a claim begins with it."""
+    """Fenced unless the claim is still valid; every write under a claim starts with this check."""
     found = db.rows(
         "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
         (claim.scope.tenant_id, claim.execution_id, claim.fence),
@@ -78,20 +78,20 @@ def check_fence(claim: Claim) -> None:
 
 
 def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
-    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise.
+    """Renew the lease under the fence; answers whether a cancel was requested.  Fenced if the claim is lost.
 
-    Unlike `progress` it does not forgive former claims: being alive is no progress.
+    Unlike `progress` it does not reset the number of claims: being alive is not progress.
     """
     return _is_cancel_asked(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
 
 
 def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
-    """Prolong the lease under the fence; answers whether a cancel has been asked for.  Fenced otherwise."""
+    """Renew the lease and reset the number of claims; answers whether a cancel was requested.  Fenced if the claim is lost."""
     return _is_cancel_asked(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
 
 
 def _is_cancel_asked(claim: Claim, changes: str, *values: int) -> bool:
-    """Write the changes under the fence."""
+    """Write the changes under the fence; answers whether a cancel was requested."""
     asked = db.rows(
         f"UPDATE execution SET {changes} WHERE tenant_id = ? AND id = ? AND fence = ? "  # noqa: S608 our own names
         "AND status IN ('running', 'cancelling') RETURNING cancel_requested",
@@ -103,7 +103,7 @@ def _is_cancel_asked(claim: Claim, changes: str, *values: int) -> bool:
 
 
 def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -> None:
-    """Give the claim back with a new status (finished or waiting).  Fenced when it is no longer held."""
+    """Release the claim with a new status (finished or waiting).  Fenced if the claim is lost."""
     columns = "".join(f", {name} = ?" for name in changes)
     changed = db.execute(
         f"UPDATE execution SET status = ?, active_ms = ?, owner = NULL, claims = 0{columns} "  # noqa: S608 our own names
@@ -115,7 +115,7 @@ def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -
 
 
 def earliest_due(claim: Claim) -> int | None:
-    """When the first of the execution's waiting steps is due."""
+    """When the first of the execution's waiting steps is due; None if none is."""
     found = db.rows(
         "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? AND status IN ('waiting', 'retrying')",
         (claim.scope.tenant_id, claim.execution_id),
@@ -144,7 +144,7 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
 
 
 def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
-    """Of an execution that will not go on: steps that hold steps end as `blocks`, other open ones as cancelled."""
+    """Close the open step runs of an execution that ends: blocks with the status `blocks`, other steps as cancelled."""
     db.execute(
         "UPDATE step_run SET status = CASE WHEN kind IN ('branch', 'for_each', 'parallel') THEN ? ELSE 'cancelled' END, "
         "finished_at = ?, next_run_at = NULL "
@@ -154,7 +154,7 @@ def close_runs(scope: TenantScope, execution_id: str, blocks: str) -> None:
 
 
 def close_around(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
-    """The steps that hold the one at `path`, which has ended the execution, are over with it."""
+    """Close the blocks around the step at `path`, which has ended the execution, as succeeded."""
     parts, indexes = path.split("/"), iteration.split(".")
     for depth in range(1, len(parts)):
         for known in range(len(indexes) + 1):
@@ -166,13 +166,13 @@ def close_around(scope: TenantScope, execution_id: str, path: str, iteration: st
 
 
 def has_undoable(scope: TenantScope, execution_id: str) -> bool:
-    """Whether a step of the execution ended that can be undone."""
+    """Whether the execution has a finished step that can be undone."""
     sql = "SELECT 1 FROM step_run WHERE tenant_id = ? AND execution_id = ? AND undo_order IS NOT NULL LIMIT 1"
     return bool(db.rows(sql, (scope.tenant_id, execution_id)))
 
 
 def begin_aftermath(claim: Claim, aftermath: Mapping[str, Any]) -> None:
-    """Under the fence: from now on the execution only undoes; how it ends is decided."""
+    """Under the fence: record the decided end; from now on the execution only runs compensation."""
     db.execute(
         "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
         (db.dump_json(aftermath), claim.scope.tenant_id, claim.execution_id, claim.fence),
@@ -180,7 +180,7 @@ def begin_aftermath(claim: Claim, aftermath: Mapping[str, Any]) -> None:
 
 
 def release(claim: Claim) -> None:
-    """Under the fence: let any worker take the execution up at once."""
+    """Under the fence: release the execution, so that any worker can claim it at once."""
     db.execute(
         "UPDATE execution SET owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ?",
         (claim.scope.tenant_id, claim.execution_id, claim.fence),
@@ -203,7 +203,7 @@ def _run(r: tuple[Any, ...]) -> StepRun:
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
-    """Record host calls of (path, iteration, attempt); an answer joins the entry of its call that was noted as begun."""
+    """Record host calls of (path, iteration, attempt); an answer completes the entry written when its call was sent."""
     now = clock.now_ms()
     for entry in entries:
         db.execute(
@@ -219,7 +219,7 @@ def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequenc
 
 
 def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]) -> None:
-    """Record clock values read after the last call with that call, so that all of them together stay in order."""
+    """Append clock values read after the last call to that call's entry, so that their order is preserved."""
     mine = (claim.scope.tenant_id, claim.execution_id, *run_key)
     where = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
     found = db.rows(f"SELECT call, clock FROM journal WHERE {where} ORDER BY call DESC LIMIT 1", mine)  # noqa: S608
@@ -234,7 +234,7 @@ def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str,
 
 
 def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
-    """The same with the closing line, once the attempt is over."""
+    """The same including the closing line, which exists once the attempt has finished."""
     found = db.rows(
         "SELECT call, position, method, args, ok, answer, clock FROM journal WHERE tenant_id = ? AND execution_id = ? "
         "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",
@@ -252,7 +252,7 @@ def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, 
 
 
 def add_step_event(claim: Claim, run: StepRun, attempt: int) -> None:
-    """An event that says how a step run stands after this attempt."""
+    """An event with the status of a step run after this attempt."""
     data = {"step": run.step, "path": run.path, "iteration": run.iteration, "status": run.status, "attempt": attempt}
     add_event(claim.scope, claim.execution_id, "step", data)
 

@@ -1,4 +1,4 @@
-"""The rows of suspended steps: calls that wait, their answers, and the stored VMs.  Writers run inside `db.write`."""
+"""The rows of suspended steps: pending calls, their answers, and stored VMs.  Functions that write run inside `db.write`."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ _OF_RUN = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND
 
 @dataclass(frozen=True)
 class PendingCall:
-    """A call that waits: for whom or what (`kind`, `name`), under which `token` it is answered, at the latest when.
+    """A call that waits: for what (`kind`, `name`), answered under which `token`, until when at the latest (`due_at`).
 
-    `ok` is None while there is no answer; `detail` is what whoever is waited for waits for itself.  `measured_by`: `due_at` is
-    the end of a duration, which this machine measures.
+    `ok` is None while there is no answer; `detail` is what the awaited agent run itself is waiting for.  `measured_by`: the
+    boot id of the machine that measures the duration until `due_at`; None if that is a point in time.
     """
 
     path: str
@@ -47,7 +47,7 @@ class PendingCall:
 
 @dataclass(frozen=True)
 class StoredVM:
-    """A VM as it was suspended; `position` counts the answers the code had received by then, `used_ms` is how long it ran."""
+    """A suspended VM; `position` counts the answers the code had received, `used_ms` is how long it has run."""
 
     snapshot: Snapshot
     position: int
@@ -55,7 +55,7 @@ class StoredVM:
 
 
 def add_call(claim: Claim, pending: PendingCall) -> None:
-    """Note that a call waits."""
+    """Insert a pending call."""
     db.execute(
         "INSERT INTO pending_call (tenant_id, execution_id, path, iteration, attempt, call, kind, token, name, due_at, created_at, "
         "measured_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -67,7 +67,7 @@ def add_call(claim: Claim, pending: PendingCall) -> None:
 
 
 def forget_answered(claim: Claim, run_key: RunKey, call: int) -> None:
-    """A call that was answered waits anew: its former answer counts no more."""
+    """Delete the answer of a call that has to wait again."""
     db.execute(
         f"DELETE FROM pending_call WHERE {_OF_RUN} AND call = ? AND ok IS NOT NULL",  # noqa: S608 our own names
         (claim.scope.tenant_id, claim.execution_id, *run_key, call),
@@ -75,25 +75,25 @@ def forget_answered(claim: Claim, run_key: RunKey, call: int) -> None:
 
 
 def load_calls(scope: TenantScope, execution_id: str, run_key: RunKey) -> dict[int, PendingCall]:
-    """The waiting calls of a step run, answered or not, by their number."""
+    """The pending calls of a step run, answered or not, by their number."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE {_OF_RUN}"  # noqa: S608 our own names
     return {row[3]: _pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id, *run_key))}
 
 
 def open_calls(scope: TenantScope, execution_id: str) -> list[PendingCall]:
-    """The calls of an execution that have no answer yet, the one that is due first at the front."""
+    """The unanswered calls of an execution, earliest due first."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND ok IS NULL ORDER BY due_at, path, call"  # noqa: S608
     return [_pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id))]
 
 
 def calls_of_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[PendingCall]:
-    """The waiting calls of every attempt of a step run, answered or not."""
+    """The pending calls of all attempts of a step run, answered or not."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ?"  # noqa: S608
     return [_pending(row) for row in db.rows(sql, (scope.tenant_id, execution_id, path, iteration))]
 
 
 def find_call(scope: TenantScope, execution_id: str, token: str) -> PendingCall | None:
-    """The call of an execution that is answered under this token."""
+    """The call of an execution with this token, or None."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND token = ?"  # noqa: S608
     found = db.rows(sql, (scope.tenant_id, execution_id, token))
     return _pending(found[0]) if found else None
@@ -107,7 +107,7 @@ def _pending(row: tuple[Any, ...]) -> PendingCall:
 
 
 def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
-    """Answer the call that waits under `token`, once, and wake its execution; False when nothing waits for it."""
+    """Answer the call with this token and wake its execution; False if no call waits for it (any more)."""
     now = clock.now_ms()
     if not note_answer(scope, token, ok, value):
         return False
@@ -128,7 +128,7 @@ def answer_call(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
 
 
 def answer_profile(scope: TenantScope, slug: str) -> list[str]:
-    """Inside the write that creates an LLM profile: the steps that wait for it go on; answers what persons were asked instead."""
+    """Inside the write that creates an LLM profile: answer the calls that wait for it; returns their tokens."""
     sql = "SELECT token FROM pending_call WHERE tenant_id = ? AND kind = 'model' AND name = ? AND ok IS NULL"
     tokens = [row[0] for row in db.rows(sql, (scope.tenant_id, slug))]
     for token in tokens:
@@ -137,7 +137,8 @@ def answer_profile(scope: TenantScope, slug: str) -> list[str]:
 
 
 def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None) -> None:
-    """Inside a write: what is waited for under `token` waits itself (`approval_id`, `title`, `reason`), or None: it goes on."""
+    """Inside a write: record what the run awaited under `token` is itself waiting for (`approval_id`, `title`, `reason`), or
+    None if it continues."""
     text = None if detail is None else db.dump_json(detail)
     mine = "tenant_id = ? AND token = ? AND ok IS NULL"
     if db.execute(f"UPDATE pending_call SET detail = ? WHERE {mine}", (text, scope.tenant_id, token)) != 1:  # noqa: S608
@@ -147,7 +148,7 @@ def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None
         "AND execution.id = pending_call.execution_id WHERE pending_call.tenant_id = ? AND token = ?",
         (scope.tenant_id, token),
     )
-    if shown is None:  # it runs, and tells when it waits
+    if shown is None:  # the execution is running, and writes this when it waits again
         return
     told = json.loads(shown)
     for each in told.get("waits", ()):
@@ -164,7 +165,7 @@ def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None
 
 
 def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
-    """Note the answer of the call that waits under `token`; False when it has one."""
+    """Store the answer of the call with this token; False if it already has one."""
     changed = db.execute(
         "UPDATE pending_call SET ok = ?, answer = ?, answered_at = ? WHERE tenant_id = ? AND token = ? AND ok IS NULL",
         (int(ok), db.dump_json(value), clock.now_ms(), scope.tenant_id, token),
@@ -173,7 +174,7 @@ def note_answer(scope: TenantScope, token: str, ok: bool, value: Any) -> bool:
 
 
 def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> None:
-    """Store the VM of a step run, instead of an earlier one."""
+    """Store the VM of a step run, replacing an earlier one."""
     snapshot = stored.snapshot
     db.execute(
         "INSERT INTO suspended_step (tenant_id, execution_id, path, iteration, attempt, template, position, pending, used_ms, "
@@ -191,7 +192,7 @@ def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> 
 
 
 def load_vm(scope: TenantScope, execution_id: str, run_key: RunKey, sealer: Sealer) -> StoredVM | None:
-    """The stored VM of a step run; None when it was not suspended.  ConfigInvalid when it does not open."""
+    """The stored VM of a step run; None if it was not suspended.  ConfigInvalid if it cannot be decrypted or read."""
     found = db.rows(
         f"SELECT template, position, pending, used_ms, sealed FROM suspended_step WHERE {_OF_RUN}",  # noqa: S608 our own names
         (scope.tenant_id, execution_id, *run_key),
@@ -212,7 +213,7 @@ def _context(scope: TenantScope, execution_id: str, run_key: RunKey) -> str:
 
 
 def drop_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
-    """Forget the stored VM and the waiting calls of a step run that is over."""
+    """Delete the stored VM and the pending calls of a finished step run."""
     for table in ("suspended_step", "pending_call"):
         db.execute(
             f"DELETE FROM {table} WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ?",  # noqa: S608
@@ -221,7 +222,7 @@ def drop_step(scope: TenantScope, execution_id: str, path: str, iteration: str) 
 
 
 def drop_execution(scope: TenantScope, execution_id: str) -> None:
-    """Forget them all, of an execution that is over."""
+    """Delete the stored VMs and the pending calls of a finished execution."""
     for table in ("suspended_step", "pending_call"):
         mine = (scope.tenant_id, execution_id)
         if db.rows(f"SELECT 1 FROM {table} WHERE tenant_id = ? AND execution_id = ? LIMIT 1", mine):  # noqa: S608
@@ -229,13 +230,13 @@ def drop_execution(scope: TenantScope, execution_id: str) -> None:
 
 
 def templates_in_use() -> set[str]:
-    """The templates that stored VMs of any tenant were made with."""
+    """The sandbox templates that stored VMs of any tenant depend on."""
     return {row[0] for row in db.rows("SELECT DISTINCT template FROM suspended_step")}
 
 
 class Woken:
-    """Who in this process is told about executions: `woken` when an answer has come and their time with it, `stopped` when they
-    are to be cancelled.  Without anybody the sweeper, and the heartbeat of whoever runs them, find out."""
+    """Subscribers in this OS process: to `woken` for executions that were answered and are due, to `stopped` for executions to
+    cancel.  Without subscribers the sweeper and the heartbeat of the running worker notice later."""
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[str, str], None]] = []
@@ -247,7 +248,7 @@ class Woken:
             self._callbacks.append(callback)
 
     def drop(self, callback: Callable[[str, str], None]) -> None:
-        """The caller stops working."""
+        """Remove a callback."""
         with self._lock:
             self._callbacks = [each for each in self._callbacks if each != callback]
 

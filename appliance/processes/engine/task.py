@@ -1,4 +1,4 @@
-"""What a step is given and what it answers."""
+"""The input and the result of a step's attempt, and the services it may use."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -24,8 +24,8 @@ from .waits import Children
 
 @dataclass(frozen=True)
 class Tools:
-    """What steps are performed with.  `submit_io` performs work of a tenant in a thread, `submit_call` the same for calls of
-    step code, which have a deadline."""
+    """The services and limits that steps use.  `submit_io` runs work of a tenant in a thread, `submit_call` the same with a
+    deadline, for host calls of step code."""
 
     pool: Pool
     data: PreparedData
@@ -49,9 +49,9 @@ class Tools:
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt of one step run: what it sees (`names`), its filled-in settings and the time it may take.
+    """One attempt of a step run: the names it can use, its filled-in settings and its time limit.
 
-    `is_rerun`: this attempt may have been begun before; then its journal is looked for.
+    `is_rerun`: this attempt may have been started before, so its journal is loaded.
     """
 
     step: Step
@@ -73,29 +73,29 @@ class Task:
 
     @property
     def grants(self) -> Grants:
-        """What the step may reach: its own grants, or the process's."""
+        """What the step may access: its own grants, or those of the process."""
         return self.step.grants or self.compiled.definition.grants
 
     def wall_ms(self, default_ms: int, used_ms: int = 0) -> int:
-        """What the step may take in all: its own limit or the default, and never more than what the execution has left beside
-        the `used_ms` it has taken."""
+        """The step's total time limit: its own or the default, but no more than the execution has left beyond the `used_ms`
+        already spent."""
         return min(self.time_ms + used_ms, self.step.limits.time_ms or default_ms)
 
     @property
     def where(self) -> str:
-        """Names this step run in idempotency keys; the same for every attempt."""
+        """Identifies this step run in idempotency keys; the same for every attempt."""
         return ".".join(part for part in (self.step.path, self.iteration) if part)
 
     @property
     def span_key(self) -> str:
-        """Names this step run in traces."""
+        """Identifies this step run in traces."""
         return span_key(self.step.path, self.iteration)
 
 
 @dataclass(frozen=True)
 class Suspending:
-    """A step that waits: its VM, when it is due at the latest (asked inside the commit), and clock values to be recorded
-    with its last call."""
+    """A step to suspend: its VM, when it is due at the latest (called inside the commit), and clock values to record with its
+    last call."""
 
     stored: StoredVM
     next_due: Callable[[], int]
@@ -104,9 +104,9 @@ class Suspending:
 
 @dataclass
 class Result:
-    """What an attempt came to.  `in_commit` runs inside the commit that records it and answers the output; so does `settle`,
-    which answers all that it comes to.  `is_cached`: an earlier execution came to it; `keep_as` is the digest under which it is
-    kept for later ones.  `measured_by`: what ends at `next_run_at` is a duration, which this machine measures."""
+    """The result of an attempt.  `in_commit` runs inside the commit that records it and returns the output; `settle` runs there
+    too and returns the whole result.  `is_cached`: it comes from an earlier execution; `keep_as` is the digest under which to
+    cache it.  `measured_by`: the boot id of the machine that measures the duration until `next_run_at`."""
 
     output: Any = None
     status: str = "succeeded"
@@ -123,5 +123,5 @@ class Result:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is known only after its commit what the attempt came to."""
+        """Whether the result is only known after its commit."""
         return self.in_commit is not None or self.settle is not None

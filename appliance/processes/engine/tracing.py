@@ -1,4 +1,4 @@
-"""Where executions and their steps stand in a trace, and their spans once they are over."""
+"""Tracing: the place of executions and steps in a trace, and their spans once they have finished."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,23 +12,23 @@ from .store import Claim
 
 
 def scope_of(scope: TenantScope, execution_id: str, trace: str) -> TenantScope:
-    """The scope in which the execution works: what it begins is under its own span.  `trace` is what it was begun under."""
+    """The scope in which the execution works, so that its calls are children of its span.  `trace` is its parent's context."""
     return replace(scope, trace=str(spans.under(spans.read(trace), execution_id))) if spans.is_on else scope
 
 
 def scope_of_step(claim: Claim, step: str) -> TenantScope:
-    """The same for what a step run begins; `step` is its `span_key`."""
+    """The same for the calls of a step run; `step` is its `span_key`."""
     around = spans.read(claim.scope.trace)
     return claim.scope if around is None else replace(claim.scope, trace=str(_under(around, claim, step)))
 
 
 def span_key(path: str, iteration: str) -> str:
-    """Names a step run within its execution."""
+    """Identifies a step run within its execution."""
     return f"{path}/{iteration}"
 
 
 def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
-    """Inside a commit: a step run is over."""
+    """Inside a commit: add the span of a finished step run."""
     around = spans.read(claim.scope.trace)
     if around is None or run.started_at is None:
         return
@@ -43,7 +43,7 @@ def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
 
 
 def tell_execution(claim: Claim, status: str, took_ms: int, failure_class: str) -> None:
-    """Inside a commit: an execution is over; its span begins when it was accepted."""
+    """Inside a commit: add the span of a finished execution, from its acceptance to its end."""
     place, around = spans.read(claim.scope.trace), spans.read(claim.trace)
     if place is None:
         return

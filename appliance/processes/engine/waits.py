@@ -1,8 +1,8 @@
-"""Calls that wait: for a person, a time, an event or a child execution; how each begins, and what ends it.
+"""Calls that wait for a person, a time, an event or a child execution: how each starts and ends.
 
-Durations (`wait.for`, the timeout of an event and of an agent's run) keep their length when the wall clock is set,
-see `clock_jumps`.  `wait.until` is a point in time and follows it, and so does until when people may decide: they were told so.
-After a restart of the machine all of them go by the wall clock.
+Durations (`wait.for`, the timeout of an event and of an agent's run) keep their length when the wall clock is set, see
+`clock_jumps`.  `wait.until` and the deadlines shown to people are points in time and follow the wall clock.  After a restart
+of the machine all of them go by the wall clock.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,18 +23,18 @@ from .store import Claim
 from .suspension import PendingCall, RunKey
 
 CHILD = "processes.execute"
-MODEL = "llm.answer"  # an `llm` step whose profile is not there: it waits for that, or for a person's answer
+MODEL = "llm.answer"  # an `llm` step without its profile: it waits for the profile, or for a person's answer
 METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
-# How an execution that waits for several things is called: for the first of these it has.
-# What is waited for in another word than its kind.
+# The wait reason of kinds that have no reason of their own.
 _REASON_OF = {"model": "input", "agent": "child"}
-_TOLD_TO_PEOPLE = ("approval", "input", "model")  # until when a request can be decided is a point in time
+_TOLD_TO_PEOPLE = ("approval", "input", "model")  # their deadline is shown to people, so it is a point in time
+# By precedence: an execution that waits for several things has the first of these reasons.
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
 
 @dataclass(frozen=True)
 class Child:
-    """A child execution to be: `insert`, inside a write, records it, sets it going and answers {execution_id, …}."""
+    """A child execution to start: `insert`, inside a write, records and queues it and returns {execution_id, …}."""
 
     insert: Callable[[], dict[str, Any]]
 
@@ -43,19 +43,19 @@ class Children(Protocol):
     """Starts child executions."""
 
     def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
-        """`awaited`: the parent waits for its end.  Everything that can be refused is refused here, outside of a write."""
+        """`awaited`: the parent waits for its end.  All checks that can fail happen here, outside of a write."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A call ready to be recorded: `record`, inside a write, answers what it waits for, or None and the call's value."""
+    """A call ready to be recorded: `record`, inside a write, returns the pending call, or None and the call's value."""
 
     record: Callable[[], tuple[PendingCall | None, Any]]
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The waiting calls of one step run; `longest_ms` bounds every one."""
+    """The pending calls of one step run; `longest_ms` is the maximum duration of each."""
 
     claim: Claim
     run_key: RunKey
@@ -65,7 +65,7 @@ class Waits:
     longest_ms: int
 
     def begin(self, call: HostCall) -> Begun:
-        """Check a call; an ApplianceError is its answer."""
+        """Check a call and prepare it; an ApplianceError is the answer to the call."""
         if call.method == "human.request":
             return self._ask_person(call)
         if call.method == CHILD:
@@ -79,7 +79,7 @@ class Waits:
 
     def _ask_person(self, call: HostCall) -> Begun:
         if not self.grants.human:
-            raise PolicyDenied("this step has no grant to ask a person; add grants: human: true")
+            raise PolicyDenied("this step is not granted to ask people; add grants: human: true")
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
         (given,) = _arguments(call, 1, "api.human.request({kind, title, …})")
@@ -95,7 +95,7 @@ class Waits:
         return Begun(record)
 
     def _await_profile(self, call: HostCall) -> Begun:
-        """Wait for a profile; a person may answer instead, unless the question is more than can be put to one."""
+        """Wait for a profile; a person may answer instead, unless the question is too large for an approval request."""
         (given,) = call.args
         slug, due = given["profile"], clock.now_ms() + self.longest_ms
         path, iteration, attempt = self.run_key
@@ -115,7 +115,7 @@ class Waits:
         (given,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
         if not isinstance(given, str):
             raise ValidationFailed(
-                Sentence('api.%(method)s takes a text such as "10m" or "2030-01-31T08:00:00Z"', method=call.method)
+                Sentence('api.%(method)s needs a text such as "10m" or "2030-01-31T08:00:00Z"', method=call.method)
             )
         now = clock.now_ms()
         due = now + clock.parse_duration(given) if call.method == "wait.for" else clock.parse_rfc3339(given)
@@ -154,7 +154,7 @@ class Waits:
         if process_id not in self.grants.processes:
             name = process_id[:63]
             raise PolicyDenied(
-                Sentence("this step has no grant for the process %(name)s; add grants: processes: [%(name)s]", name=name)
+                Sentence("this step is not granted to execute %(name)s; add grants: processes: [%(name)s]", name=name)
             )
         child = self.children.prepare(self.claim, process_id, {} if given is None else given, awaited=waits)
 
@@ -179,12 +179,12 @@ class Waits:
         return pending
 
     def await_approval(self, number: int, permit: Permit) -> Begun:
-        """Wait until people have decided about an action; PolicyDenied when nobody may be asked."""
+        """Wait until people have decided about an action; PolicyDenied if the policy has no approvers."""
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, number, attempt)
 
         def record() -> tuple[PendingCall, None]:
-            suspension.forget_answered(self.claim, self.run_key, number)  # an approval that holds no more
+            suspension.forget_answered(self.claim, self.run_key, number)  # an approval that is no longer valid
             made = permit.ask(Wish(origin=origin))
             call = HostCall(number, "", [])
             return self._noted(self._pending(call, "approval", made.id, made.request.title, made.request.expires_at)), None
@@ -198,14 +198,14 @@ class Waits:
     # -- what ends them
 
     def settle_due(self, pending: PendingCall) -> tuple[bool, Any]:
-        """Inside a write: what a call whose time has come is answered when nobody did."""
+        """Inside a write: the answer (ok, value) of a call that is due without having been answered."""
         scope, token = self.claim.scope, pending.token
         if pending.kind == "timer":
             return True, None
         if pending.kind in ("approval", "input"):
             return True, approvals.answer_of(approvals.expire_approval(scope, token))
         if pending.kind == "model":
-            approvals.withdraw_approval(scope, token, "the step no longer waits for an LLM profile")
+            approvals.withdraw_approval(scope, token, "the step is no longer waiting for an LLM profile")
         what = _NOT_COME.get(pending.kind, "{} did not finish").format(pending.name)
         return False, {
             "code": "wait_timed_out",
@@ -217,11 +217,11 @@ class Waits:
 
 
 def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What becomes of an action that people did not approve, by their answer."""
+    """The error of an action that people did not approve, by their answer."""
     who, request = answer.get("decided_by"), answer["request_id"]
     if answer["status"] == "expired":
         message = Sentence(
-            "nobody approved the action in time (%(request)s); have it asked for again if it is still wanted", request=request
+            "the action was not approved in time (%(request)s); request it again if it is still needed", request=request
         )
     else:
         said = f": {answer['comment']}" if answer.get("comment") else ""
@@ -233,14 +233,14 @@ def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NOT_COME = {
-    "event": "the event {!r} did not come", "agent": "the run of the agent {} did not end",
+    "event": "the event {!r} did not arrive", "agent": "the run of the agent {} did not finish",
     "model": "the LLM profile {} was not created",
 }  # fmt: skip
 _SHOWN_QUESTION = 16_000
 
 
 def _in_place_of_model(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person is asked where there is no model."""
+    """The request to a person who answers in place of a missing LLM profile."""
     slug, schema = given["profile"], given.get("output")
     texts = [given.get("system"), given.get("prompt"), *(str(each.get("content")) for each in given.get("messages") or ())]
     if given.get("input") is not None:
@@ -266,7 +266,7 @@ def _arguments(call: HostCall, count: int, shown: str) -> list[Any]:
 
 
 def told(pending: PendingCall, step: str) -> dict[str, Any]:
-    """What callers are told of a call that waits."""
+    """A pending call as shown to callers in `waiting_for`."""
     shown: dict[str, Any] = {"kind": "human" if pending.kind in ("approval", "input") else pending.kind, "step": step}
     shown |= {"path": pending.path, "call": pending.call, "until": clock.rfc3339(pending.due_at)}
     if pending.iteration:

@@ -198,7 +198,7 @@ def test_a_call_that_may_not_wait_is_an_error_with_the_next_step(world: World, c
 
 def test_an_event_that_does_not_come_in_time_is_an_error(world: World) -> None:
     body = 'try { await api.events.wait("payment", {timeout: "20ms"}); } catch (e) { return [e.code, e.message]; }'
-    assert world.finish(start(world, body)).output == ["wait_timed_out", "the event 'payment' did not come in time"]
+    assert world.finish(start(world, body)).output == ["wait_timed_out", "the event 'payment' did not arrive in time"]
 
 
 def test_a_request_nobody_decides_expires(world: World) -> None:
