@@ -31,7 +31,7 @@ class Work:
 
 
 def find_runs(old: Sequence[str], new: Sequence[str], work: Work, max_steps: int) -> tuple[list[Run], bool]:
-    """The equal runs in order, and whether they are complete: beyond `most` steps only the common beginning and end are.
+    """The equal runs in order, and whether they are complete: beyond `max_steps` only the common beginning and end are.
 
     The common beginning and end are cut off first; they cost only their length.
     """
@@ -77,7 +77,7 @@ def parts_of(runs: Sequence[Run], width: int, height: int) -> Iterator[Part]:
 
 
 def group_parts(parts: Sequence[Part], context: int) -> Iterator[list[Part]]:
-    """Groups of differing parts with up to `around` equal items as context; differences near each other share a group."""
+    """Groups of differing parts with up to `context` equal items as context; differences near each other share a group."""
     group: list[Part] = []
     for index, part in enumerate(parts):
         size = part.i2 - part.i1
@@ -110,7 +110,7 @@ def _outermost(edits: int, length: int) -> int:
 
 
 def _furthest_points(old: Sequence[int], new: Sequence[int], remaining: int) -> "list[array[int]] | None":
-    """By number of edits: the furthest index into `old` on every other diagonal; None beyond `most` steps (Myers, 1986)."""
+    """By number of edits: the furthest index into `old` on every other diagonal; None beyond `remaining` steps (Myers, 1986)."""
     width, height = len(old), len(new)
     furthest = [-1] * (width + height + 3)
     furthest[1] = 0
@@ -133,7 +133,7 @@ def _furthest_points(old: Sequence[int], new: Sequence[int], remaining: int) -> 
 
 
 def _trace_back(rows: "Sequence[array[int]]", width: int, height: int) -> list[Run]:
-    """The equal runs on the path that `_reach` computed, traced from its end."""
+    """The equal runs on the path that `_furthest_points` computed, traced from its end."""
 
     def furthest(edits: int, diagonal: int) -> int:
         index = diagonal + _outermost(edits, height)

@@ -23,7 +23,7 @@ class Reader:
         self.problems.append(Problem(pointer, "definition_invalid", message))
 
     def mapping(self, value: Any, pointer: str, allowed: tuple[str, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
-        """An object that may only have the members `known` and must have `required`."""
+        """An object that may only have the members `allowed` and must have `required`."""
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object")
             return {}
@@ -64,7 +64,7 @@ class Reader:
         return []
 
     def duration(self, value: Any, pointer: str, *, least: int = 0) -> int | None:
-        """A duration of at least `least`, in milliseconds; None for an absent or invalid one."""
+        """A duration of at least `minimum`, in milliseconds; None for an absent or invalid one."""
         if value is None:
             return None
         try:

@@ -23,40 +23,41 @@ from .waits import Child, Children
 FAILED = ("failed", "timed_out")
 
 
-def begun(job: Job, end: Ending) -> dict[str, Any] | None:
+def begun(job: Job, transition: Ending) -> dict[str, Any] | None:
     """What to record when the end is decided but steps have to be undone first; None if there is nothing to undo."""
     definition = job.compiled.definition
-    if job.after is not None or end.status not in (*FAILED, "cancelled") or not definition.aftermath:
+    if job.after is not None or transition.status not in (*FAILED, "cancelled") or not definition.aftermath:
         return None
     steps = job.compiled.steps
     has_undo = any(is_undoable(steps[run.path], run) for run in job.history.runs.values())
-    if not has_undo and (end.status == "cancelled" or not definition.on_failure.steps):
+    if not has_undo and (transition.status == "cancelled" or not definition.on_failure.steps):
         return None
-    return {"status": end.status, "error": end.error, "from_ms": job.active_ms()}
+    return {"status": transition.status, "error": transition.error, "from_ms": job.active_ms()}
 
 
-def write_begin(claim: Claim, after: Mapping[str, Any], lease_until: int) -> None:
+def write_begin(claim: Claim, compensation: Mapping[str, Any], lease_until: int) -> None:
     """Inside a commit: record that the end is decided; only compensation runs from now on."""
-    store.progress(claim, lease_until, after["from_ms"])
-    store.begin_aftermath(claim, after)
-    store.close_runs(claim.scope, claim.execution_id, "failed" if after["error"] else "cancelled")
+    store.progress(claim, lease_until, compensation["from_ms"])
+    store.begin_aftermath(claim, compensation)
+    store.close_runs(claim.scope, claim.execution_id, "failed" if compensation["error"] else "cancelled")
     ending.withdraw_calls(claim.scope, claim.execution_id)
-    store.add_event(claim.scope, claim.execution_id, "aftermath", {"status": after["status"]})
+    store.add_event(claim.scope, claim.execution_id, "aftermath", {"status": compensation["status"]})
 
 
-def conclude(job: Job, broken_off: Mapping[str, Any] | None = None) -> Ending:
-    """The decided end with the steps that were undone and those that were not; `broken_off` is why compensation stopped early."""
-    after = dict(job.after or {})
+def conclude(job: Job, interruption: Mapping[str, Any] | None = None) -> Ending:
+    """The decided end with the steps that were undone and those that were not; `interruption` is why compensation stopped early."""
+    compensation = dict(job.after or {})
     undone, not_undone = [], []
     for each in job.history.undoings():
         place = {"step": each.run.step, "path": each.run.path}
         place |= {"iteration": each.run.iteration} if each.run.iteration else {}
-        error = (each.failed.error if each.failed else broken_off) or {}
+        error = (each.failed.error if each.failed else interruption) or {}
         if each.finished:
             undone.append(place)
         else:
             not_undone.append({**place, "error": {name: error.get(name) for name in ("code", "message")}})
-    return Ending(after["status"], error=after["error"], aftermath={**after, "undone": undone, "not_undone": not_undone})
+    record = {**compensation, "undone": undone, "not_undone": not_undone}
+    return Ending(compensation["status"], error=compensation["error"], aftermath=record)
 
 
 @dataclass(frozen=True)
@@ -68,43 +69,44 @@ class Handler:
     error: Mapping[str, str] | None = None
 
 
-def prepare_handler(children: Children, job: Job, end: Ending) -> Handler | None:
+def prepare_handler(children: Children, job: Job, transition: Ending) -> Handler | None:
     """The handler named in the definition, if any; a failing handler is not handled by another one."""
     process_id, claim = job.compiled.definition.on_failure.process, job.claim
-    if process_id is None or end.status not in FAILED or claim.handles is not None:
+    if process_id is None or transition.status not in FAILED or claim.handles is not None:
         return None
-    given = {"error": end.error, "execution": {**job.names("")["execution"], "status": end.status}, "input": claim.input}
+    about = {**job.names("")["execution"], "status": transition.status}
+    handler_input = {"error": transition.error, "execution": about, "input": claim.input}
     try:
-        return Handler(process_id, children.prepare(claim, process_id, given))
+        return Handler(process_id, children.prepare(claim, process_id, handler_input))
     except StorageFull:
         raise
     except ApplianceError as error:
         return Handler(process_id, None, {"code": error.code, "message": error.message})
 
 
-def start_handler(claim: Claim, end: Ending, handler: Handler | None) -> Ending:
+def start_handler(claim: Claim, transition: Ending, handler: Handler | None) -> Ending:
     """Inside the commit of the end: start the handler, or record and log why it could not be started."""
     if handler is None:
-        return end
-    told: dict[str, Any] = {"process_id": handler.process_id}
+        return transition
+    record: dict[str, Any] = {"process_id": handler.process_id}
     error = handler.error
     if handler.child is not None:
         try:
             with db.savepoint():
-                told["execution_id"] = handler.child.insert()["execution_id"]
-                born = Execution.id == told["execution_id"]
-                claim.scope.update(Execution, handles=claim.execution_id).where(born).execute()
+                record["execution_id"] = handler.child.insert()["execution_id"]
+                is_handler = Execution.id == record["execution_id"]
+                claim.scope.update(Execution, handles=claim.execution_id).where(is_handler).execute()
         except peewee.IntegrityError:
             error = {
                 "code": "not_found",
                 "message": Sentence("the process %(process_id)s has been deleted", process_id=handler.process_id),
             }
     if error is not None:
-        told["error"] = dict(error)
+        record["error"] = dict(error)
         message = f"{handler.process_id}, the failure handler of {claim.process_id}, was not started: {error['message']}"
         line = log_lines.Line(
             at=clock.now_ms(), level="error", source="process", message=message, fields={"code": error["code"]},
             execution_id=claim.execution_id, process_id=claim.process_id, request_id=claim.request_id,
         )  # fmt: skip
         log_lines.write_lines(claim.scope, [line])
-    return replace(end, aftermath={**(end.aftermath or {}), "handler": told})
+    return replace(transition, aftermath={**(transition.aftermath or {}), "handler": record})

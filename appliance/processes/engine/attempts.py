@@ -23,10 +23,10 @@ from .task import Result, Suspending, Task, Tools
 LOST_RETRIES = 5
 LOST_DELAY_MS = 100
 LONGEST_RETRY_AFTER_S = 86_400
-_CHANCE = random.SystemRandom()  # for jitter; the generator of the `random` module is shared and may be seeded elsewhere
+_RANDOM = random.SystemRandom()  # for jitter; the generator of the `random` module is shared and may be seeded elsewhere
 
 
-class _Undone(Exception):
+class _RolledBack(Exception):
     """Rolls back a write whose step fails because its output cannot be stored."""
 
     def __init__(self, recorded: Performed) -> None:
@@ -83,10 +83,10 @@ class Attempts:
                 output = each.result.in_commit()
                 recorded = self._record(each.run, replace(each.result, output=output, in_commit=None))
                 if recorded.run.status == "failed":
-                    raise _Undone(recorded)
+                    raise _RolledBack(recorded)
             return recorded
-        except _Undone as undone:
-            return undone.recorded
+        except _RolledBack as rolled_back:
+            return rolled_back.recorded
         except StorageFull:
             raise
         except ApplianceError as error:
@@ -111,8 +111,8 @@ class Attempts:
         suspension.keep_vm(claim, key, suspending.stored, self._tools.sealer)
         # Its calls are already in the journal: each was recorded when it started.
         store.add_clock(claim, key, suspending.clock)
-        kept = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it progressed: stop counting
-        return replace(each, run=replace(run, state={**kept, "suspended": True}, next_run_at=suspending.next_due()))
+        state = {name: value for name, value in (run.state or {}).items() if name != "lost"}  # it progressed: stop counting
+        return replace(each, run=replace(run, state={**state, "suspended": True}, next_run_at=suspending.next_due()))
 
     def close(self, job: Job, close: Close) -> Performed:
         """Finish a block whose steps are finished, a wait that is due, or a block that fails with one of its steps."""
@@ -142,26 +142,26 @@ class Attempts:
     def _perform(self, job: Job, ready: Ready, run: StepRun, now: int) -> Result:
         step = ready.step
         names = job.names(ready.iteration, step.path)
-        woken = run.is_suspended and step.kind != "code"
+        is_resumed = run.is_suspended and step.kind != "code"
         if step.when is not None and not run.is_suspended and not _is_approved(run):
             filled = fill(self._tools.pool, {"when": step.when}, names, now)
             if not is_true(filled["when"]):
                 return Result(status="skipped")
-        filled = (run.state or {}).get("filled", {}) if woken else self._fill(job, run, names, now)
-        run.input = ready.run.input if woken and ready.run else shown_input(filled)
+        filled = (run.state or {}).get("filled", {}) if is_resumed else self._fill(job, run, names, now)
+        run.input = ready.run.input if is_resumed and ready.run else shown_input(filled)
         task = Task(
             step, ready.iteration, run.attempt, job.claim, job.compiled, names, filled,
             filled.get("step_input", job.claim.input), now, max(1, job.left_ms()), job.is_cut_short,
             is_rerun=ready.run is not None or job.claim.fence > 1,
         )  # fmt: skip
-        if woken:
+        if is_resumed:
             return finish(self._tools, task)
         if step.cache is None:
             return perform(self._tools, task)
         digest = caching.digest_of(self._tools.pool, task, step.cache.key)
-        kept = caching.find_output(task, digest)
-        if kept is not None:
-            return Result(output=kept.output, is_cached=True)
+        cached = caching.find_output(task, digest)
+        if cached is not None:
+            return Result(output=cached.output, is_cached=True)
         return replace(perform(self._tools, task), keep_as=digest)
 
     def _fill(self, job: Job, run: StepRun, names: Mapping[str, Any], now: int) -> dict[str, Any]:
@@ -172,8 +172,8 @@ class Attempts:
         """
         step = job.compiled.steps[run.path]
         if run.state and "filled" in run.state:
-            kept: dict[str, Any] = run.state["filled"]
-            return kept
+            stored: dict[str, Any] = run.state["filled"]
+            return stored
         templates = {name: template for name, template in step.templates.items() if name != "expression"}
         filled = fill(self._tools.pool, templates, names, now)
         if step.kind in ("integration", "code") and step.is_volatile:
@@ -188,12 +188,12 @@ class Attempts:
         except StepFailed as failed:
             run = replace(run, status="failed", output=None, error=_located(failed.error, run), finished_at=clock.now_ms())
             return Performed(run, result, run.attempt)
-        closed = result.status in ("succeeded", "skipped")
+        is_finished = result.status in ("succeeded", "skipped")
         after = replace(
             run, status=result.status, output=result.output, state=result.state, next_run_at=result.next_run_at,
             measured_by=result.measured_by,
             result_source="cached" if result.is_cached else "executed",
-            finished_at=(run.finished_at or clock.now_ms()) if closed else None,
+            finished_at=(run.finished_at or clock.now_ms()) if is_finished else None,
         )  # fmt: skip
         return Performed(after, result, run.attempt)
 
@@ -211,27 +211,28 @@ def _failed(step: Step, run: StepRun, failed: StepFailed) -> Performed:
     """
     result = Result(status="failed", logs=failed.logs, journal=failed.journal)
     error = _located(failed.error, run)
-    now, mine = clock.now_ms(), clock.boot_id()
-    lost = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
-    if 1 <= lost <= LOST_RETRIES:
-        state = {**(run.state or {}), "lost": lost}
-        again = replace(run, status="retrying", state=state, error=error, next_run_at=now + LOST_DELAY_MS * lost, measured_by=mine)
-        return Performed(again, result, run.attempt)
+    now, boot_id = clock.now_ms(), clock.boot_id()
+    losses = (run.state or {}).get("lost", 0) + 1 if error["code"] in LOST_CODES else 0
+    if 1 <= losses <= LOST_RETRIES:
+        state = {**(run.state or {}), "lost": losses}
+        due = now + LOST_DELAY_MS * losses
+        next_run = replace(run, status="retrying", state=state, error=error, next_run_at=due, measured_by=boot_id)
+        return Performed(next_run, result, run.attempt)
     delay = _retry_delay(step, run.attempt, error)
     if delay is None:
         return Performed(replace(run, status="failed", state=None, error=error, finished_at=now), result, run.attempt)
-    again = replace(
-        run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay, measured_by=mine
+    next_run = replace(
+        run, status="retrying", attempt=run.attempt + 1, state=None, error=error, next_run_at=now + delay, measured_by=boot_id
     )  # fmt: skip
-    return Performed(again, result, run.attempt)
+    return Performed(next_run, result, run.attempt)
 
 
 def _is_moment_due(ready: Ready, performed: Performed) -> bool:
     """Whether to record when this attempt's expressions were evaluated: not while it continues, and not if an earlier visit
     has evaluated them and stored the values."""
-    kept = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
-    goes_on = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
-    return not (kept or goes_on or performed.run.status == "waiting")
+    is_stored = ready.run is not None and ready.run.state is not None and not ready.run.state.keys() & {"lost", "now"}
+    continues = performed.run.status == "retrying" and performed.run.attempt == performed.attempt
+    return not (is_stored or continues or performed.run.status == "waiting")
 
 
 def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | None:
@@ -242,8 +243,8 @@ def _retry_delay(step: Step, attempt: int, error: Mapping[str, Any]) -> int | No
         return None
     if failure_class == "connector" and not error.get("retryable", False):
         return None
-    asked = min(float(error.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
-    return max(policy.delay_ms(attempt, _CHANCE.random()), int(asked * 1000))
+    requested_seconds = min(float(error.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
+    return max(policy.delay_ms(attempt, _RANDOM.random()), int(requested_seconds * 1000))
 
 
 def shown_input(filled: Mapping[str, Any]) -> Any:

@@ -34,11 +34,11 @@ def digest_of(pool: Pool, task: Task, key: Template | None) -> str:
     """
     step, claim = task.step, task.claim
     if key is not None:
-        made_from = [claim.process_id, step.path, fill(pool, {"key": key}, task.names, task.now)["key"]]
+        dependencies = [claim.process_id, step.path, fill(pool, {"key": key}, task.names, task.now)["key"]]
     else:
-        given = {} if {"input", "arguments", "step_input"} & task.filled.keys() else {"execution": claim.input}
-        made_from = [claim.process_id, step.path, claim.version, step.kind, dict(step.settings), dict(task.filled), given]
-    text = json.dumps(made_from, sort_keys=True, ensure_ascii=False)
+        extra = {} if {"input", "arguments", "step_input"} & task.filled.keys() else {"execution": claim.input}
+        dependencies = [claim.process_id, step.path, claim.version, step.kind, dict(step.settings), dict(task.filled), extra]
+    text = json.dumps(dependencies, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf8", "surrogatepass")).hexdigest()
 
 
@@ -48,8 +48,8 @@ def find_output(task: Task, digest: str) -> Kept | None:
     if task.is_rerun and task.step.kind == "code" and load_journal(scope, execution_id, task.run_key):
         return None
     sql = "SELECT output FROM step_cache WHERE tenant_id = ? AND digest = ? AND expires_at > ?"
-    found = db.rows(sql, (scope.tenant_id, digest, clock.now_ms()))
-    return Kept(json.loads(found[0][0])) if found else None
+    rows = db.rows(sql, (scope.tenant_id, digest, clock.now_ms()))
+    return Kept(json.loads(rows[0][0])) if rows else None
 
 
 def keep_output(claim: Claim, digest: str, output: Any, ttl_ms: int) -> None:

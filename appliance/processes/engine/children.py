@@ -34,31 +34,31 @@ class StartedChildren:
         self._load = load
         self._enqueue = enqueue
 
-    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+    def prepare(self, claim: Claim, process_id: str, child_input: Any, *, awaited: bool = False) -> Child:
         """An `awaited` child keeps its parent's place in the queue instead of going behind everything accepted since.
 
         NotFound, NotPublished, ValidationFailed for an invalid input, Conflict if it would be nested too deep,
         ConcurrencyLimited if there are too many.
         """
         scope = claim.scope
-        if not isinstance(given, dict):
+        if not isinstance(child_input, dict):
             raise ValidationFailed("the input of a process must be an object", pointer="/input")
         version = executions.version_to_run(scope, process_id, None)
-        executions.check_input(scope, self._load(scope, process_id, version), given)
-        mine = (scope.tenant_id, claim.execution_id)
+        executions.check_input(scope, self._load(scope, process_id, version), child_input)
+        parent_key = (scope.tenant_id, claim.execution_id)
         sql = "SELECT depth, priority, root, rank FROM execution WHERE tenant_id = ? AND id = ?"
-        ((generation, priority, above, rank),) = db.rows(sql, mine)
-        depth = generation + 1
+        ((parent_depth, priority, parent_root, rank),) = db.rows(sql, parent_key)
+        depth = parent_depth + 1
         refuse_too_deep(depth)
-        request = StartRequest(given, version, None, priority)
+        request = StartRequest(child_input, version, None, priority)
 
-        root = above or claim.execution_id
+        root = parent_root or claim.execution_id
         backlog.admit_descendant(scope, root)
         backlog.admit_queued(scope)
 
         def insert() -> dict[str, Any]:
-            birth = Birth(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
-            row, _ = executions.insert_execution(scope, process_id, version, request, birth)
+            origin = Birth(parent=claim.execution_id, depth=depth, root=root, rank=rank if awaited else None)
+            row, _ = executions.insert_execution(scope, process_id, version, request, origin)
             tainting.note_sources(scope, row.id, tainting.sources_of(scope, claim.execution_id))
             self._enqueue(scope.tenant_id, row.id, row.priority)
             return {"execution_id": row.id, "process_id": process_id, "version": version, "status": row.status}

@@ -8,7 +8,7 @@ from appliance.processes.definitions.nodes import Block, Definition, Step
 
 Key = tuple[str, str]
 FINISHED = frozenset({"succeeded", "skipped"})
-_LEFT_OPEN = frozenset({"running", "waiting", "retrying", "pending"})
+_OPEN = frozenset({"running", "waiting", "retrying", "pending"})
 _SAME_ITERATION = ("branch", "parallel")  # their steps run once, in the iteration of the block itself
 
 
@@ -107,7 +107,7 @@ class Decision:
             self.wake_at, self.wake_reason = at, reason
 
 
-class _Reached(NamedTuple):
+class _Progress(NamedTuple):
     """The progress of a list of steps: finished with an output, open, or failed with this run."""
 
     finished: bool
@@ -135,7 +135,7 @@ class History:
     def __init__(self, definition: Definition, after: str | None = None) -> None:
         self.definition = definition
         self.after = after
-        self._left_after: list[tuple[tuple[Step, ...], str]] | None = None
+        self._pending_compensations: list[tuple[tuple[Step, ...], str]] | None = None
         self.runs: dict[Key, StepRun] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._errors: dict[str, dict[str, Any]] = {}
@@ -154,29 +154,29 @@ class History:
             outputs = self._outputs.setdefault(run.iteration, {})
             outputs[run.step] = run.output
             if step is not None:
-                self._errors.setdefault(run.iteration, {})[run.step] = _told_error(run)
+                self._errors.setdefault(run.iteration, {})[run.step] = _error_value(run)
             for step_id in self._branches.get(run.path, ()):
                 outputs.setdefault(step_id, None)
 
     def outputs_for(self, iteration: str) -> dict[str, Any]:
         """`steps` for an expression in this iteration: the outputs of this iteration and of the enclosing ones."""
-        return _seen(self._outputs, iteration)
+        return _merge_scopes(self._outputs, iteration)
 
     def errors_for(self, iteration: str) -> dict[str, Any]:
         """`errors` in the same way, for steps that may fail without ending the process; null for a successful one."""
-        return _seen(self._errors, iteration)
+        return _merge_scopes(self._errors, iteration)
 
     def decide(self, now: int) -> Decision:
         """What to do next, as of `now` (milliseconds)."""
         decision = Decision(now)
         if self.after is not None:
-            self._decide_after(decision)
+            self._decide_compensation(decision)
             return decision
         if self.stopped is not None:
             decision.done, decision.stopped, decision.output = True, self.stopped, self.stopped.output
             return decision
-        reached = self._steps(self.definition.steps, "", decision)
-        decision.done, decision.output, decision.failed = reached
+        progress = self._steps(self.definition.steps, "", decision)
+        decision.done, decision.output, decision.failed = progress
         return decision
 
     def undoings(self) -> list[Undoing]:
@@ -184,34 +184,34 @@ class History:
         steps = {step.path: (index, step) for index, step in enumerate(self.definition.all_steps()) if step.undo}
         runs = [run for run in self.runs.values() if run.undo_order is not None and run.path in steps and run.status == "succeeded"]
         runs.sort(key=lambda run: (run.undo_order or 0, steps[run.path][0], run.iteration), reverse=True)
-        found = []
+        compensations = []
         for run in runs:
             undo = steps[run.path][1].undo
             finished, _, failed = self._steps(undo, run.iteration, Decision(0))
-            found.append(Undoing(run, undo, finished, failed))
-        return found
+            compensations.append(Undoing(run, undo, finished, failed))
+        return compensations
 
-    def _decide_after(self, decision: Decision) -> None:
+    def _decide_compensation(self, decision: Decision) -> None:
         """Undo one step after the other; a failed undo does not prevent the others."""
-        if self._left_after is None:
-            self._left_after = [(each.steps, each.run.iteration) for each in self.undoings()]
+        if self._pending_compensations is None:
+            self._pending_compensations = [(each.steps, each.run.iteration) for each in self.undoings()]
             if self.after != "cancelled":
-                self._left_after.append((self.definition.on_failure.steps, ""))
-        while self._left_after:
-            steps, iteration = self._left_after[0]
+                self._pending_compensations.append((self.definition.on_failure.steps, ""))
+        while self._pending_compensations:
+            steps, iteration = self._pending_compensations[0]
             part = Decision(decision.now)
             finished, _, failed = self._steps(steps, iteration, part)
             if failed is not None:
-                decision.give_up += self._left_open((Block(steps),), iteration, failed)
+                decision.give_up += self._close_open_runs((Block(steps),), iteration, failed)
             elif not finished:
                 decision.take(part)
                 return
             if decision.give_up:
                 return
-            del self._left_after[0]
+            del self._pending_compensations[0]
         decision.done = True
 
-    def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> _Reached:
+    def _steps(self, steps: tuple[Step, ...], iteration: str, decision: Decision) -> _Progress:
         """Follow the steps in order up to the first open one, and add what that needs to the decision."""
         output: Any = None
         for step in steps:
@@ -219,8 +219,8 @@ class History:
             if run is not None and is_over(step, run):
                 output = run.output
                 continue
-            return _Reached(False, failed=self._open(step, iteration, run, decision))
-        return _Reached(True, output)
+            return _Progress(False, failed=self._open(step, iteration, run, decision))
+        return _Progress(True, output)
 
     def _open(self, step: Step, iteration: str, run: StepRun | None, decision: Decision) -> StepRun | None:
         """Add what an unfinished step needs to the decision; answers the run it failed with, if any."""
@@ -233,28 +233,28 @@ class History:
         elif not step.blocks:
             decision.ready.append(Ready(step, iteration, run))
         elif not step.continue_on_error:
-            return self._holder(step, iteration, run, decision)
+            return self._block(step, iteration, run, decision)
         else:
             part = Decision(decision.now)
-            failed = self._holder(step, iteration, run, part)
+            failed = self._block(step, iteration, run, part)
             if failed is None:
                 decision.take(part)
             elif not step.continues_after(failed.error):
                 return failed
             else:
-                decision.give_up += self._left_open(step.blocks, iteration, failed)
+                decision.give_up += self._close_open_runs(step.blocks, iteration, failed)
                 decision.close.append(Close(step, iteration, run, None, error=failed.error))
         return None
 
-    def _holder(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
+    def _block(self, step: Step, iteration: str, run: StepRun, decision: Decision) -> StepRun | None:
         """The same for a step that contains steps."""
         if step.kind == "for_each":
             return self._for_each(step, iteration, run, decision)
         if step.kind == "branch":
-            reached = self._steps(step.blocks[run.state["taken"]].steps, iteration, decision)
-            if reached.finished:
-                decision.close.append(Close(step, iteration, run, reached.output))
-            return reached.failed
+            progress = self._steps(step.blocks[run.state["taken"]].steps, iteration, decision)
+            if progress.finished:
+                decision.close.append(Close(step, iteration, run, progress.output))
+            return progress.failed
         ends = {block.name: self._steps(block.steps, iteration, decision) for block in step.blocks}
         if all(reached.finished for reached in ends.values()):
             decision.close.append(Close(step, iteration, run, {name: reached.output for name, reached in ends.items()}))
@@ -282,47 +282,47 @@ class History:
         if len(items.outputs) == count:
             # Steps that were running when their iteration failed may be waiting since then.
             for failed_at, failed in items.failed.items():
-                decision.give_up += self._left_open(step.blocks, _inner(iteration, failed_at), failed)
+                decision.give_up += self._close_open_runs(step.blocks, _inner(iteration, failed_at), failed)
             errors = {index: failed.error or {} for index, failed in items.failed.items()}
             decision.close.append(Close(step, iteration, run, [items.outputs[i] for i in range(count)], errors))
         return _first_failed(failures)
 
     def _is_open(self, step: Step, inner: str, items: "_Items", decision: Decision, failures: list[StepRun | None]) -> bool:
         """Whether this iteration continues; stores the output of a finished one, and adds a failure that ends the step."""
-        goes_on = step.settings["on_error"] != "stop"
-        part = Decision(decision.now) if goes_on else decision
+        continues = step.settings["on_error"] != "stop"
+        part = Decision(decision.now) if continues else decision
         finished, output, failed = self._steps(step.blocks[0].steps, inner, part)
         index = int(inner.rpartition(".")[2])
-        if failed is not None and (not goes_on or failed.error is None):
+        if failed is not None and (not continues or failed.error is None):
             failures.append(failed)
         elif failed is not None:
-            left = list(self._left_open(step.blocks, inner, failed))
-            decision.give_up += left
-            if left:
+            open_runs = list(self._close_open_runs(step.blocks, inner, failed))
+            decision.give_up += open_runs
+            if open_runs:
                 return True
             items.outputs[index], items.failed[index] = None, failed
             return False
-        elif goes_on:
+        elif continues:
             decision.take(part)
         if finished:
             items.outputs[index] = output
         return not finished
 
-    def _left_open(self, blocks: tuple[Block, ...], iteration: str, failed: StepRun) -> Iterator[StepRun]:
+    def _close_open_runs(self, blocks: tuple[Block, ...], iteration: str, failed: StepRun) -> Iterator[StepRun]:
         """The open runs in these blocks with their final status: those around the failed run fail, others are cancelled."""
         for block in blocks:
             for step in block.steps:
                 run = self.runs.get((step.path, iteration))
                 if run is None:
                     continue
-                if run.status in _LEFT_OPEN:
-                    holds = failed.path.startswith(f"{run.path}/")
-                    yield replace(run, status="failed", error=failed.error) if holds else replace(run, status="cancelled")
+                if run.status in _OPEN:
+                    is_enclosing = failed.path.startswith(f"{run.path}/")
+                    yield replace(run, status="failed", error=failed.error) if is_enclosing else replace(run, status="cancelled")
                 if step.kind == "for_each":
                     for index in range(len(run.state["items"]) if run.state else 0):
-                        yield from self._left_open(step.blocks, _inner(iteration, index), failed)
+                        yield from self._close_open_runs(step.blocks, _inner(iteration, index), failed)
                 else:
-                    yield from self._left_open(step.blocks, iteration, failed)
+                    yield from self._close_open_runs(step.blocks, iteration, failed)
 
 
 def is_undoable(step: Step, run: StepRun) -> bool:
@@ -347,20 +347,20 @@ def _first_failed(runs: list[StepRun | None]) -> StepRun | None:
     return next((run for run in failed if run.error is not None), failed[0] if failed else None)
 
 
-def _told_error(run: StepRun) -> Any:
+def _error_value(run: StepRun) -> Any:
     """The value in `errors` of a finished step: its error, or for a for_each the list of the errors of its iterations."""
     if run.status == "failed":
         return [run.error] if run.kind == "for_each" else run.error
     return (run.state or {}).get("errors") if run.kind == "for_each" else None
 
 
-def _seen(known: Mapping[str, Mapping[str, Any]], iteration: str) -> dict[str, Any]:
+def _merge_scopes(by_iteration: Mapping[str, Mapping[str, Any]], iteration: str) -> dict[str, Any]:
     """The values of this iteration merged over those of the enclosing ones."""
-    seen = dict(known.get("", {}))
+    values = dict(by_iteration.get("", {}))
     parts = iteration.split(".") if iteration else []
     for depth in range(1, len(parts) + 1):
-        seen |= known.get(".".join(parts[:depth]), {})
-    return seen
+        values |= by_iteration.get(".".join(parts[:depth]), {})
+    return values
 
 
 def _inner(iteration: str, index: int) -> str:
@@ -380,10 +380,10 @@ class _Items:
 
 def _inner_ids(step: Step) -> list[str]:
     """The ids of the steps of a branch or parallel that run in its own iteration."""
-    found: list[str] = []
+    ids: list[str] = []
     for block in step.blocks:
         for inner in block.steps:
-            found.append(inner.id)
+            ids.append(inner.id)
             if inner.kind in _SAME_ITERATION:
-                found += _inner_ids(inner)
-    return found
+                ids += _inner_ids(inner)
+    return ids

@@ -25,19 +25,19 @@ def note_status(scope: TenantScope, execution_id: str, status: str, error: dict[
     if error is not None:
         data["error"] = {"code": error["code"], "message": error["message"]}
     store.add_event(scope, execution_id, status, data)
-    if event := _EVENTS.get(status):
-        webhooks.emit(scope, event, lambda: _described(scope, execution_id, data))
+    if event := _WEBHOOK_EVENTS.get(status):
+        webhooks.emit(scope, event, lambda: _to_payload(scope, execution_id, data))
     if status in store.FINISHED:
         db.after_commit(lambda: finished.announce(execution_id))
 
 
-_EVENTS = {
+_WEBHOOK_EVENTS = {
     "succeeded": "execution.succeeded", "failed": "execution.failed", "timed_out": "execution.failed",
     "expired": "execution.failed", "waiting": "execution.waiting",
 }  # fmt: skip
 
 
-def _described(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
+def _to_payload(scope: TenantScope, execution_id: str, data: dict[str, Any]) -> dict[str, Any]:
     """The webhook payload of an execution: its ids and status, never the data it worked on."""
     row = scope.get(Execution, id=execution_id)
     reason = {"wait_reason": row.wait_reason} if data["status"] == "waiting" else {}
@@ -66,18 +66,18 @@ def on_end(listener: EndListener) -> Callable[[], None]:
 
 
 Withdraw = Callable[[TenantScope, str], None]
-_withdrawals: dict[str, Withdraw] = {}
+_withdrawal_handlers: dict[str, Withdraw] = {}
 
 
 def on_withdrawn(kind: str, withdraw: Withdraw) -> Callable[[], None]:
     """Register what to do, inside the transaction, when a step stops waiting for a call of this kind; returns a function that
     removes it."""
-    _withdrawals[kind] = withdraw
+    _withdrawal_handlers[kind] = withdraw
 
-    def forget() -> None:
-        del _withdrawals[kind]
+    def unregister() -> None:
+        del _withdrawal_handlers[kind]
 
-    return forget
+    return unregister
 
 
 def close_execution(scope: TenantScope, child: Child) -> None:
@@ -98,16 +98,16 @@ def close_execution(scope: TenantScope, child: Child) -> None:
     error = child.error or {}
     message = Sentence(
         "the child execution %(execution_id)s of %(process_id)s %(ended)s",
-        execution_id=child.execution_id, process_id=child.process_id, ended=_ENDED[child.status],
+        execution_id=child.execution_id, process_id=child.process_id, ended=_ENDED_TEXTS[child.status],
     )
-    fault = {
+    failure = {
         "code": "child_failed",
         "message": Sentence("%(message)s: %(message2)s", message=message, message2=error["message"]) if error else message,
         "retryable": bool(error.get("retryable", False)),
         "failure_class": error.get("failure_class", "user_code"),
         "details": [],
     }  # fmt: skip
-    suspension.answer_call(scope, child.execution_id, False, fault)
+    suspension.answer_call(scope, child.execution_id, False, failure)
 
 
 def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
@@ -117,7 +117,7 @@ def withdraw_calls(scope: TenantScope, execution_id: str) -> None:
     suspension.drop_execution(scope, execution_id)
 
 
-_ENDED = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "timed out", "expired": "expired before it started"}
+_ENDED_TEXTS = {"failed": "failed", "cancelled": "was cancelled", "timed_out": "timed out", "expired": "expired before it started"}
 
 
 def close_step(scope: TenantScope, execution_id: str, path: str, iteration: str) -> None:
@@ -138,8 +138,8 @@ def _withdraw(scope: TenantScope, pending: suspension.PendingCall) -> None:
         child = scope.find(Execution, id=pending.token)
         if child is not None and child.status not in store.FINISHED:
             cancel(scope, child)
-    elif pending.kind in _withdrawals:
-        _withdrawals[pending.kind](scope, pending.token)
+    elif pending.kind in _withdrawal_handlers:
+        _withdrawal_handlers[pending.kind](scope, pending.token)
 
 
 def cancel(scope: TenantScope, row: Execution) -> None:
@@ -147,24 +147,24 @@ def cancel(scope: TenantScope, row: Execution) -> None:
 
     An execution with steps to undo is resumed to undo them.
     """
-    mine = Execution.id == row.id
+    is_row = Execution.id == row.id
     changes: dict[str, Any]
     if row.aftermath is not None:
         return
     if row.status in ("queued", "waiting") and store.has_undoable(scope, row.id):
         changes = {"status": "cancelling", "cancel_requested": True, "owner": None, "wait_reason": None, "waiting_for": None}
-        scope.update(Execution, **changes, next_run_at=None).where(mine).execute()
+        scope.update(Execution, **changes, next_run_at=None).where(is_row).execute()
         store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
         db.after_commit(lambda: suspension.woken.announce(scope.tenant_id, row.id))
     elif row.status in ("queued", "scheduled", "waiting"):
         now = clock.now_ms()
         changes = {"status": "cancelled", "finished_at": now, "next_run_at": None, "wait_reason": None}
-        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(mine).execute()
+        scope.update(Execution, **changes, waiting_for=None, fence=row.fence + 1).where(is_row).execute()
         store.close_runs(scope, row.id, "cancelled")
         note_status(scope, row.id, "cancelled")
         close_execution(scope, Child(row.id, row.process_id, "cancelled"))
     else:
-        scope.update(Execution, cancel_requested=True, status="cancelling").where(mine).execute()
+        scope.update(Execution, cancel_requested=True, status="cancelling").where(is_row).execute()
         store.add_event(scope, row.id, "cancelling", {"status": "cancelling"})
         db.after_commit(lambda: suspension.stopped.announce(scope.tenant_id, row.id))
 
@@ -191,9 +191,9 @@ class Finished:
     def drop(self, execution_id: str, callback: Callable[[], None]) -> None:
         """Remove a callback."""
         with self._lock:
-            left = [c for c in self._waiting.get(execution_id, []) if c is not callback]
-            if left:
-                self._waiting[execution_id] = left
+            remaining = [c for c in self._waiting.get(execution_id, []) if c is not callback]
+            if remaining:
+                self._waiting[execution_id] = remaining
             else:
                 self._waiting.pop(execution_id, None)
                 self._tenants.pop(execution_id, None)

@@ -18,8 +18,8 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
     values: dict[Expression, Any] = {}
     pending: dict[str, Expression] = {}
     for expression in expressions:
-        found, value = resolve_path(expression.path, names) if expression.path else (False, None)
-        if found:
+        is_resolved, value = resolve_path(expression.path, names) if expression.path else (False, None)
+        if is_resolved:
             values[expression] = value
         else:
             pending[f"e{len(pending)}"] = expression
@@ -27,7 +27,7 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
         return values
     texts = {key: expression.text for key, expression in pending.items()}
     namespace = str(names.get("tenant", {}).get("id", ""))
-    answers = pool.evaluate(texts, _used(names, list(texts.values())), now=now, namespace=namespace)
+    answers = pool.evaluate(texts, _mentioned_names(names, list(texts.values())), now=now, namespace=namespace)
     for key, expression in pending.items():
         failure = answers[key].failure
         if failure is not None and failure.failure_class == "system":
@@ -42,7 +42,7 @@ def evaluate(pool: Pool, expressions: Iterable[Expression], names: Mapping[str, 
     return values
 
 
-def _used(names: Mapping[str, Any], texts: list[str]) -> Mapping[str, Any]:
+def _mentioned_names(names: Mapping[str, Any], texts: list[str]) -> Mapping[str, Any]:
     """`names` reduced to the step outputs that the texts mention, if that can be determined."""
     mentioned: set[str] = set()
     for text in texts:
@@ -56,8 +56,8 @@ def _used(names: Mapping[str, Any], texts: list[str]) -> Mapping[str, Any]:
 
 def fill(pool: Pool, templates: Mapping[str, Template], names: Mapping[str, Any], now: int) -> dict[str, Any]:
     """Every template with its expressions replaced by their values."""
-    wanted = [expression for template in templates.values() for expression in template.expressions]
-    values = evaluate(pool, wanted, names, now) if wanted else {}
+    expressions = [expression for template in templates.values() for expression in template.expressions]
+    values = evaluate(pool, expressions, names, now) if expressions else {}
     return {name: template.fill(values) for name, template in templates.items()}
 
 

@@ -57,15 +57,15 @@ def make_error(code: str, failure_class: str, message: str, *, retryable: bool =
     return error
 
 
-def check_output(output: Any, most: int) -> None:
-    """StepFailed if an output is larger than `most` bytes of JSON."""
+def check_output(output: Any, max_bytes: int) -> None:
+    """StepFailed if an output is larger than `max_bytes` of JSON."""
     size = 0 if output is None else len(dump_json(output))
-    if size > most:
+    if size > max_bytes:
         raise StepFailed(
             make_error(
                 "output_too_large",
                 "validation",
-                Sentence("the output has %(size)s bytes; the maximum is %(most)s", size=size, most=most),
+                Sentence("the output has %(size)s bytes; the maximum is %(most)s", size=size, most=max_bytes),
             )
         )
 
@@ -90,14 +90,14 @@ def from_coded(error: ApplianceError) -> StepFailed:
 def from_sandbox(failure: Failure) -> StepFailed:
     """A sandbox failure as a step's failure, with the position in the original source."""
     position = failure.position
-    where = {"file": position.file, "line": position.line, "column": position.column} if position else None
-    plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
-    message = failure.message if plain else Sentence("%(name)s: %(message)s", name=failure.name, message=failure.message)
+    source_position = {"file": position.file, "line": position.line, "column": position.column} if position else None
+    is_plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
+    message = failure.message if is_plain else Sentence("%(name)s: %(message)s", name=failure.name, message=failure.message)
     if not failure.message:
         message = Sentence("%(name)s without a message", name=failure.name or 'Error')
     return StepFailed(
         make_error(
             failure.code or "step_failed", failure.failure_class, message,
-            retryable=failure.retryable, position=where, stack=failure.stack[:8000],
+            retryable=failure.retryable, position=source_position, stack=failure.stack[:8000],
         )
     )  # fmt: skip

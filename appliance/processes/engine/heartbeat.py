@@ -42,7 +42,7 @@ class Heartbeat:
             if self._stop.wait(TICK_SECONDS):
                 return
             if tick % TICKS_PER_LOOK == 0 and self._active:
-                self._look_for_cancels()
+                self._check_cancellations()
             for job in list(self._active.values()):
                 try:
                     self.beat(job)
@@ -51,14 +51,14 @@ class Heartbeat:
                 except Exception as error:  # noqa: BLE001  logged there
                     db.log_failure(log, error, "the heartbeat of %s failed; the next one will try again", job.claim.execution_id)
 
-    def _look_for_cancels(self) -> None:
+    def _check_cancellations(self) -> None:
         """Stop executions of this process whose cancellation was requested through another process."""
         try:
-            found = db.rows("SELECT id FROM execution WHERE status = 'cancelling'")
+            rows = db.rows("SELECT id FROM execution WHERE status = 'cancelling'")
         except Exception:
             log.exception("could not look up executions to cancel; will try again")
             return
-        for (execution_id,) in found:
+        for (execution_id,) in rows:
             job = self._active.get(execution_id)
             if job is not None:
                 job.cancel.set()
@@ -66,23 +66,23 @@ class Heartbeat:
     def beat(self, job: Job) -> None:
         """Renew the lease, and store attempts that have been running for a while; Fenced if the claim is lost."""
         now = clock.monotonic()
-        under_way = list(job.attempts.items())
-        late = {key: begun for key, begun in under_way if not begun.shown and now - begun.at >= SHOWN_AFTER_SECONDS}
-        if not late and now - job.prolonged < self._every:
+        running = list(job.attempts.items())
+        slow = {key: begun for key, begun in running if not begun.shown and now - begun.at >= SHOWN_AFTER_SECONDS}
+        if not slow and now - job.prolonged < self._every:
             return
-        if db.write(lambda: self._note(job, late)):
+        if db.write(lambda: self._note(job, slow)):
             job.cancel.set()
         job.prolonged = now
-        for begun in late.values():
-            begun.shown = True
+        for attempt in slow.values():
+            attempt.shown = True
 
-    def _note(self, job: Job, late: Mapping[Key, Begun]) -> bool:
+    def _note(self, job: Job, slow: Mapping[Key, Begun]) -> bool:
         """Inside a write: renew the lease and store the running attempts; answers whether a cancel was requested."""
         claim = job.claim
-        asked = store.prolong(claim, self._lease(), job.active_ms())
-        for key, begun in late.items():
-            if job.attempts.get(key) is begun:
-                run = begun.run
+        is_cancel_requested = store.prolong(claim, self._lease(), job.active_ms())
+        for key, attempt in slow.items():
+            if job.attempts.get(key) is attempt:
+                run = attempt.run
                 store.save_run(claim.scope, claim.execution_id, run)
                 event = {
                     "step": run.step,
@@ -92,4 +92,4 @@ class Heartbeat:
                     "attempt": run.attempt,
                 }
                 store.add_event(claim.scope, claim.execution_id, "step", event)
-        return asked
+        return is_cancel_requested

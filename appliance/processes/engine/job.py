@@ -55,10 +55,10 @@ class Job:
         """Whether running attempts are no longer needed: the execution is being cancelled, or a step has ended it."""
         return self.after is None and (self.cancel.is_set() or self.history.stopped is not None)
 
-    def begin_aftermath(self, after: Mapping[str, Any], history: History) -> None:
+    def begin_aftermath(self, compensation: Mapping[str, Any], history: History) -> None:
         """Switch to compensation: the end is decided; `history` was loaded with the same status."""
-        self.limit_ms += after["from_ms"]
-        self.after, self.history = after, history
+        self.limit_ms += compensation["from_ms"]
+        self.after, self.history = compensation, history
 
     def numbered(self, performed: "Performed") -> "Performed":
         """The same with the next `undo_order`, if the run can be undone."""
@@ -93,9 +93,9 @@ class Job:
             return names
         if iteration:
             names |= self._item_names(path, iteration)
-        return names | self._names_after(path, iteration) if self.after is not None else names
+        return names | self._compensation_names(path, iteration) if self.after is not None else names
 
-    def _names_after(self, path: str, iteration: str) -> dict[str, Any]:
+    def _compensation_names(self, path: str, iteration: str) -> dict[str, Any]:
         """The error that ended the execution, and for steps that undo another one its output."""
         names: dict[str, Any] = {"error": (self.after or {})["error"]}
         steps, parts = self.compiled.steps, path.split("/")

@@ -63,28 +63,28 @@ def timed_out(limit_ms: int) -> Ending:
 
 def waiting(decision: Decision, history: History) -> Ending:
     """Waiting until the earliest timer; `with_open_calls` adds the calls it waits for."""
-    due = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
+    due_runs = [r for r in history.runs.values() if r.status in ("waiting", "retrying") and r.next_run_at == decision.wake_at]
     until = clock.optional_rfc3339(decision.wake_at)
-    what = {"step": due[0].step, "until": until} if due else {"until": until}
-    return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=what, next_run_at=decision.wake_at)
+    waiting_for = {"step": due_runs[0].step, "until": until} if due_runs else {"until": until}
+    return Ending("waiting", wait_reason=decision.wake_reason, waiting_for=waiting_for, next_run_at=decision.wake_at)
 
 
-def with_open_calls(claim: Claim, end: Ending, history: History) -> Ending:
-    """Inside a commit: `end` with the calls that steps wait for; due at once if one has been answered in the meantime."""
+def with_open_calls(claim: Claim, transition: Ending, history: History) -> Ending:
+    """Inside a commit: `transition` with the calls that steps wait for; due at once if one has been answered in the meantime."""
     suspended = [run for run in history.runs.values() if run.status == "waiting" and run.is_suspended]
     if not suspended:
-        return end
+        return transition
     steps = {(run.path, run.iteration): run.step for run in suspended}
-    found = suspension.open_calls(claim.scope, claim.execution_id)
-    told = [waits.told(each, steps[each.path, each.iteration]) for each in found if (each.path, each.iteration) in steps]
-    reasons = {waits.reason_of(each) for each in found}
-    if end.wait_reason == "retry":
+    pending = suspension.open_calls(claim.scope, claim.execution_id)
+    views = [waits.told(each, steps[each.path, each.iteration]) for each in pending if (each.path, each.iteration) in steps]
+    reasons = {waits.reason_of(each) for each in pending}
+    if transition.wait_reason == "retry":
         reasons.add("retry")
     elif any(run.status == "waiting" and not run.is_suspended for run in history.runs.values()):
         reasons.add("timer")
-    reason = next((name for name in waits.REASONS if name in reasons), end.wait_reason)
-    earliest = store.earliest_due(claim)
-    return replace(end, wait_reason=reason, waiting_for={**(end.waiting_for or {}), "waits": told}, next_run_at=earliest)
+    reason = next((name for name in waits.REASONS if name in reasons), transition.wait_reason)
+    waiting_for = {**(transition.waiting_for or {}), "waits": views}
+    return replace(transition, wait_reason=reason, waiting_for=waiting_for, next_run_at=store.earliest_due(claim))
 
 
 def write_begun(claim: Claim, run: StepRun) -> None:
@@ -98,9 +98,9 @@ def write_step(claim: Claim, performed: Performed) -> None:
     run, result, attempt = performed.run, performed.result, performed.attempt
     store.save_run(claim.scope, claim.execution_id, run)
     if run.started_at is not None and run.finished_at is not None:
-        took = run.finished_at - run.started_at
-        db.after_commit(lambda: _count(STEPS, STEP_SECONDS, run.kind, took))
-        tracing.tell_step(claim, run, took)
+        took_ms = run.finished_at - run.started_at
+        db.after_commit(lambda: _count(STEPS, STEP_SECONDS, run.kind, took_ms))
+        tracing.tell_step(claim, run, took_ms)
     if result.journal:
         store.append_journal(claim, (run.path, run.iteration, attempt), result.journal)
     if result.logs:
@@ -140,40 +140,41 @@ def _count_time(claim: Claim, status: str, ran_ms: int, active_ms: int) -> None:
         tally.add(claim.scope, "waiting", name, ran_ms - active_ms)
 
 
-def write_end(claim: Claim, active_ms: int, end: Ending) -> None:
+def write_end(claim: Claim, active_ms: int, transition: Ending) -> None:
     """Inside a commit: write the execution's new status, and for a finished one its failure group and tally."""
-    now = end.at or clock.now_ms()
-    finished, error = end.status in store.FINISHED, end.error or {}
+    now = transition.at or clock.now_ms()
+    finished, error = transition.status in store.FINISHED, transition.error or {}
     changes: dict[str, Any] = {
-        "wait_reason": end.wait_reason,
-        "waiting_for": None if end.waiting_for is None else db.dump_json(end.waiting_for),
-        "next_run_at": end.next_run_at,
+        "wait_reason": transition.wait_reason,
+        "waiting_for": None if transition.waiting_for is None else db.dump_json(transition.waiting_for),
+        "next_run_at": transition.next_run_at,
     }
     if finished:
         changes |= {
             "finished_at": now,
-            "output": None if end.output is None else db.dump_json(end.output),
-            "error": None if end.error is None else db.dump_json(end.error),
+            "output": None if transition.output is None else db.dump_json(transition.output),
+            "error": None if transition.error is None else db.dump_json(transition.error),
             "failure_class": error.get("failure_class"),
             "failure_code": error.get("code"),
             "failed_step": error.get("step"),
         }
-    if end.aftermath is not None:
-        changes["aftermath"] = db.dump_json(end.aftermath)
-    store.settle(claim, end.status, active_ms, changes)
-    if finished and end.status != "succeeded":
-        store.close_runs(claim.scope, claim.execution_id, "failed" if end.error else "cancelled")
-    if end.stopped is not None:
-        store.close_around(claim.scope, claim.execution_id, *end.stopped)
+    if transition.aftermath is not None:
+        changes["aftermath"] = db.dump_json(transition.aftermath)
+    store.settle(claim, transition.status, active_ms, changes)
+    if finished and transition.status != "succeeded":
+        store.close_runs(claim.scope, claim.execution_id, "failed" if transition.error else "cancelled")
+    if transition.stopped is not None:
+        store.close_around(claim.scope, claim.execution_id, *transition.stopped)
         store.close_runs(claim.scope, claim.execution_id, "cancelled")
-    ending.note_status(claim.scope, claim.execution_id, end.status, end.error)
+    ending.note_status(claim.scope, claim.execution_id, transition.status, transition.error)
     if finished:
-        ending.close_execution(claim.scope, ending.Child(claim.execution_id, claim.process_id, end.status, end.output, end.error))
-        took = max(0, now - claim.created_at)
-        _count_time(claim, end.status, max(0, now - claim.started_at), active_ms)
-        db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, end.status, took))
-        tracing.tell_execution(claim, end.status, took, str(error.get("failure_class", "")))
-    if end.error is not None:
+        child = ending.Child(claim.execution_id, claim.process_id, transition.status, transition.output, transition.error)
+        ending.close_execution(claim.scope, child)
+        took_ms = max(0, now - claim.created_at)
+        _count_time(claim, transition.status, max(0, now - claim.started_at), active_ms)
+        db.after_commit(lambda: _count(EXECUTIONS, EXECUTION_SECONDS, transition.status, took_ms))
+        tracing.tell_execution(claim, transition.status, took_ms, str(error.get("failure_class", "")))
+    if transition.error is not None:
         failures.record_failure(
             claim.scope,
             failures.Failure(

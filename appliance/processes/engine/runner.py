@@ -49,7 +49,7 @@ class Runner:
         self.active: dict[str, Job] = {}
         self._idle = threading.Condition()
         self._stopping = threading.Event()
-        self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._look_again)
+        self.jumps = ClockJumps([move_durations, tools.agents.move_durations], self._wake_loops)
         self._heartbeat = Heartbeat(self.active, self.lease, config.queue.lease_seconds / 3)
         self._steps = SharedThreads(config.queue.workers * 4, "step")
 
@@ -64,12 +64,12 @@ class Runner:
     def stop(self, seconds: float) -> None:
         """Stop every execution in progress at its next commit; the next start resumes from there."""
         self._stopping.set()
-        self._look_again()
+        self._wake_loops()
         self.wait_idle(seconds)
         self._heartbeat.stop()
         self._steps.shutdown()
 
-    def _look_again(self) -> None:
+    def _wake_loops(self) -> None:
         """Wake the loops that wait for running steps, so that they check their state again."""
         for job in list(self.active.values()):
             job.note_answer()
@@ -89,12 +89,12 @@ class Runner:
         """Claim the execution; None if it is finished, not due, or claimed by another worker."""
         scope = TenantScope(tenant_id, f"execution:{execution_id}")
 
-        def take() -> Claim | None:
+        def claim_due() -> Claim | None:
             now = self.jumps.now_ms()  # before reading the row: it may move the row's times
             row = scope.find(Execution, id=execution_id)
             return None if row is None or not self._claimable(row, now) else self.claim_row(scope, row)
 
-        return db.write(take)
+        return db.write(claim_due)
 
     def claim_row(self, scope: TenantScope, row: Execution) -> Claim | None:
         """Inside a write: claim an execution that may run; None if another worker was faster."""
@@ -130,16 +130,16 @@ class Runner:
 
     def _find(self, scope: TenantScope, process_id: str, version: int) -> tuple[Compiled, str | None, int | None]:
         """The version, the digest of its grant, and until when it may start."""
-        found = db.rows(
+        rows = db.rows(
             "SELECT draft_digest, grant_digest, allowed_until FROM process_version "
             "WHERE tenant_id = ? AND process_id = ? AND version = ?",
             (scope.tenant_id, process_id, version),
         )
-        if not found:
+        if not rows:
             raise NotFound(
                 Sentence("the process %(process_id)s has no version %(version)s", process_id=repr(process_id), version=version)
             )
-        digest, grant_digest, until = found[0]
+        digest, grant_digest, until = rows[0]
         key = (scope.tenant_id, process_id, version, digest)
         compiled = self.compiled.get(key)
         if compiled is None:
@@ -178,7 +178,7 @@ class Runner:
                     self._idle.notify_all()
 
     def _open(self, claim: Claim, *, is_new: bool) -> Job:
-        compiled, refusal = self._load_for(claim)
+        compiled, refusal = self._load_version(claim)
         limit = compiled.definition.timeout_ms or self.config.limits.execution_minutes * 60_000
         apart = self.jumps.apart
         job = Job(claim, compiled, History(compiled.definition) if is_new else self._load_history(claim, compiled), limit)
@@ -189,7 +189,7 @@ class Runner:
             job.cancel.set()
         return job
 
-    def _load_for(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
+    def _load_version(self, claim: Claim) -> tuple[Compiled, dict[str, Any] | None]:
         """The version of an execution, and the error if it is not allowed to run any more."""
         try:
             return self.load_to_run(claim.scope, claim.process_id, claim.version), None
@@ -197,8 +197,8 @@ class Runner:
             return self.load(claim.scope, claim.process_id, claim.version), from_coded(error).error
 
     @staticmethod
-    def _load_history(claim: Claim, compiled: Compiled, after: str | None = None) -> History:
-        history = History(compiled.definition, after or (claim.aftermath or {}).get("status"))
+    def _load_history(claim: Claim, compiled: Compiled, final_status: str | None = None) -> History:
+        history = History(compiled.definition, final_status or (claim.aftermath or {}).get("status"))
         for run in store.load_runs(claim.scope, claim.execution_id):
             history.put(run)
         return history
@@ -253,46 +253,46 @@ class Runner:
 
     def _begin_aftermath(self, job: Job, finished: list[Performed], end: outcome.Ending) -> bool:
         """Start compensation if there is something to undo before `end`; answers whether there is."""
-        after = aftermath.begun(job, end)
-        if after is None:
+        plan = aftermath.begun(job, end)
+        if plan is None:
             return False
         if finished:
             self._commit(job, finished, None)
-        db.write(lambda: aftermath.write_begin(job.claim, after, self.lease()))
-        job.begin_aftermath(after, self._load_history(job.claim, job.compiled, after["status"]))
+        db.write(lambda: aftermath.write_begin(job.claim, plan, self.lease()))
+        job.begin_aftermath(plan, self._load_history(job.claim, job.compiled, plan["status"]))
         return True
 
     def _advance(self, job: Job, decision: Decision, under_way: UnderWay) -> list[Performed]:
         """Perform the next steps and return the finished attempts; none if a timer was due first."""
         busy = {(ready.step.path, ready.iteration) for ready in under_way.values()}
-        given_up = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
+        abandoned = [self.attempts.give_up(run) for run in decision.give_up if (run.path, run.iteration) not in busy]
         closed = [self.attempts.close(job, each) for each in decision.close if not holds_any(each, busy)]
-        if given_up or closed:
-            return given_up + closed
-        to_begin = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
-        if len(to_begin) == 1 and not under_way and decision.wake_at is None:
-            return [self.attempts.attempt(job, to_begin[0])]
-        for ready in to_begin:
+        if abandoned or closed:
+            return abandoned + closed
+        to_start = [ready for ready in decision.ready if (ready.step.path, ready.iteration) not in busy]
+        if len(to_start) == 1 and not under_way and decision.wake_at is None:
+            return [self.attempts.attempt(job, to_start[0])]
+        for ready in to_start:
             under_way[self._steps.submit(job.claim.scope.tenant_id, partial(self.attempts.attempt, job, ready))] = ready
         return self._next(job, under_way, decision.wake_at)
 
     def _next(self, job: Job, under_way: UnderWay, wake_at: int | None) -> list[Performed]:
         """The attempts that finish first; returns at the latest when a timer is due or a waiting step has an answer."""
-        patience = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
+        timeout = None if wake_at is None else max(0.0, (wake_at - clock.now_ms()) / 1000)
         futures: list[Future[Any]] = [*under_way, job.answered]
-        wait(futures, patience, FIRST_COMPLETED)
+        wait(futures, timeout, FIRST_COMPLETED)
         if job.answered.done():
             job.answered = Future()  # before reading the rows, so that a later answer is noticed again
             self._read_waiting(job)
-        over = [each for each in under_way if each.done()]
-        for each in over:
+        finished = [each for each in under_way if each.done()]
+        for each in finished:
             del under_way[each]
-        return [each.result() for each in over]
+        return [each.result() for each in finished]
 
     def _end(self, job: Job, decision: Decision) -> outcome.Ending | None:
         """How the runner leaves the execution, or None while there are steps to perform."""
         if job.after is not None:
-            return self._end_after(job, decision)
+            return self._end_compensation(job, decision)
         if job.cancel.is_set():
             return outcome.cancelled()
         failed = decision.failed
@@ -300,10 +300,10 @@ class Runner:
             return outcome.timed_out(job.limit_ms)
         if failed is not None:
             return outcome.failed(dict(failed.error or {}))
-        most = self.config.limits.execution_steps
-        if len(job.history.runs) > most:
+        max_runs = self.config.limits.execution_steps
+        if len(job.history.runs) > max_runs:
             return outcome.failed(
-                make_error("too_many_steps", "validation", Sentence("an execution has at most %(most)s step runs", most=most))
+                make_error("too_many_steps", "validation", Sentence("an execution has at most %(most)s step runs", most=max_runs))
             )
         if decision.has_work:
             return None
@@ -312,7 +312,7 @@ class Runner:
         return outcome.waiting(decision, job.history)
 
     @staticmethod
-    def _end_after(job: Job, decision: Decision) -> outcome.Ending | None:
+    def _end_compensation(job: Job, decision: Decision) -> outcome.Ending | None:
         """The same during compensation."""
         if job.left_ms() <= 0 and not decision.done:
             return aftermath.conclude(job, outcome.timed_out(job.limit_ms).error)
@@ -339,9 +339,9 @@ class Runner:
         handler = None if end is None else aftermath.prepare_handler(self.tools.children, job, end)
 
         def write() -> tuple[list[Performed], outcome.Ending | None, bool]:
-            asked = False
+            cancel_requested = False
             if end is None or end.status == "waiting":
-                asked = store.progress(claim, self.lease(), job.active_ms())
+                cancel_requested = store.progress(claim, self.lease(), job.active_ms())
             else:
                 store.check_fence(claim)
             recorded = [job.numbered(self.attempts.perform_in_commit(job, each)) for each in performed]
@@ -350,19 +350,19 @@ class Runner:
                 cache = job.compiled.steps[each.run.path].cache
                 if cache is not None and each.result.keep_as is not None and each.run.status == "succeeded":
                     caching.keep_output(claim, each.result.keep_as, each.run.output, cache.ttl_ms)
-            is_cut = asked and end is not None and end.status == "waiting" and job.after is None
-            final = outcome.cancelled() if is_cut else end
+            is_cancelled = cancel_requested and end is not None and end.status == "waiting" and job.after is None
+            final = outcome.cancelled() if is_cancelled else end
             if final is not None and final.status == "waiting":
                 final = outcome.with_open_calls(claim, final, job.history)
             if final is not None:
                 outcome.write_end(claim, job.active_ms(), aftermath.start_handler(claim, final, handler))
-            return recorded, final, asked
+            return recorded, final, cancel_requested
 
-        recorded, final, asked = db.write(write)
+        recorded, final, cancel_requested = db.write(write)
         job.prolonged = clock.monotonic()
         for each in recorded:
             job.history.put(each.run)
-        if asked:
+        if cancel_requested:
             job.cancel.set()
         if final is not None and final.next_run_at is not None:
             self.timers.at(final.next_run_at, claim.scope.tenant_id, claim.execution_id)
@@ -371,14 +371,14 @@ class Runner:
         """Fail the execution; if there are steps to undo, release it so that another claim undoes them."""
         error = make_error("internal", "system", "the appliance failed while running this execution; its log has the reason")
         end = outcome.failed(error)
-        after = None if job is None else aftermath.begun(job, end)
+        plan = None if job is None else aftermath.begun(job, end)
         if job is not None and job.after is not None:
             end = aftermath.conclude(job, error)
         handler = None if job is None else aftermath.prepare_handler(self.tools.children, job, end)
 
         def write() -> None:
-            if after is not None:
-                aftermath.write_begin(claim, after, self.lease())
+            if plan is not None:
+                aftermath.write_begin(claim, plan, self.lease())
                 store.release(claim)
             else:
                 outcome.write_end(claim, claim.active_ms, aftermath.start_handler(claim, end, handler))

@@ -69,11 +69,11 @@ def claim(scope: TenantScope, execution_id: str, owner: str, fence: int, lease_u
 
 def check_fence(claim: Claim) -> None:
     """Fenced unless the claim is still valid; every write under a claim starts with this check."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND fence = ? AND status IN ('running', 'cancelling')",
         (claim.scope.tenant_id, claim.execution_id, claim.fence),
     )
-    if not found:
+    if not rows:
         raise Fenced(claim.execution_id)
 
 
@@ -82,24 +82,24 @@ def prolong(claim: Claim, lease_until: int, active_ms: int) -> bool:
 
     Unlike `progress` it does not reset the number of claims: being alive is not progress.
     """
-    return _is_cancel_asked(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
+    return _update_lease(claim, "lease_until = ?, active_ms = ?", lease_until, active_ms)
 
 
 def progress(claim: Claim, lease_until: int, active_ms: int) -> bool:
     """Renew the lease and reset the number of claims; answers whether a cancel was requested.  Fenced if the claim is lost."""
-    return _is_cancel_asked(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
+    return _update_lease(claim, "lease_until = ?, claims = 0, active_ms = ?", lease_until, active_ms)
 
 
-def _is_cancel_asked(claim: Claim, changes: str, *values: int) -> bool:
+def _update_lease(claim: Claim, changes: str, *values: int) -> bool:
     """Write the changes under the fence; answers whether a cancel was requested."""
-    asked = db.rows(
+    rows = db.rows(
         f"UPDATE execution SET {changes} WHERE tenant_id = ? AND id = ? AND fence = ? "  # noqa: S608 our own names
         "AND status IN ('running', 'cancelling') RETURNING cancel_requested",
         (*values, claim.scope.tenant_id, claim.execution_id, claim.fence),
     )
-    if not asked:
+    if not rows:
         raise Fenced(claim.execution_id)
-    return bool(asked[0][0])
+    return bool(rows[0][0])
 
 
 def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -> None:
@@ -116,11 +116,11 @@ def settle(claim: Claim, status: str, active_ms: int, changes: dict[str, Any]) -
 
 def earliest_due(claim: Claim) -> int | None:
     """When the first of the execution's waiting steps is due; None if none is."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT min(next_run_at) FROM step_run WHERE tenant_id = ? AND execution_id = ? AND status IN ('waiting', 'retrying')",
         (claim.scope.tenant_id, claim.execution_id),
     )
-    due: int | None = found[0][0]
+    due: int | None = rows[0][0]
     return due
 
 
@@ -157,11 +157,11 @@ def close_around(scope: TenantScope, execution_id: str, path: str, iteration: st
     """Close the blocks around the step at `path`, which has ended the execution, as succeeded."""
     parts, indexes = path.split("/"), iteration.split(".")
     for depth in range(1, len(parts)):
-        for known in range(len(indexes) + 1):
+        for loop_depth in range(len(indexes) + 1):
             db.execute(
                 "UPDATE step_run SET status = 'succeeded', finished_at = ? WHERE tenant_id = ? AND execution_id = ? AND path = ? "
                 "AND iteration = ? AND status = 'running'",
-                (clock.now_ms(), scope.tenant_id, execution_id, "/".join(parts[:depth]), ".".join(indexes[:known])),
+                (clock.now_ms(), scope.tenant_id, execution_id, "/".join(parts[:depth]), ".".join(indexes[:loop_depth])),
             )
 
 
@@ -171,11 +171,11 @@ def has_undoable(scope: TenantScope, execution_id: str) -> bool:
     return bool(db.rows(sql, (scope.tenant_id, execution_id)))
 
 
-def begin_aftermath(claim: Claim, aftermath: Mapping[str, Any]) -> None:
+def begin_aftermath(claim: Claim, compensation: Mapping[str, Any]) -> None:
     """Under the fence: record the decided end; from now on the execution only runs compensation."""
     db.execute(
         "UPDATE execution SET aftermath = ? WHERE tenant_id = ? AND id = ? AND fence = ?",
-        (db.dump_json(aftermath), claim.scope.tenant_id, claim.execution_id, claim.fence),
+        (db.dump_json(compensation), claim.scope.tenant_id, claim.execution_id, claim.fence),
     )
 
 
@@ -189,17 +189,17 @@ def release(claim: Claim) -> None:
 
 def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
     """Every step run of an execution."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT path, iteration, step, kind, status, attempt, state, output, error, next_run_at, result_source, input, "
         "started_at, finished_at, undo_order, measured_by FROM step_run WHERE tenant_id = ? AND execution_id = ?",
         (scope.tenant_id, execution_id),
     )
-    return [_run(row) for row in found]
+    return [_run(row) for row in rows]
 
 
 def _run(r: tuple[Any, ...]) -> StepRun:
-    state, output, error, given = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
-    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], given, r[12], r[13], r[14], r[15])
+    state, output, error, run_input = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
+    return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], run_input, r[12], r[13], r[14], r[15])
 
 
 def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequence[JournalEntry]) -> None:
@@ -220,12 +220,12 @@ def append_journal(claim: Claim, run_key: tuple[str, str, int], entries: Sequenc
 
 def add_clock(claim: Claim, run_key: tuple[str, str, int], values: Sequence[int]) -> None:
     """Append clock values read after the last call to that call's entry, so that their order is preserved."""
-    mine = (claim.scope.tenant_id, claim.execution_id, *run_key)
+    run_values = (claim.scope.tenant_id, claim.execution_id, *run_key)
     where = "tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? AND attempt = ?"
-    found = db.rows(f"SELECT call, clock FROM journal WHERE {where} ORDER BY call DESC LIMIT 1", mine)  # noqa: S608
-    number, known = found[0]
-    text = db.dump_json([*json.loads(known), *values])
-    db.execute(f"UPDATE journal SET clock = ? WHERE {where} AND call = ?", (text, *mine, number))  # noqa: S608
+    rows = db.rows(f"SELECT call, clock FROM journal WHERE {where} ORDER BY call DESC LIMIT 1", run_values)  # noqa: S608
+    number, stored = rows[0]
+    text = db.dump_json([*json.loads(stored), *values])
+    db.execute(f"UPDATE journal SET clock = ? WHERE {where} AND call = ?", (text, *run_values, number))  # noqa: S608
 
 
 def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
@@ -235,12 +235,12 @@ def load_journal(scope: TenantScope, execution_id: str, run_key: tuple[str, str,
 
 def load_lines(scope: TenantScope, execution_id: str, run_key: tuple[str, str, int]) -> list[JournalEntry]:
     """The same including the closing line, which exists once the attempt has finished."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT call, position, method, args, ok, answer, clock FROM journal WHERE tenant_id = ? AND execution_id = ? "
         "AND path = ? AND iteration = ? AND attempt = ? ORDER BY position",
         (scope.tenant_id, execution_id, *run_key),
     )
-    return [JournalEntry(r[0], r[1], r[2], json.loads(r[3]), bool(r[4]), _load(r[5]), json.loads(r[6])) for r in found]
+    return [JournalEntry(r[0], r[1], r[2], json.loads(r[3]), bool(r[4]), _load(r[5]), json.loads(r[6])) for r in rows]
 
 
 def add_event(scope: TenantScope, execution_id: str, kind: str, data: dict[str, Any]) -> None:

@@ -95,8 +95,8 @@ def calls_of_step(scope: TenantScope, execution_id: str, path: str, iteration: s
 def find_call(scope: TenantScope, execution_id: str, token: str) -> PendingCall | None:
     """The call of an execution with this token, or None."""
     sql = f"SELECT {_COLUMNS} FROM pending_call WHERE tenant_id = ? AND execution_id = ? AND token = ?"  # noqa: S608
-    found = db.rows(sql, (scope.tenant_id, execution_id, token))
-    return _pending(found[0]) if found else None
+    rows = db.rows(sql, (scope.tenant_id, execution_id, token))
+    return _pending(rows[0]) if rows else None
 
 
 def _pending(row: tuple[Any, ...]) -> PendingCall:
@@ -140,25 +140,25 @@ def note_detail(scope: TenantScope, token: str, detail: Mapping[str, Any] | None
     """Inside a write: record what the run awaited under `token` is itself waiting for (`approval_id`, `title`, `reason`), or
     None if it continues."""
     text = None if detail is None else db.dump_json(detail)
-    mine = "tenant_id = ? AND token = ? AND ok IS NULL"
-    if db.execute(f"UPDATE pending_call SET detail = ? WHERE {mine}", (text, scope.tenant_id, token)) != 1:  # noqa: S608
+    condition = "tenant_id = ? AND token = ? AND ok IS NULL"
+    if db.execute(f"UPDATE pending_call SET detail = ? WHERE {condition}", (text, scope.tenant_id, token)) != 1:  # noqa: S608
         return
-    ((execution_id, shown),) = db.rows(
+    ((execution_id, stored),) = db.rows(
         "SELECT execution_id, waiting_for FROM pending_call JOIN execution ON execution.tenant_id = pending_call.tenant_id "
         "AND execution.id = pending_call.execution_id WHERE pending_call.tenant_id = ? AND token = ?",
         (scope.tenant_id, token),
     )
-    if shown is None:  # the execution is running, and writes this when it waits again
+    if stored is None:  # the execution is running, and writes this when it waits again
         return
-    told = json.loads(shown)
-    for each in told.get("waits", ()):
+    waiting_for = json.loads(stored)
+    for each in waiting_for.get("waits", ()):
         if each.get("run_id") == token:
             for name in DETAIL:
                 each.pop(name, None)
             each.update(detail or {})
     changed = db.execute(
         "UPDATE execution SET waiting_for = ? WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
-        (db.dump_json(told), scope.tenant_id, execution_id),
+        (db.dump_json(waiting_for), scope.tenant_id, execution_id),
     )
     if changed:
         add_event(scope, execution_id, "waiting", {"status": "waiting"})
@@ -193,13 +193,13 @@ def keep_vm(claim: Claim, run_key: RunKey, stored: StoredVM, sealer: Sealer) -> 
 
 def load_vm(scope: TenantScope, execution_id: str, run_key: RunKey, sealer: Sealer) -> StoredVM | None:
     """The stored VM of a step run; None if it was not suspended.  ConfigInvalid if it cannot be decrypted or read."""
-    found = db.rows(
+    rows = db.rows(
         f"SELECT template, position, pending, used_ms, sealed FROM suspended_step WHERE {_OF_RUN}",  # noqa: S608 our own names
         (scope.tenant_id, execution_id, *run_key),
     )
-    if not found:
+    if not rows:
         return None
-    template, position, pending, used_ms, sealed = found[0]
+    template, position, pending, used_ms, sealed = rows[0]
     data = sealer.open(bytes(sealed), _context(scope, execution_id, run_key))
     try:
         calls = tuple(json.loads(pending))

@@ -18,8 +18,8 @@ def scope_of(scope: TenantScope, execution_id: str, trace: str) -> TenantScope:
 
 def scope_of_step(claim: Claim, step: str) -> TenantScope:
     """The same for the calls of a step run; `step` is its `span_key`."""
-    around = spans.read(claim.scope.trace)
-    return claim.scope if around is None else replace(claim.scope, trace=str(_under(around, claim, step)))
+    parent = spans.read(claim.scope.trace)
+    return claim.scope if parent is None else replace(claim.scope, trace=str(_child_place(parent, claim, step)))
 
 
 def span_key(path: str, iteration: str) -> str:
@@ -29,39 +29,39 @@ def span_key(path: str, iteration: str) -> str:
 
 def tell_step(claim: Claim, run: StepRun, took_ms: int) -> None:
     """Inside a commit: add the span of a finished step run."""
-    around = spans.read(claim.scope.trace)
-    if around is None or run.started_at is None:
+    parent = spans.read(claim.scope.trace)
+    if parent is None or run.started_at is None:
         return
-    about = _about(claim) | {"gos.step": run.step, "gos.step.kind": run.kind, "gos.step.status": run.status}
-    about["gos.attempts"] = run.attempt
+    attributes = _attributes(claim) | {"gos.step": run.step, "gos.step.kind": run.kind, "gos.step.status": run.status}
+    attributes["gos.attempts"] = run.attempt
     if run.iteration:
-        about["gos.iteration"] = run.iteration
-    place = _under(around, claim, span_key(run.path, run.iteration))
+        attributes["gos.iteration"] = run.iteration
+    place = _child_place(parent, claim, span_key(run.path, run.iteration))
     failed = str((run.error or {}).get("failure_class", "")) if run.status == "failed" else ""
-    span = Span(f"step {run.step}", place, around.span, "internal", run.started_at, took_ms, failed, about)
-    db.after_commit(_adding(span))
+    span = Span(f"step {run.step}", place, parent.span, "internal", run.started_at, took_ms, failed, attributes)
+    db.after_commit(_add_later(span))
 
 
 def tell_execution(claim: Claim, status: str, took_ms: int, failure_class: str) -> None:
     """Inside a commit: add the span of a finished execution, from its acceptance to its end."""
-    place, around = spans.read(claim.scope.trace), spans.read(claim.trace)
+    place, outer = spans.read(claim.scope.trace), spans.read(claim.trace)
     if place is None:
         return
-    about = _about(claim) | {"gos.status": status, "gos.version": claim.version}
-    about["gos.queued_ms"] = claim.started_at - claim.created_at
-    parent = around.span if around else ""
+    attributes = _attributes(claim) | {"gos.status": status, "gos.version": claim.version}
+    attributes["gos.queued_ms"] = claim.started_at - claim.created_at
+    parent = outer.span if outer else ""
     name = f"execute {claim.process_id}"
-    span = Span(name, place, parent, "internal", claim.created_at, took_ms, failure_class, about)
-    db.after_commit(_adding(span))
+    span = Span(name, place, parent, "internal", claim.created_at, took_ms, failure_class, attributes)
+    db.after_commit(_add_later(span))
 
 
-def _adding(span: Span) -> Callable[[], None]:
+def _add_later(span: Span) -> Callable[[], None]:
     return lambda: spans.add(span)
 
 
-def _under(around: Place, claim: Claim, step: str) -> Place:
+def _child_place(around: Place, claim: Claim, step: str) -> Place:
     return spans.under(around, f"{claim.execution_id}/{step}")
 
 
-def _about(claim: Claim) -> dict[str, str | int]:
+def _attributes(claim: Claim) -> dict[str, str | int]:
     return {"gos.tenant": claim.scope.tenant_id, "gos.process": claim.process_id, "gos.execution": claim.execution_id}

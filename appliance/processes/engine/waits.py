@@ -27,7 +27,7 @@ MODEL = "llm.answer"  # an `llm` step without its profile: it waits for the prof
 METHODS = ("human.request", "wait.for", "wait.until", "events.wait", CHILD)
 # The wait reason of kinds that have no reason of their own.
 _REASON_OF = {"model": "input", "agent": "child"}
-_TOLD_TO_PEOPLE = ("approval", "input", "model")  # their deadline is shown to people, so it is a point in time
+_DECIDED_BY_PEOPLE = ("approval", "input", "model")  # their deadline is shown to people, so it is a point in time
 # By precedence: an execution that waits for several things has the first of these reasons.
 REASONS = ("approval", "input", "event", "child", "timer", "retry")
 
@@ -42,7 +42,7 @@ class Child:
 class Children(Protocol):
     """Starts child executions."""
 
-    def prepare(self, claim: Claim, process_id: str, given: Any, *, awaited: bool = False) -> Child:
+    def prepare(self, claim: Claim, process_id: str, child_input: Any, *, awaited: bool = False) -> Child:
         """`awaited`: the parent waits for its end.  All checks that can fail happen here, outside of a write."""
 
 
@@ -82,48 +82,48 @@ class Waits:
             raise PolicyDenied("this step is not granted to ask people; add grants: human: true")
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
-        (given,) = _arguments(call, 1, "api.human.request({kind, title, …})")
+        (arguments,) = _arguments(call, 1, "api.human.request({kind, title, …})")
         now = clock.now_ms()
-        asked = approvals.parse_request(given, origin, now)
-        request = replace(asked, expires_at=asked.expires_at or now + self.longest_ms)
+        parsed = approvals.parse_request(arguments, origin, now)
+        request = replace(parsed, expires_at=parsed.expires_at or now + self.longest_ms)
 
         def record() -> tuple[PendingCall, None]:
-            made = approvals.request_approval(self.claim.scope, request)
+            approval = approvals.request_approval(self.claim.scope, request)
             kind = "approval" if request.kind == "approval" else "input"
-            return self._noted(self._pending(call, kind, made.id, request.title, request.expires_at)), None
+            return self._noted(self._pending(call, kind, approval.id, request.title, request.expires_at)), None
 
         return Begun(record)
 
     def _await_profile(self, call: HostCall) -> Begun:
         """Wait for a profile; a person may answer instead, unless the question is too large for an approval request."""
-        (given,) = call.args
-        slug, due = given["profile"], clock.now_ms() + self.longest_ms
+        (question,) = call.args
+        slug, due = question["profile"], clock.now_ms() + self.longest_ms
         path, iteration, attempt = self.run_key
         origin = approvals.Origin(self.claim.execution_id, self.claim.process_id, self.step, path, iteration, call.id, attempt)
         try:
-            asked = replace(approvals.parse_request(_in_place_of_model(given), origin, clock.now_ms()), expires_at=due)
+            request = replace(approvals.parse_request(_to_approval_request(question), origin, clock.now_ms()), expires_at=due)
         except ValidationFailed:
-            asked = None
+            request = None
 
         def record() -> tuple[PendingCall, None]:
-            token = ids.new("wai") if asked is None else approvals.request_approval(self.claim.scope, asked).id
+            token = ids.new("wai") if request is None else approvals.request_approval(self.claim.scope, request).id
             return self._noted(self._pending(call, "model", token, slug, due)), None
 
         return Begun(record)
 
     def _until(self, call: HostCall) -> tuple[int, str]:
-        (given,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
-        if not isinstance(given, str):
+        (text,) = _arguments(call, 1, "api.wait.for(duration) or api.wait.until(time)")
+        if not isinstance(text, str):
             raise ValidationFailed(
                 Sentence('api.%(method)s needs a text such as "10m" or "2030-01-31T08:00:00Z"', method=call.method)
             )
         now = clock.now_ms()
-        due = now + clock.parse_duration(given) if call.method == "wait.for" else clock.parse_rfc3339(given)
+        due = now + clock.parse_duration(text) if call.method == "wait.for" else clock.parse_rfc3339(text)
         if due - now > self.longest_ms:
             raise ValidationFailed(
                 Sentence("an execution waits at most %(longest_ms)s days", longest_ms=self.longest_ms // 86400000)
             )
-        return due, given
+        return due, text
 
     def _event(self, call: HostCall) -> tuple[int | None, str]:
         name, options = [*call.args, None][:2] if call.args else (None, None)
@@ -142,21 +142,21 @@ class Waits:
         return clock.now_ms() + clock.parse_duration(timeout, pointer="/timeout"), name
 
     def _start_child(self, call: HostCall) -> Begun:
-        process_id, given, options = [*call.args, None, None, None][:3]
-        shown = "call api.processes.execute(process, input, {wait: true | false})"
+        process_id, child_input, options = [*call.args, None, None, None][:3]
+        usage = "call api.processes.execute(process, input, {wait: true | false})"
         if len(call.args) > 3 or not isinstance(process_id, str):
-            raise ValidationFailed(shown)
+            raise ValidationFailed(usage)
         if options is not None and (not isinstance(options, Mapping) or set(options) - {"wait"}):
-            raise ValidationFailed(shown)
+            raise ValidationFailed(usage)
         waits = (options or {}).get("wait", False)
         if not isinstance(waits, bool):
-            raise ValidationFailed(shown, pointer="/wait")
+            raise ValidationFailed(usage, pointer="/wait")
         if process_id not in self.grants.processes:
             name = process_id[:63]
             raise PolicyDenied(
                 Sentence("this step is not granted to execute %(name)s; add grants: processes: [%(name)s]", name=name)
             )
-        child = self.children.prepare(self.claim, process_id, {} if given is None else given, awaited=waits)
+        child = self.children.prepare(self.claim, process_id, {} if child_input is None else child_input, awaited=waits)
 
         def record() -> tuple[PendingCall | None, Any]:
             started = child.insert()
@@ -168,7 +168,7 @@ class Waits:
 
     def _pending(self, call: HostCall, kind: str, token: str, name: str, due: int | None) -> PendingCall:
         latest = clock.now_ms() + self.longest_ms
-        is_point = kind in _TOLD_TO_PEOPLE or call.method == "wait.until"
+        is_point = kind in _DECIDED_BY_PEOPLE or call.method == "wait.until"
         return PendingCall(
             *self.run_key, call.id, kind, token, name, latest if due is None else min(due, latest),
             measured_by=None if is_point else clock.boot_id(),
@@ -185,9 +185,9 @@ class Waits:
 
         def record() -> tuple[PendingCall, None]:
             suspension.forget_answered(self.claim, self.run_key, number)  # an approval that is no longer valid
-            made = permit.ask(Wish(origin=origin))
-            call = HostCall(number, "", [])
-            return self._noted(self._pending(call, "approval", made.id, made.request.title, made.request.expires_at)), None
+            approval = permit.ask(Wish(origin=origin))
+            call, request = HostCall(number, "", []), approval.request
+            return self._noted(self._pending(call, "approval", approval.id, request.title, request.expires_at)), None
 
         return Begun(record)
 
@@ -206,10 +206,10 @@ class Waits:
             return True, approvals.answer_of(approvals.expire_approval(scope, token))
         if pending.kind == "model":
             approvals.withdraw_approval(scope, token, "the step is no longer waiting for an LLM profile")
-        what = _NOT_COME.get(pending.kind, "{} did not finish").format(pending.name)
+        subject = _TIMED_OUT_TEXTS.get(pending.kind, "{} did not finish").format(pending.name)
         return False, {
             "code": "wait_timed_out",
-            "message": Sentence("%(what)s in time", what=what),
+            "message": Sentence("%(what)s in time", what=subject),
             "retryable": False,
             "failure_class": "timeout",
             "details": [],
@@ -218,38 +218,38 @@ class Waits:
 
 def fault_of_refusal(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The error of an action that people did not approve, by their answer."""
-    who, request = answer.get("decided_by"), answer["request_id"]
+    decided_by, request = answer.get("decided_by"), answer["request_id"]
     if answer["status"] == "expired":
         message = Sentence(
             "the action was not approved in time (%(request)s); request it again if it is still needed", request=request
         )
     else:
-        said = f": {answer['comment']}" if answer.get("comment") else ""
+        comment = f": {answer['comment']}" if answer.get("comment") else ""
         message = Sentence(
-            "%(who)s did not approve the action (%(request)s)%(said)s", who=who or "somebody", request=request, said=said
+            "%(who)s did not approve the action (%(request)s)%(said)s", who=decided_by or "somebody", request=request, said=comment
         )
     code = "approval_expired" if answer["status"] == "expired" else "approval_rejected"
     return {"code": code, "message": message, "retryable": False, "failure_class": "policy", "details": []}
 
 
-_NOT_COME = {
+_TIMED_OUT_TEXTS = {
     "event": "the event {!r} did not arrive", "agent": "the run of the agent {} did not finish",
     "model": "the LLM profile {} was not created",
 }  # fmt: skip
-_SHOWN_QUESTION = 16_000
+_MAX_QUESTION = 16_000
 
 
-def _in_place_of_model(given: Mapping[str, Any]) -> dict[str, Any]:
+def _to_approval_request(given: Mapping[str, Any]) -> dict[str, Any]:
     """The request to a person who answers in place of a missing LLM profile."""
     slug, schema = given["profile"], given.get("output")
     texts = [given.get("system"), given.get("prompt"), *(str(each.get("content")) for each in given.get("messages") or ())]
     if given.get("input") is not None:
         texts.append(f"Input: {db.dump_json(given['input'])}")
-    question = "\n\n".join(text for text in texts if text)
+    text = "\n\n".join(text for text in texts if text)
     return {
         "kind": "input", "title": f"Answer in place of the LLM profile {slug}",
         "reason": f"There is no LLM profile {slug}. Create it (POST /api/v1/llm-profiles) and the model answers; or answer here.",
-        "details": {"question": question[:_SHOWN_QUESTION], "documents": len(given.get("documents") or ()),
+        "details": {"question": text[:_MAX_QUESTION], "documents": len(given.get("documents") or ()),
                     "images": len(given.get("images") or ())},
     } | ({"schema": schema} if schema is not None else {})  # fmt: skip
 
@@ -259,26 +259,26 @@ def reason_of(pending: PendingCall) -> str:
     return _REASON_OF.get(pending.kind, pending.kind)
 
 
-def _arguments(call: HostCall, count: int, shown: str) -> list[Any]:
+def _arguments(call: HostCall, count: int, usage: str) -> list[Any]:
     if len(call.args) != count:
-        raise ValidationFailed(Sentence("call %(shown)s", shown=shown))
+        raise ValidationFailed(Sentence("call %(shown)s", shown=usage))
     return call.args
 
 
 def told(pending: PendingCall, step: str) -> dict[str, Any]:
     """A pending call as shown to callers in `waiting_for`."""
-    shown: dict[str, Any] = {"kind": "human" if pending.kind in ("approval", "input") else pending.kind, "step": step}
-    shown |= {"path": pending.path, "call": pending.call, "until": clock.rfc3339(pending.due_at)}
+    view: dict[str, Any] = {"kind": "human" if pending.kind in ("approval", "input") else pending.kind, "step": step}
+    view |= {"path": pending.path, "call": pending.call, "until": clock.rfc3339(pending.due_at)}
     if pending.iteration:
-        shown["iteration"] = pending.iteration
+        view["iteration"] = pending.iteration
     if pending.kind in ("approval", "input"):
-        return shown | {"approval_id": pending.token, "title": pending.name}
+        return view | {"approval_id": pending.token, "title": pending.name}
     if pending.kind == "model":
-        needed = f"create the LLM profile {pending.name} with POST /api/v1/llm-profiles, or answer in its place"
-        asked = {"approval_id": pending.token} if pending.token.startswith("apr_") else {}
-        return shown | asked | {"kind": "llm_profile", "profile": pending.name, "next": needed}
+        next_action = f"create the LLM profile {pending.name} with POST /api/v1/llm-profiles, or answer in its place"
+        approval = {"approval_id": pending.token} if pending.token.startswith("apr_") else {}
+        return view | approval | {"kind": "llm_profile", "profile": pending.name, "next": next_action}
     if pending.kind == "agent":
-        return shown | {"run_id": pending.token, "agent_id": pending.name, **(pending.detail or {})}
+        return view | {"run_id": pending.token, "agent_id": pending.name, **(pending.detail or {})}
     if pending.kind == "event":
-        return shown | {"token": pending.token, "name": pending.name}
-    return shown | {"execution_id": pending.token, "process_id": pending.name} if pending.kind == "child" else shown
+        return view | {"token": pending.token, "name": pending.name}
+    return view | {"execution_id": pending.token, "process_id": pending.name} if pending.kind == "child" else view
