@@ -1,4 +1,4 @@
-"""WebApps: numbered, immutable sets of files, of which one is published."""
+"""WebApps: user-facing apps made of numbered, immutable versions, one of which is published."""
 
 import lazy_loader
 

@@ -45,11 +45,11 @@ def gos(capsys: pytest.CaptureFixture[str], config: Config, *words: str) -> tupl
 def test_the_operator_lists_approves_and_releases(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     assert gos(capsys, config, "approve", "Corp.Example", "--tenant", "acme")[1]["state"] == "active"
     code, told = gos(capsys, config, "approve", "corp.example", "--tenant", "globex")
-    assert (code, "not free" in told, "acme" in told) == (1, True, False)
+    assert (code, "not available" in told, "acme" in told) == (1, True, False)
     rows = gos(capsys, config, "list")[1]
     assert [(row["tenant"], row["state"]) for row in rows] == [("acme", "active"), ("globex", "pending_dns")]
     assert len(gos(capsys, config, "list", "--tenant", "globex")[1]) == 1
-    assert gos(capsys, config, "release", "www.corp.example")[1]["done"] == ["corp.example is taken from acme"]
+    assert gos(capsys, config, "release", "www.corp.example")[1]["done"] == ["corp.example was taken from acme"]
     assert gos(capsys, config, "approve", "corp.example", "--tenant", "globex")[0] == 1  # it rests
     assert gos(capsys, config, "release", "corp.example")[0] == 1
     for name in ("corp.example", "www.corp.example"):

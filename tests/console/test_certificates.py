@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_told_at_its_field(owner: Browser, acme: httpx.Clie
     good, other = form_of(Leaf([host])), form_of(Leaf(["other.test"]))
     cases = {
         "private_key": ({**good, "private_key": other["private_key"]}, "The private key does not belong to the certificate"),
-        "certificate": (other, f"The certificate is not one for {host}; it names other.test"),
+        "certificate": (other, f"The certificate does not cover {host}; it covers other.test"),
         "chain": ({**good, "chain": other["certificate"]}, "Each certificate must be followed by the one of its issuer"),
     }
     for field, (sent, told) in cases.items():
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_told_at_its_field(owner: Browser, acme: httpx.Clie
         assert "PRIVATE KEY" not in refused.text
     assert acme.get(f"/api/v1/webapps/{shop}/domains/{host}/certificate").status_code == 404
     refused = owner.post(at(owner, shop, domain="claimed"), good)
-    assert (refused.status_code, "has not been proven yet" in refused.text) == (409, True)
+    assert (refused.status_code, "is not verified yet" in refused.text) == (409, True)
 
 
 def test_who_may_not_publish_uploads_nothing(signed_in: SignedIn, acme: httpx.Client, shop: str) -> None:

@@ -227,7 +227,7 @@ def test_an_unreachable_authority_is_told_and_left_alone(world: World) -> None:
     source = Ordering(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
     issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
     standing = world.rounds(issuer)
-    assert (standing.state, standing.error) == ("failed", "the authority cannot be asked: it accepts no connection (unreachable)")
+    assert (standing.state, standing.error) == ("failed", "the authority could not be reached: connection refused (unreachable)")
     assert len(world.order().tries) == 1
 
 
@@ -264,7 +264,7 @@ def test_names_are_proven_by_the_operators_command(world: World, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "cannot be started")],
+    [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "could not be started")],
 )
 def test_a_command_that_fails_is_told(world: World, command: tuple[str, ...], said: str) -> None:
     standing = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
@@ -276,7 +276,7 @@ def test_a_command_that_fails_is_told(world: World, command: tuple[str, ...], sa
 def test_a_command_that_hangs_is_ended(world: World) -> None:
     standing = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
     assert standing.error is not None
-    assert "has not ended within 0.2 s" in standing.error
+    assert "did not finish within 0.2 s" in standing.error
 
 
 def test_an_account_is_bound_where_the_authority_demands_it(world: World) -> None:

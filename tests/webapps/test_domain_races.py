@@ -176,7 +176,7 @@ def test_a_tenant_has_fifty_claims_waiting_at_most(domains: Domains, webapps: We
         webapps.create_app(acme, NewApp(app))
     for number in range(50):
         domains.claim_domain(acme, ("one", "two", "three")[number // 20], NewDomain(f"d{number}.corp.example"))
-    with pytest.raises(Conflict, match="50 claims"):
+    with pytest.raises(Conflict, match="50 unverified domains"):
         domains.claim_domain(acme, "three", NewDomain("d50.corp.example"))
     domains.approve_domain(acme, "d0.corp.example")
     domains.claim_domain(acme, "three", NewDomain("d50.corp.example"))

@@ -155,7 +155,7 @@ def test_a_proof_from_before_anothers_release_counts_no_more(
     monkeypatch.setattr(clock, "now_ms", lambda: now + 31 * DAY)
     for host in ("corp.example", "other.example"):
         row = globex.get(DomainRow, host=host)
-        with pytest.raises(AlreadyExists, match="anew"):
+        with pytest.raises(AlreadyExists, match="claim it again"):
             db.write(partial(checking.prove, globex, row))
     domains.release_domain(globex, "shop", "corp.example")
     domains.claim_domain(globex, "shop", NewDomain("corp.example"))

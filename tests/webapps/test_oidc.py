@@ -56,7 +56,7 @@ def test_an_address_that_is_not_verified_is_none(provider: IdentityProvider, ver
 )  # fmt: skip
 def test_a_token_with_a_wrong_claim_is_refused(provider: IdentityProvider, claims: dict[str, Any]) -> None:
     provider.claims |= claims
-    with pytest.raises(ProviderFailed, match="not good"):
+    with pytest.raises(ProviderFailed, match="was rejected"):
         identify(provider)
 
 
@@ -71,12 +71,12 @@ def test_a_token_with_a_wrong_claim_is_refused(provider: IdentityProvider, claim
 )  # fmt: skip
 def test_a_token_that_is_signed_otherwise_is_refused(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
     provider.sign = sign
-    with pytest.raises(ProviderFailed, match="signed"):
+    with pytest.raises(ProviderFailed, match=r"signature|not publish"):
         identify(provider)
 
 
 def test_a_code_without_its_verifier_or_from_another_issuer_is_worth_nothing(provider: IdentityProvider) -> None:
-    with pytest.raises(ProviderFailed, match="no token"):
+    with pytest.raises(ProviderFailed, match="did not issue a token"):
         identify(provider, verifier=make_verifier())
     with pytest.raises(ProviderFailed, match="another provider"):
         identify(provider, issuer="https://evil.example")

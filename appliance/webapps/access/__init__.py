@@ -1,4 +1,4 @@
-"""Who may open a WebApp, and the visits of those who do."""
+"""Access control of WebApps: who may open an app, sign-in, and visitor sessions."""
 
 import lazy_loader
 

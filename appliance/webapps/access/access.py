@@ -1,4 +1,4 @@
-"""The member `access` of a version: who may open the WebApp, and which paths everybody may."""
+"""Parses the `access` setting of a version: who may open the WebApp, and which paths are public."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Access:
-    """Who may open an app.  `secret` is the name of the password or of the client's secret; `allow` are e-mail addresses,
-    `*@domain`, or, for an OIDC provider, `*`; without `roles` every member may."""
+    """The access rules of a version.
+
+    `secret` names the tenant secret that holds the password or the OIDC client secret. `allow` lists e-mail addresses and
+    `*@domain` patterns; OIDC also accepts `*`. Empty `roles` admit every member of the tenant.
+    """
 
     kind: Kind = "public"
     public_paths: tuple[str, ...] = ()
@@ -36,16 +39,17 @@ class Access:
     scopes: str = ""
 
     def is_open(self, path: str) -> bool:
-        """Whether everybody may ask for this path."""
+        """Whether anyone may request this path."""
         return self.kind == "public" or any(patterns.match(pattern, path) is not None for pattern in self.public_paths)
 
     def shows(self, file: str) -> bool:
-        """Whether everybody may read this file: a path that is open may lead to one that is not (a page for what is missing)."""
+        """Whether anyone may read this file. Checked in addition to the path, because a public path can lead to a private file
+        (such as the page shown for a missing path)."""
         names = {f"/{file}", f"/{file.removesuffix('index.html')}" if _is_index(file) else f"/{file.removesuffix('.html')}"}
         return any(self.is_open(name) for name in names)
 
     def allows(self, email: str) -> bool:
-        """Whether this address is on the list."""
+        """Whether this address is on the allow list."""
         return is_listed(email, self.allow)
 
     @property
@@ -60,44 +64,44 @@ def _is_index(file: str) -> bool:
     return file == "index.html" or file.endswith("/index.html")
 
 
-def parse_access(given: Any, pointer: str = "/access") -> Access:
-    """What `access` says; ValidationFailed with the place."""
-    if given is None or given == "public":
+def parse_access(raw: Any, pointer: str = "/access") -> Access:
+    """Parse and check the `access` setting; ValidationFailed with the JSON pointer of the faulty field."""
+    if raw is None or raw == "public":
         return PUBLIC
-    if isinstance(given, str):
-        given = {given: {}}
-    if not isinstance(given, Mapping):
+    if isinstance(raw, str):
+        raw = {raw: {}}
+    if not isinstance(raw, Mapping):
         raise ValidationFailed(Sentence("access is one of %(kinds)s", kinds=', '.join(KINDS)), pointer=pointer)
-    named = [name for name in given if name != "paths"]
-    if len(named) != 1 or named[0] not in KINDS:
+    kinds = [name for name in raw if name != "paths"]
+    if len(kinds) != 1 or kinds[0] not in KINDS:
         raise ValidationFailed(
-            Sentence("access names exactly one of %(kinds)s, and may name paths", kinds=", ".join(KINDS)), pointer=pointer
+            Sentence("access must have exactly one of %(kinds)s, and may have paths", kinds=", ".join(KINDS)), pointer=pointer
         )
-    kind = named[0]
-    said = given[kind] if given[kind] is not None else {}
-    if not isinstance(said, Mapping):
-        raise ValidationFailed(Sentence("%(kind)s is an object", kind=kind), pointer=f"{pointer}/{kind}")
-    read = _Members(said, f"{pointer}/{kind}")
-    found = {"kind": kind, "public_paths": _public_paths(given.get("paths"), f"{pointer}/paths"), **_READERS[kind](read)}
-    read.refuse_others()
-    return Access(**found)
+    kind = kinds[0]
+    settings = raw[kind] if raw[kind] is not None else {}
+    if not isinstance(settings, Mapping):
+        raise ValidationFailed(Sentence("%(kind)s must be an object", kind=kind), pointer=f"{pointer}/{kind}")
+    fields = _Members(settings, f"{pointer}/{kind}")
+    values = {"kind": kind, "public_paths": _public_paths(raw.get("paths"), f"{pointer}/paths"), **_PARSERS[kind](fields)}
+    fields.refuse_others()
+    return Access(**values)
 
 
 class _Members:
-    """The members of an object, each taken once; what nobody took is unknown."""
+    """Reads the fields of an object one by one; `refuse_others` rejects those that were not read."""
 
-    def __init__(self, given: Mapping[str, Any], pointer: str) -> None:
-        self._left = dict(given)
+    def __init__(self, raw: Mapping[str, Any], pointer: str) -> None:
+        self._left = dict(raw)
         self.pointer = pointer
 
     def take(self, name: str) -> Any:
         return self._left.pop(name, None)
 
     def text(self, name: str, what: str) -> str:
-        found = self.take(name)
-        if not isinstance(found, str) or not 1 <= len(found) <= 500 or not found.isprintable():
+        value = self.take(name)
+        if not isinstance(value, str) or not 1 <= len(value) <= 500 or not value.isprintable():
             raise ValidationFailed(Sentence("%(name)s is %(what)s", name=name, what=what), pointer=f"{self.pointer}/{name}")
-        return found
+        return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         return _texts(self.take(name), f"{self.pointer}/{name}")
@@ -105,80 +109,81 @@ class _Members:
     def refuse_others(self) -> None:
         for name in self._left:
             raise ValidationFailed(
-                Sentence("%(name)s is not known here", name=repr(str(name)[:60])), pointer=f"{self.pointer}/{str(name)[:60]}"
+                Sentence("unknown field %(name)s", name=repr(str(name)[:60])), pointer=f"{self.pointer}/{str(name)[:60]}"
             )
 
 
-def _texts(given: Any, pointer: str) -> tuple[str, ...]:
-    if given is None:
+def _texts(raw: Any, pointer: str) -> tuple[str, ...]:
+    if raw is None:
         return ()
-    fine = isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
-    if not fine or len(given) > MOST_LISTED:
+    is_valid = isinstance(raw, Sequence) and not isinstance(raw, str) and all(isinstance(each, str) for each in raw)
+    if not is_valid or len(raw) > MOST_LISTED:
         raise ValidationFailed(
-            Sentence("this is a list of at most %(most_listed)s texts", most_listed=MOST_LISTED), pointer=pointer
+            Sentence("this must be a list of at most %(most_listed)s strings", most_listed=MOST_LISTED), pointer=pointer
         )
-    return tuple(given)
+    return tuple(raw)
 
 
-def _public_paths(given: Any, pointer: str) -> tuple[str, ...]:
-    if given is None:
+def _public_paths(raw: Any, pointer: str) -> tuple[str, ...]:
+    if raw is None:
         return ()
-    if not isinstance(given, Mapping) or set(given) - {"public"}:
-        raise ValidationFailed("paths has the member public, a list of paths that everybody may open", pointer=pointer)
-    found = _texts(given.get("public"), f"{pointer}/public")
-    for number, pattern in enumerate(found):
-        if wrong := patterns.problem_of(pattern):
-            raise ValidationFailed(wrong, pointer=f"{pointer}/public/{number}")
-    return found
+    if not isinstance(raw, Mapping) or set(raw) - {"public"}:
+        raise ValidationFailed("paths has one field, public: a list of paths that anyone may open", pointer=pointer)
+    paths = _texts(raw.get("public"), f"{pointer}/public")
+    for number, pattern in enumerate(paths):
+        if problem := patterns.problem_of(pattern):
+            raise ValidationFailed(problem, pointer=f"{pointer}/public/{number}")
+    return paths
 
 
-def _secret(read: _Members, name: str) -> str:
-    given = read.take(name)
-    fine = isinstance(given, Mapping) and set(given) == {"secret"} and isinstance(given["secret"], str)
-    if not fine or not given["secret"].isidentifier() or len(given["secret"]) > 63:
-        raise ValidationFailed("name a secret of the tenant: {secret: NAME}", pointer=f"{read.pointer}/{name}")
-    return str(given["secret"])
+def _secret(fields: _Members, name: str) -> str:
+    value = fields.take(name)
+    is_valid = isinstance(value, Mapping) and set(value) == {"secret"} and isinstance(value["secret"], str)
+    if not is_valid or not value["secret"].isidentifier() or len(value["secret"]) > 63:
+        raise ValidationFailed("name a secret of the tenant: {secret: NAME}", pointer=f"{fields.pointer}/{name}")
+    return str(value["secret"])
 
 
-def _read_public(read: _Members) -> dict[str, Any]:
+def _read_public(fields: _Members) -> dict[str, Any]:
     return {}
 
 
-def _read_password(read: _Members) -> dict[str, Any]:
-    given = read.take("secret")
-    if not isinstance(given, str) or not given.isidentifier() or len(given) > 63:
-        raise ValidationFailed("name the secret that holds the password: {secret: NAME}", pointer=f"{read.pointer}/secret")
-    return {"secret": given}
+def _read_password(fields: _Members) -> dict[str, Any]:
+    name = fields.take("secret")
+    if not isinstance(name, str) or not name.isidentifier() or len(name) > 63:
+        raise ValidationFailed("name the secret that holds the password: {secret: NAME}", pointer=f"{fields.pointer}/secret")
+    return {"secret": name}
 
 
-def _read_members(read: _Members) -> dict[str, Any]:
-    roles = read.texts("roles")
+def _read_members(fields: _Members) -> dict[str, Any]:
+    roles = fields.texts("roles")
     for number, role in enumerate(roles):
         if role not in ROLES:
-            known = Sentence("%(role)s is not a role; known are %(roles)s", role=repr(role[:40]), roles=', '.join(ROLES))
-            raise ValidationFailed(known, pointer=f"{read.pointer}/roles/{number}")
+            problem = Sentence("%(role)s is not a role; known are %(roles)s", role=repr(role[:40]), roles=', '.join(ROLES))
+            raise ValidationFailed(problem, pointer=f"{fields.pointer}/roles/{number}")
     return {"roles": roles}
 
 
-def _read_email(read: _Members) -> dict[str, Any]:
-    integration = read.text("integration", "the slug of the integration that sends the e-mails")
-    return {"integration": ids.check_slug(integration, pointer=f"{read.pointer}/integration"), "allow": _allow(read, anybody=False)}
+def _read_email(fields: _Members) -> dict[str, Any]:
+    integration = fields.text("integration", "the slug of the integration that sends the e-mails")
+    ids.check_slug(integration, pointer=f"{fields.pointer}/integration")
+    return {"integration": integration, "allow": _allow(fields, anybody=False)}
 
 
-def _read_oidc(read: _Members) -> dict[str, Any]:
-    issuer = read.text("issuer", "the address of the provider, as its discovery document says it")
+def _read_oidc(fields: _Members) -> dict[str, Any]:
+    issuer = fields.text("issuer", "the address of the provider, as its discovery document says it")
     if not _is_issuer(issuer):
-        raise ValidationFailed("issuer is an https address without query and fragment", pointer=f"{read.pointer}/issuer")
-    scopes = read.texts("scopes") or ("email",)
+        raise ValidationFailed("issuer is an https address without query and fragment", pointer=f"{fields.pointer}/issuer")
+    scopes = fields.texts("scopes") or ("email",)
     for number, name in enumerate(scopes):
         if not _SCOPE.fullmatch(name):
             raise ValidationFailed(
-                Sentence("%(name)s is not a scope", name=repr(name[:40])), pointer=f"{read.pointer}/scopes/{number}"
+                Sentence("%(name)s is not a scope", name=repr(name[:40])), pointer=f"{fields.pointer}/scopes/{number}"
             )
-    client_id = read.text("client_id", "the client's name at the provider")
-    secret = _secret(read, "client_secret")
+    client_id = fields.text("client_id", "the client's name at the provider")
+    secret = _secret(fields, "client_secret")
     return {
-        "issuer": issuer, "client_id": client_id, "secret": secret, "allow": _allow(read, anybody=True),
+        "issuer": issuer, "client_id": client_id, "secret": secret, "allow": _allow(fields, anybody=True),
         "scopes": " ".join(dict.fromkeys(("openid", *scopes))),
     }  # fmt: skip
 
@@ -193,15 +198,15 @@ def _is_issuer(text: str) -> bool:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether this is http on the machine itself, where no certificate is to be had."""
+    """Whether this is plain http to the local machine, which is allowed because it cannot have a certificate."""
     parts = urlsplit(url)
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
-def _allow(read: _Members, *, anybody: bool) -> tuple[str, ...]:
-    return check_listed(read.texts("allow"), f"{read.pointer}/allow", *([EVERYBODY] if anybody else []))
+def _allow(fields: _Members, *, anybody: bool) -> tuple[str, ...]:
+    return check_listed(fields.texts("allow"), f"{fields.pointer}/allow", *([EVERYBODY] if anybody else []))
 
 
-_READERS = {
+_PARSERS = {
     "public": _read_public, "password": _read_password, "members": _read_members, "email": _read_email, "oidc": _read_oidc,
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""OpenID Connect as a relying party: authorization code with PKCE, state and nonce (OpenID Connect Core 1.0, RFC 7636).
+"""Signs visitors in with OpenID Connect: authorization code with PKCE, state and nonce (OpenID Connect Core 1.0, RFC 7636).
 
-Discovery, keys and tokens are fetched by the rules of egress; identity tokens are believed when they are signed by RS256
-or ES256 with a key of the issuer, for this client, now, and for the sign-in that was begun.
+Discovery, keys and tokens are fetched through the egress rules. An ID token is accepted if it is signed by the issuer with
+RS256 or ES256, issued for this client, currently valid, and carries the nonce of this sign-in.
 """
 
 import json
@@ -32,22 +32,22 @@ Keys = tuple[RSAKey | ECKey, ...]
 ALGORITHMS: Mapping[str, type[RSAKey] | type[ECKey]] = {"RS256": RSAKey, "ES256": ECKey}
 ASK_SECONDS = 15.0
 BELIEVED_SECONDS = 3600.0
-KEYS_AGAIN_SECONDS = 60.0  # an unknown key is looked for this often at most
+KEYS_AGAIN_SECONDS = 60.0  # an unknown key makes us refetch the key set at most this often
 SKEW_SECONDS = 60
 LONGEST_TOKEN = 32 << 10
-_MOST_BYTES = 256 << 10
-_MOST_KNOWN = 200
+_MAX_BYTES = 256 << 10
+_MAX_PROVIDERS = 200
 
 
 class ProviderFailed(ApplianceError):
-    """The provider could not be asked, or what it answered cannot be believed."""
+    """The provider could not be reached, or its response was invalid."""
 
     code, status = "provider_failed", 502
 
 
 @dataclass(frozen=True)
 class Provider:
-    """What an issuer says about itself, and its keys."""
+    """The discovery document of an issuer, with its signing keys."""
 
     issuer: str
     authorize_url: str
@@ -61,7 +61,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Returned:
-    """What the browser brought back, with what it was sent away with."""
+    """The authorization response from the browser, with the values saved when the sign-in started."""
 
     code: str
     issuer: str
@@ -72,14 +72,14 @@ class Returned:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who signed in; `email` only when the provider has verified it."""
+    """The user who signed in; `email` is empty unless the provider has verified it."""
 
     subject: str
     email: str
 
 
 class OidcClient:
-    """Every provider that apps name; what they say is kept for an hour."""
+    """A client for every OIDC provider that apps use; discovery documents and keys are cached for an hour."""
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
@@ -87,91 +87,91 @@ class OidcClient:
         self._lock = threading.Lock()
 
     def address(self, access: Access, redirect_uri: str, state: str, secrets: tuple[str, str]) -> str:
-        """Where the visitor signs in; `secrets` are nonce and verifier.  ProviderFailed."""
+        """The URL at which the visitor signs in; `secrets` are the nonce and the PKCE verifier. Raises ProviderFailed."""
         provider = self._provider(access.issuer)
         oauth = _oauth(provider, access, "", {"nonce": secrets[0]})
         return consent_address(oauth, redirect_uri, state, secrets[1])
 
-    def identify(self, access: Access, client_secret: str, back: Returned) -> Identity:
-        """Who the code stands for; ProviderFailed."""
+    def identify(self, access: Access, client_secret: str, response: Returned) -> Identity:
+        """Exchange the code for the identity of the user; ProviderFailed."""
         provider = self._provider(access.issuer)
-        # RFC 9207: an answer that names another issuer was meant for another sign-in.
-        if back.issuer != access.issuer and (back.issuer or provider.names_itself):
-            raise ProviderFailed("the answer came from another provider; begin again")
+        # RFC 9207: a response from a different issuer may be a mix-up attack.
+        if response.issuer != access.issuer and (response.issuer or provider.names_itself):
+            raise ProviderFailed("the response came from another provider; start the sign-in again")
         oauth = _oauth(provider, access, client_secret, {})
         try:
-            answer = self._asking(lambda http: by_code(http, oauth, back.code, back.verifier, back.redirect_uri))
+            token = self._with_http(lambda http: by_code(http, oauth, response.code, response.verifier, response.redirect_uri))
         except ConnectorError as error:
-            raise ProviderFailed(Sentence("the provider gave no token: %(message)s", message=error.message)) from error
-        claims = self._verify(provider, answer.id_token)
-        problem = _problem_of(claims, access, back.nonce)
+            raise ProviderFailed(Sentence("the provider did not issue a token: %(message)s", message=error.message)) from error
+        claims = self._verify(provider, token.id_token)
+        problem = _problem_of(claims, access, response.nonce)
         if problem:
-            raise ProviderFailed(Sentence("the provider's token is not good: %(problem)s", problem=problem))
+            raise ProviderFailed(Sentence("the provider's token was rejected: %(problem)s", problem=problem))
         email = as_email(str(claims.get("email", ""))) if claims.get("email_verified") is True else ""
         return Identity(claims["sub"], email)
 
     # -- what the provider says
 
     def _provider(self, issuer: str) -> Provider:
-        known = self._known.get(issuer)
-        if known is not None and clock.monotonic() - known.seen < BELIEVED_SECONDS:
-            return known
-        said = self._fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-        if said.get("issuer") != issuer:
+        provider = self._known.get(issuer)
+        if provider is not None and clock.monotonic() - provider.seen < BELIEVED_SECONDS:
+            return provider
+        document = self._fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        if document.get("issuer") != issuer:
             raise ProviderFailed(
                 Sentence("the discovery document of %(issuer)s names another issuer; correct access.oidc.issuer", issuer=issuer)
             )
-        addresses = [said.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
-        for url in addresses:
+        endpoints = [document.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
+        for url in endpoints:
             if not isinstance(url, str) or not (urlsplit(url).scheme == "https" or (is_loopback(url) and is_loopback(issuer))):
                 raise ProviderFailed(
-                    Sentence("the discovery document of %(issuer)s lacks an https address that is needed", issuer=issuer)
+                    Sentence("the discovery document of %(issuer)s lacks a required https endpoint", issuer=issuer)
                 )
-        authorize, token, jwks = (str(url) for url in addresses)
-        offered = said.get("token_endpoint_auth_methods_supported")
-        by_post = isinstance(offered, list) and "client_secret_basic" not in offered
-        names_itself = said.get("authorization_response_iss_parameter_supported") is True
+        authorize, token, jwks = (str(url) for url in endpoints)
+        auth_methods = document.get("token_endpoint_auth_methods_supported")
+        by_post = isinstance(auth_methods, list) and "client_secret_basic" not in auth_methods
+        sends_issuer = document.get("authorization_response_iss_parameter_supported") is True
         keys, auth = self._keys(jwks), "post" if by_post else "basic"
-        return self._keep(Provider(issuer, authorize, token, jwks, auth, names_itself, keys, clock.monotonic()))
+        return self._keep(Provider(issuer, authorize, token, jwks, auth, sends_issuer, keys, clock.monotonic()))
 
     def _keep(self, provider: Provider) -> Provider:
         with self._lock:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_PROVIDERS:
                 self._known.clear()
             self._known[provider.issuer] = provider
         return provider
 
     def _keys(self, url: str) -> Keys:
-        """The keys that can verify our algorithms; others are passed over."""
-        given = self._fetch(url).get("keys")
-        found: list[RSAKey | ECKey] = []
-        for each in given if isinstance(given, list) else []:
-            if isinstance(each, dict) and each.get("use", "sig") == "sig" and each.get("kty") in ("RSA", "EC"):
+        """The keys usable with the supported algorithms; others are ignored."""
+        entries = self._fetch(url).get("keys")
+        keys: list[RSAKey | ECKey] = []
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict) and entry.get("use", "sig") == "sig" and entry.get("kty") in ("RSA", "EC"):
                 try:
-                    found.append((RSAKey if each["kty"] == "RSA" else ECKey).import_key(each))
+                    keys.append((RSAKey if entry["kty"] == "RSA" else ECKey).import_key(entry))
                 except (JoseError, ValueError, TypeError, KeyError):
                     continue
-        if not found:
-            raise ProviderFailed(Sentence("%(url)s holds no key for RS256 or ES256", url=url))
-        return tuple(found)
+        if not keys:
+            raise ProviderFailed(Sentence("%(url)s has no key for RS256 or ES256", url=url))
+        return tuple(keys)
 
     def _fetch(self, url: str) -> Mapping[str, Any]:
-        request = HttpRequest("GET", url, [("Accept", "application/json")], (), b"", ASK_SECONDS, False, _MOST_BYTES)
+        request = HttpRequest("GET", url, [("Accept", "application/json")], (), b"", ASK_SECONDS, False, _MAX_BYTES)
         try:
-            answer = self._asking(lambda http: http.send(request))
-            said = json.loads(answer.content) if answer.status == 200 else None
+            response = self._with_http(lambda http: http.send(request))
+            document = json.loads(response.content) if response.status == 200 else None
         except ConnectorError as error:
-            raise ProviderFailed(Sentence("the provider cannot be asked: %(message)s", message=error.message)) from error
+            raise ProviderFailed(Sentence("the provider could not be reached: %(message)s", message=error.message)) from error
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
-            raise ProviderFailed(Sentence("%(url)s does not answer with a JSON object", url=url))
-        return said
+            document = None
+        if not isinstance(document, dict):
+            raise ProviderFailed(Sentence("%(url)s did not return a JSON object", url=url))
+        return document
 
-    def _asking(self, ask: Callable[[Http], T]) -> T:
+    def _with_http(self, call: Callable[[Http], T]) -> T:
         client = EgressClient(self._egress)
         try:
-            return ask(BoundHttp(client, clock.monotonic() + ASK_SECONDS))
+            return call(BoundHttp(client, clock.monotonic() + ASK_SECONDS))
         finally:
             client.close()
 
@@ -179,19 +179,19 @@ class OidcClient:
 
     def _verify(self, provider: Provider, token: str) -> Mapping[str, Any]:
         try:
-            return _claims(provider.keys, token)
+            return _verify_signature(provider.keys, token)
         except _UnknownKey as error:
             if clock.monotonic() - provider.seen < KEYS_AGAIN_SECONDS:
                 raise ProviderFailed("the provider's token is signed with a key that it does not publish") from error
         except (JoseError, ValueError, TypeError, RecursionError) as error:
-            raise ProviderFailed("the provider's token is not signed as it must be") from error
+            raise ProviderFailed("the provider's token has no valid signature") from error
         with self._lock:
             self._known.pop(provider.issuer, None)
         return self._verify(self._provider(provider.issuer), token)
 
 
 class _UnknownKey(Exception):
-    """No key of the set is the one that the token names."""
+    """The key named in the token is not in the key set."""
 
 
 def _oauth(provider: Provider, access: Access, secret: str, params: Mapping[str, str]) -> OAuth:
@@ -201,8 +201,8 @@ def _oauth(provider: Provider, access: Access, secret: str, params: Mapping[str,
     )  # fmt: skip
 
 
-def _claims(keys: Keys, token: str) -> Mapping[str, Any]:
-    """The claims of a token whose signature is good; the key is chosen by its name and by the algorithm we allow."""
+def _verify_signature(keys: Keys, token: str) -> Mapping[str, Any]:
+    """The claims of a token after checking its signature; the key must match the token's `kid` and an allowed algorithm."""
     if not token or len(token) > LONGEST_TOKEN:
         raise ValueError("no token")
     header = jws.extract_compact(token.encode("ascii")).protected
@@ -210,39 +210,39 @@ def _claims(keys: Keys, token: str) -> Mapping[str, Any]:
     kind = ALGORITHMS.get(algorithm) if isinstance(algorithm, str) else None
     if kind is None:
         raise ValueError("another algorithm")
-    named = header.get("kid")
-    fitting = [key for key in keys if isinstance(key, kind) and key.get("alg", algorithm) == algorithm]
-    fitting = [key for key in fitting if named is None or key.get("kid") == named]
+    key_id = header.get("kid")
+    candidates = [key for key in keys if isinstance(key, kind) and key.get("alg", algorithm) == algorithm]
+    candidates = [key for key in candidates if key_id is None or key.get("kid") == key_id]
     if algorithm == "ES256":
-        fitting = [key for key in fitting if key.get("crv") == "P-256"]
-    if not fitting or (named is None and len(fitting) > 1):
+        candidates = [key for key in candidates if key.get("crv") == "P-256"]
+    if not candidates or (key_id is None and len(candidates) > 1):
         raise _UnknownKey
-    claims = json.loads(jws.deserialize_compact(token, fitting[0], algorithms=[str(algorithm)]).payload)
+    claims = json.loads(jws.deserialize_compact(token, candidates[0], algorithms=[str(algorithm)]).payload)
     if not isinstance(claims, dict):
         raise TypeError("no object")
     return claims
 
 
 def _problem_of(claims: Mapping[str, Any], access: Access, nonce: str) -> str:
-    """What is wrong with the claims (OpenID Connect Core 1.0 § 3.1.3.7); empty when nothing is."""
+    """The first problem with the claims (OpenID Connect Core 1.0 § 3.1.3.7), or an empty string."""
     now, audience = clock.now_ms() / 1000, claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
-    expires, issued, before = claims.get("exp"), claims.get("iat"), claims.get("nbf", 0)
+    expires, issued, not_before = claims.get("exp"), claims.get("iat"), claims.get("nbf", 0)
     if claims.get("iss") != access.issuer:
-        return "it is another issuer's"
+        return "it comes from another issuer"
     if access.client_id not in audiences or claims.get("azp", access.client_id) != access.client_id:
-        return "it is for another client"
+        return "it was issued for another client"
     if len(audiences) > 1 and "azp" not in claims:
-        return "it does not say which client it was made for"
-    if not (_is_time(expires) and _is_time(issued) and _is_time(before)):
-        return "it lacks its times"
-    if not (before - SKEW_SECONDS <= now < expires + SKEW_SECONDS and issued <= now + SKEW_SECONDS):
+        return "it has several audiences but no azp claim"
+    if not (_is_time(expires) and _is_time(issued) and _is_time(not_before)):
+        return "its exp, iat or nbf claim is missing or invalid"
+    if not (not_before - SKEW_SECONDS <= now < expires + SKEW_SECONDS and issued <= now + SKEW_SECONDS):
         return "it has expired, or is not valid yet; check the clock of this machine"
     if claims.get("nonce") != nonce:
-        return "it was made for another sign-in"
+        return "its nonce belongs to another sign-in"
     subject = claims.get("sub")
-    return "" if isinstance(subject, str) and 0 < len(subject) <= 255 and subject.isprintable() else "it names nobody"
+    return "" if isinstance(subject, str) and 0 < len(subject) <= 255 and subject.isprintable() else "its sub claim is invalid"
 
 
-def _is_time(given: object) -> TypeGuard[int | float]:
-    return isinstance(given, int | float) and not isinstance(given, bool)
+def _is_time(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

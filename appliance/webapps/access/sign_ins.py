@@ -1,6 +1,6 @@
-"""The code that the base host gives a member on the way to a WebApp.
+"""One-time codes that let a member who is signed in on the base host open a WebApp.
 
-It is good for one app, one host and one browser, once; only its keyed digest is stored.
+A code is valid once, for one app, one host and one browser; only its keyed digest is stored.
 """
 
 import secrets
@@ -17,7 +17,7 @@ MEMBER_MS = 60_000
 
 @dataclass(frozen=True)
 class Place:
-    """Where a code is good: an app on one of its hosts."""
+    """The app and host that a code is valid for."""
 
     scope: TenantScope
     app: str
@@ -25,39 +25,39 @@ class Place:
 
 
 class SignIns:
-    """The codes of every tenant."""
+    """Issues and redeems the one-time codes of every tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
-    def give_member_code(self, place: Place, state: str, user_id: str) -> str:
-        """A code with which the browser that holds `state` gets in within a minute; NotFound for the app."""
+    def give_member_code(self, target: Place, state: str, user_id: str) -> str:
+        """Create a code valid for one minute in the browser that holds `state`; NotFound for the app."""
         code = secrets.token_urlsafe(32)
-        digest, now = self._digest(place, state, code), clock.now_ms()
+        digest, now = self._digest(target, state, code), clock.now_ms()
 
         def insert() -> None:
-            place.scope.get(WebAppRow, id=place.app)
-            place.scope.insert(
-                SignInRow, id=ids.new("sgn"), app_id=place.app, kind="member", subject=user_id, digest=digest, state="given",
+            target.scope.get(WebAppRow, id=target.app)
+            target.scope.insert(
+                SignInRow, id=ids.new("sgn"), app_id=target.app, kind="member", subject=user_id, digest=digest, state="given",
                 tries=0, created_at=now, expires_at=now + MEMBER_MS,
             )  # fmt: skip
 
         db.write(insert)
         return code
 
-    def take_member_code(self, place: Place, state: str, code: str) -> str | None:
-        """The user behind a code, once; None when it is wrong, another place's or browser's, used or too old."""
-        scope, digest = place.scope, self._digest(place, state, code)
+    def take_member_code(self, target: Place, state: str, code: str) -> str | None:
+        """Redeem a code and return its user id; None when the code is wrong, used, expired, or for another target or browser."""
+        scope, digest = target.scope, self._digest(target, state, code)
 
-        def take() -> str | None:
-            row = scope.find(SignInRow, app_id=place.app, kind="member", digest=digest)
+        def redeem() -> str | None:
+            row = scope.find(SignInRow, app_id=target.app, kind="member", digest=digest)
             if row is None:
                 return None
             scope.delete(SignInRow).where(SignInRow.id == row.id).execute()
             return str(row.subject) if row.expires_at > clock.now_ms() else None
 
-        return db.write(take)
+        return db.write(redeem)
 
-    def _digest(self, place: Place, binding: str, code: str) -> bytes:
-        parts = (place.scope.tenant_id, place.app, place.host, binding, code)
+    def _digest(self, target: Place, binding: str, code: str) -> bytes:
+        parts = (target.scope.tenant_id, target.app, target.host, binding, code)
         return self._sealer.digest(b"sign-in/" + "\0".join(parts).encode("utf-8", "replace"))

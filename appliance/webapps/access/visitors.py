@@ -1,4 +1,4 @@
-"""Who opens a WebApp."""
+"""The visitor of a WebApp."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,10 +6,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Visitor:
-    """Whoever sends a request to a WebApp; `id` and `email` are known of members and of users who have signed in.
+    """The sender of a request to a WebApp; `id` and `email` are set for members and signed-in users only.
 
-    `session` names the visit of one browser, so that limits can be kept per session; it is never the cookie itself.  `roles`
-    are those of a member in the tenant as things stand now; nobody else has any, whatever they are called.
+    `session` identifies one browser session for rate limits; it is never the cookie value itself. `roles` are the current
+    tenant roles of a member, and empty for everyone else.
     """
 
     kind: Literal["anonymous", "password", "member", "user"] = "anonymous"

@@ -1,7 +1,7 @@
-"""Visits: the sessions of whoever opens a WebApp, each good for one app only and no longer than what it rests on.
+"""Visitor sessions of WebApps, each valid for one app.
 
-A visit rests on grounds (the password as it is now, a membership, an address that is allowed, a provider's client): it is
-looked up again every second, and what no longer holds ends it.
+A visit depends on what was proven at sign-in (the current password, a membership, an allowed address, a provider's client).
+This is re-checked every second, and the visit ends when it no longer holds.
 """
 
 import secrets
@@ -25,7 +25,7 @@ from .visitors import Visitor
 IDLE_MS = 12 * 3_600_000
 LONGEST_MS = 7 * 86_400_000
 BELIEVED_SECONDS = 1.0
-SEEN_MS = 300_000  # a visit is marked as seen this often at most
+SEEN_MS = 300_000  # `seen_at` is updated at most this often
 MOST_KNOWN = 10_000
 SIGN_IN_KEPT_MS = 3_600_000
 
@@ -34,7 +34,7 @@ Key = tuple[str, str, bytes]
 
 @dataclass(frozen=True)
 class Visit:
-    """A visit as an operator sees it.  Times in milliseconds."""
+    """A visit as shown to an operator. Times in milliseconds."""
 
     id: str
     kind: str
@@ -46,7 +46,7 @@ class Visit:
 
 
 class Visits:
-    """The visits of every tenant."""
+    """Visitor sessions of every tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self.sealer = sealer
@@ -55,45 +55,45 @@ class Visits:
 
     # -- one visitor
 
-    def open_visit(self, scope: TenantScope, app_id: str, access: Access, who: Visitor, replaces: str = "") -> str:
-        """A new visit; answers the cookie's value.  The visit of `replaces`, an older value, ends."""
+    def open_visit(self, scope: TenantScope, app_id: str, access: Access, visitor: Visitor, replaces: str = "") -> str:
+        """Open a visit and return its cookie value. A visit with the earlier cookie value `replaces` is closed."""
         token = secrets.token_urlsafe(32)
-        grounds, now = self._grounds(scope, access), clock.now_ms()
+        digest, now = self._grounds_digest(scope, access), clock.now_ms()
 
         def insert() -> None:
             scope.get(WebAppRow, id=app_id)
             if replaces:
                 self._delete(scope, app_id, VisitRow.digest == self._digest(replaces))
             scope.insert(
-                VisitRow, id=ids.new("vis"), app_id=app_id, digest=self._digest(token), kind=who.kind, subject=who.id,
-                email=who.email, grounds=grounds, created_at=now, seen_at=now, expires_at=now + LONGEST_MS,
+                VisitRow, id=ids.new("vis"), app_id=app_id, digest=self._digest(token), kind=visitor.kind, subject=visitor.id,
+                email=visitor.email, grounds=digest, created_at=now, seen_at=now, expires_at=now + LONGEST_MS,
             )  # fmt: skip
-            audit.record(scope, "visit.open", app_id, {"kind": who.kind, "id": who.id})
+            audit.record(scope, "visit.open", app_id, {"kind": visitor.kind, "id": visitor.id})
 
         db.write(insert)
         return token
 
     def recall(self, scope: TenantScope, app_id: str, access: Access, token: str) -> Visitor | None:
-        """What `find_visitor` said less than a second ago; None when it has to be asked again, or said None."""
-        found = self._known.get((scope.tenant_id, app_id, self._digest(token)))
-        if found is None or found[0] != access or clock.monotonic() - found[2] >= BELIEVED_SECONDS:
+        """The result of `find_visitor` if it is less than a second old; None when there is none, or when the result was None."""
+        cached = self._known.get((scope.tenant_id, app_id, self._digest(token)))
+        if cached is None or cached[0] != access or clock.monotonic() - cached[2] >= BELIEVED_SECONDS:
             return None
-        return found[1]
+        return cached[1]
 
     def find_visitor(self, scope: TenantScope, app_id: str, access: Access, token: str) -> Visitor | None:
-        """Whose visit this is, as long as it holds for this app and its access."""
-        digest, began = self._digest(token), clock.monotonic()
+        """The visitor of this session, or None when it is not valid for this app and its current access."""
+        digest, started_at = self._digest(token), clock.monotonic()
         row = scope.find(VisitRow, digest=digest, app_id=app_id)
         visitor = self._visitor(scope, access, row) if row is not None else None
         with self._lock:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[scope.tenant_id, app_id, digest] = (access, visitor, began)
+            self._known[scope.tenant_id, app_id, digest] = (access, visitor, started_at)
         return visitor
 
     def _visitor(self, scope: TenantScope, access: Access, row: VisitRow) -> Visitor | None:
         now = clock.now_ms()
-        if now >= min(row.expires_at, row.seen_at + IDLE_MS) or row.grounds != self._grounds(scope, access):
+        if now >= min(row.expires_at, row.seen_at + IDLE_MS) or row.grounds != self._grounds_digest(scope, access):
             return None
         member = people.find_member(scope, row.subject) if row.kind == "member" else None
         visitor = Visitor(row.kind, row.subject, row.email, row.id, member.roles if member else ())
@@ -104,22 +104,22 @@ class Visits:
         return visitor
 
     def close_visit(self, scope: TenantScope, app_id: str, token: str) -> None:
-        """End a visit; ending one that is none is fine."""
+        """Close a visit; does nothing when there is none."""
         db.write(lambda: self._delete(scope, app_id, VisitRow.digest == self._digest(token)))
 
     # -- operators
 
     def list_visits(self, scope: TenantScope, app_id: str, request: PageRequest) -> Page[Visit]:
-        """The visits that have not ended, newest first; NotFound for the app."""
+        """Open visits, newest first; NotFound for the app."""
         scope.get(WebAppRow, id=app_id)
         now = clock.now_ms()
         rows = scope.select(VisitRow).where(
             VisitRow.app_id == app_id, VisitRow.expires_at > now, VisitRow.seen_at > now - IDLE_MS
         )
-        return paginate(rows, request, {"id": VisitRow.id}, default="-id").map(_show)
+        return paginate(rows, request, {"id": VisitRow.id}, default="-id").map(_to_visit)
 
     def revoke_visit(self, scope: TenantScope, app_id: str, visit_id: str) -> None:
-        """End somebody's visit; NotFound."""
+        """Close another person's visit; NotFound."""
 
         def revoke() -> None:
             scope.get(WebAppRow, id=app_id)
@@ -131,32 +131,32 @@ class Visits:
 
     # -- inside
 
-    def _delete(self, scope: TenantScope, app_id: str, which: object) -> None:
-        scope.delete(VisitRow).where(VisitRow.app_id == app_id, which).execute()
-        db.after_commit(self._forget_known)
+    def _delete(self, scope: TenantScope, app_id: str, condition: object) -> None:
+        scope.delete(VisitRow).where(VisitRow.app_id == app_id, condition).execute()
+        db.after_commit(self._clear_cache)
 
-    def _forget_known(self) -> None:
+    def _clear_cache(self) -> None:
         with self._lock:
             self._known.clear()
 
     def _digest(self, token: str) -> bytes:
         return self.sealer.digest(b"visit/" + token.encode("utf-8", "replace"))
 
-    def _grounds(self, scope: TenantScope, access: Access) -> str:
-        """What a visit rests on beside who the visitor is; NotFound when the password's secret is not set."""
-        proven = [access.kind, access.issuer, access.client_id]
+    def _grounds_digest(self, scope: TenantScope, access: Access) -> str:
+        """Digest of what a visit depends on besides the visitor; NotFound when the password's secret is not set."""
+        parts = [access.kind, access.issuer, access.client_id]
         if access.kind == "password":
-            proven += [access.secret, tenants.open_secret(scope, self.sealer, access.secret)]
-        return self.sealer.digest(b"grounds/" + "\0".join(proven).encode()).hex()
+            parts += [access.secret, tenants.open_secret(scope, self.sealer, access.secret)]
+        return self.sealer.digest(b"grounds/" + "\0".join(parts).encode()).hex()
 
 
 def forget_person(user_id: str) -> None:
-    """Inside a write: end every visit of a console user, whose password has changed; processes believe it within a second."""
+    """Inside a write: close every visit of a console user whose password has changed; other processes notice within a second."""
     db.execute("DELETE FROM webapp_visit WHERE kind = 'member' AND subject = ?", (user_id,))
 
 
 def may_enter(scope: TenantScope, access: Access, visitor: Visitor) -> bool:
-    """Whether the access lets this visitor in, as things stand now."""
+    """Whether the access currently admits this visitor."""
     if visitor.kind == "password":
         return access.kind == "password"
     if visitor.kind == "member":
@@ -168,16 +168,16 @@ def may_enter(scope: TenantScope, access: Access, visitor: Visitor) -> bool:
 
 
 def purge(now: int, most: int = 5000) -> int:
-    """Delete visits and sign-ins that are over; answers how many."""
+    """Delete expired visits and sign-in codes; returns how many."""
 
-    def delete(table: str, over: str, values: tuple[int, ...]) -> Callable[[], int]:
-        chosen = f"SELECT tenant_id, id FROM {table} WHERE {over} LIMIT {most}"  # noqa: S608  names of ours
-        return lambda: db.execute(f"DELETE FROM {table} WHERE (tenant_id, id) IN ({chosen})", values)  # noqa: S608
+    def delete(table: str, condition: str, values: tuple[int, ...]) -> Callable[[], int]:
+        expired = f"SELECT tenant_id, id FROM {table} WHERE {condition} LIMIT {most}"  # noqa: S608  table names are constants
+        return lambda: db.execute(f"DELETE FROM {table} WHERE (tenant_id, id) IN ({expired})", values)  # noqa: S608
 
     visits = db.write(delete("webapp_visit", "expires_at <= ? OR seen_at <= ?", (now, now - IDLE_MS)))
     return visits + db.write(delete("webapp_sign_in", "created_at <= ?", (now - SIGN_IN_KEPT_MS,)))
 
 
-def _show(row: VisitRow) -> Visit:
+def _to_visit(row: VisitRow) -> Visit:
     expires = min(row.expires_at, row.seen_at + IDLE_MS)
     return Visit(row.id, row.kind, row.subject, row.email, row.created_at, row.seen_at, expires)

@@ -1,4 +1,4 @@
-"""Certificates of hosts: uploaded, issued by the built-in authority, or ordered by ACME."""
+"""TLS certificates of hosts: uploaded, issued by the built-in authority, or ordered by ACME."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""From the configuration to the work: which source certificates come from, and how the domains hear of them."""
+"""Wires certificates together: chooses the issuer from the configuration and reports results to the domains."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,32 +20,32 @@ LOOK_SECONDS, ASK_SECONDS = 2.0, 1800.0
 
 
 class OwnDomains:
-    """The domains of WebApps, and the appliance's own hosts where these are ordered too."""
+    """Requests certificates for WebApps' domains, and for the appliance's own hosts where configured."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def wishes(self) -> Iterator[Wish]:
-        """Every host that wants a certificate; by HTTP only those can be proven that lead here."""
+        """Every host that needs a certificate. With HTTP validation, only hosts that point to this appliance are `reachable`."""
         by_dns = bool(self._config.acme.dns_hook) or not self._config.acme.directory
-        for wanted in domains.hosts_wanting_certificates():
-            reachable = by_dns or wanted.leads_here is not False
-            yield Wish(wanted.host, wanted.tenant, (wanted.host,), reachable)
+        for host in domains.hosts_wanting_certificates():
+            reachable = by_dns or host.leads_here is not False
+            yield Wish(host.host, host.tenant, (host.host,), reachable)
         if self._config.acme.own_hosts and self._config.acme.directory:
             own = self._config.domains
             yield Wish(own.base, None, (own.base, f"*.{own.base}", f"*.{own.content}"))
 
-    def note(self, wish: Wish, standing: Standing) -> None:
-        """Tell the domain."""
-        if wish.tenant is not None:
-            scope = tenants.system_scope(wish.tenant)
+    def note(self, request: Wish, status: Standing) -> None:
+        """Store the status on the domain."""
+        if request.tenant is not None:
+            scope = tenants.system_scope(request.tenant)
             domains.note_certificate(
-                scope, wish.host, standing.state, standing.error, standing.next_try, standing.not_after
+                scope, request.host, status.state, status.error, status.next_try, status.not_after
             )  # fmt: skip
 
 
 def certificate_upkeep(config: Config, certificates: Certificates, worker: Worker) -> list[Periodic]:
-    """What a process that serves does for certificates; nothing where somebody else does HTTPS."""
+    """The periodic certificate tasks of a serving process; none where TLS is terminated elsewhere."""
     if config.tls_mode == "off":
         return []
     issuer = make_issuer(config, certificates, worker)
@@ -56,9 +56,9 @@ def certificate_upkeep(config: Config, certificates: Certificates, worker: Worke
 
 
 def make_issuer(config: Config, certificates: Certificates, worker: Worker) -> Issuer:
-    """With the authority of the configuration, or else the built-in one where that serves this appliance."""
+    """Build the issuer: the configured ACME authority, else the built-in authority, else the operator's own certificate."""
     if config.acme.directory:
-        # Only here: what speaks ACME costs a tenth of a second and 20 MB, and most appliances never need it.
+        # Imported here only: the ACME client costs a tenth of a second and 20 MB, and most appliances never need it.
         from .client import Registration
         from .ordering import Authority, Ordering
 
@@ -68,9 +68,9 @@ def make_issuer(config: Config, certificates: Certificates, worker: Worker) -> I
         return Issuer(certificates, OwnDomains(config), worker, Ordering(authority, certificates, worker.stopping))
     if config.tls_mode == "internal":
         return Issuer(certificates, OwnDomains(config), worker, lambda host: issue_internal(config, host))
-    return Issuer(certificates, OwnDomains(config), worker, None, _of_file(Path(config.server.certificate)))
+    return Issuer(certificates, OwnDomains(config), worker, None, _file_reader(Path(config.server.certificate)))
 
 
-def _of_file(path: Path) -> Callable[[], Facts]:
-    """What the operator's own certificate says, which every host without another one gets."""
+def _file_reader(path: Path) -> Callable[[], Facts]:
+    """Reads the operator's certificate, which serves every host without its own."""
     return lambda: describe(x509.load_pem_x509_certificates(path.read_bytes())[0])

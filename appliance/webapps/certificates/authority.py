@@ -1,4 +1,4 @@
-"""The built-in authority: its root, the appliance's own certificate, and certificates for WebApps' own domains."""
+"""The built-in certificate authority: its root, the appliance's own certificate, and certificates for WebApps' domains."""
 
 import datetime
 import ipaddress
@@ -22,16 +22,17 @@ RENEW_BEFORE_DAYS = 30
 
 
 def ca_certificate(config: Config) -> Path:
-    """The root certificate, which clients may be told to trust."""
+    """The path of the root certificate, for clients to trust."""
     return config.data / "tls" / "ca.pem"
 
 
 def internal_certificate(config: Config) -> tuple[Path, Path]:
-    """Certificate and key for the base and tenant hosts, signed by the built-in authority; made or renewed when due."""
+    """Paths of the certificate and key for the base and tenant hosts, signed by the built-in authority; issued or renewed when
+    due."""
     folder = _folder(config)
-    ca_key, ca = _load_or_make_ca(folder)
+    ca_key, ca = _load_or_create_ca(folder)
     leaf, key_file = folder / "server.pem", folder / "server.key"
-    if not _is_good(leaf, config):
+    if not _is_valid(leaf, config):
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _sign_leaf(key, ca_key, ca, _names(config))
         _write(key_file, private_pem(key))
@@ -40,8 +41,8 @@ def internal_certificate(config: Config) -> tuple[Path, Path]:
 
 
 def issue_internal(config: Config, host: str) -> Pair:
-    """A new key for one host with its certificate of the built-in authority."""
-    ca_key, ca = _load_or_make_ca(_folder(config))
+    """Issue a certificate and a new key for one host from the built-in authority."""
+    ca_key, ca = _load_or_create_ca(_folder(config))
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _sign_leaf(key, ca_key, ca, [x509.DNSName(host)])
     pem = serialization.Encoding.PEM
@@ -49,7 +50,7 @@ def issue_internal(config: Config, host: str) -> Pair:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key as unencrypted PKCS #8."""
+    """The key in PEM, as unencrypted PKCS #8."""
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
@@ -65,7 +66,8 @@ def _now() -> datetime.datetime:
 
 def _names(config: Config) -> list[x509.GeneralName]:
     base, content = config.domains.base, config.domains.content
-    # A wildcard right under a top-level name (*.localhost) is refused by clients: there every tenant is named, and no app.
+    # Clients reject a wildcard directly under a top-level name (*.localhost), so tenants are listed by name and apps are left
+    # out.
     below = ["*"] if "." in base else [tenant.id for tenant in service.list_tenants()]
     apps = [f"*.{content}"] if "." in content else []
     hosts = dict.fromkeys([base, *(f"{name}.{base}" for name in below), *apps, "localhost"])
@@ -77,7 +79,7 @@ def _names(config: Config) -> list[x509.GeneralName]:
     return names if address.is_unspecified else [*names, x509.IPAddress(address)]
 
 
-def _is_good(leaf: Path, config: Config) -> bool:
+def _is_valid(leaf: Path, config: Config) -> bool:
     if not leaf.exists():
         return False
     certificate = x509.load_pem_x509_certificate(leaf.read_bytes())
@@ -86,12 +88,12 @@ def _is_good(leaf: Path, config: Config) -> bool:
     return certificate.not_valid_after_utc > soon and list(names) == _names(config)
 
 
-def _load_or_make_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def _load_or_create_ca(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key_file, file = folder / "ca.key", folder / "ca.pem"
     if key_file.exists():
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{key_file} is not the key this appliance made")
+            raise TypeError(f"{key_file} is not an EC key; restore the original file")
         return key, x509.load_pem_x509_certificate(file.read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Governed Operations Service built-in CA")])
@@ -113,7 +115,7 @@ def _sign_leaf(
     key: ec.EllipticCurvePrivateKey, ca_key: ec.EllipticCurvePrivateKey, ca: x509.Certificate, names: Sequence[x509.GeneralName]
 ) -> x509.Certificate:
     now = _now()
-    # A common name has at most 64 characters; clients look at the alternative names only.
+    # A common name has at most 64 characters; clients only check the alternative names.
     first = names[0].value[:64] if isinstance(names[0], x509.DNSName) else "host"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first)])
     return (
@@ -128,11 +130,11 @@ def _sign_leaf(
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A crash leaves the file as it was, or as it is to be: half a key would be believed for ever."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Write atomically and durably: a truncated key left by a crash would be used forever."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)

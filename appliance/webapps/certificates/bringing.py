@@ -1,4 +1,4 @@
-"""Certificates that people bring for the domains of their WebApps."""
+"""Upload of certificates for WebApps' domains."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,14 @@ from .service import Certificates
 def bring_certificate(
     scope: TenantScope, certificates: Certificates, find: Callable[[], Domain], pair: tuple[str, str], chain: str = ""
 ) -> Certificate:
-    """Serve the domain that `find` answers with this certificate and key (PEM), and the name that redirects to it if it is named
-    too; Conflict while the domain is not proven, ValidationFailed."""
+    """Serve the domain returned by `find` with this certificate and key (PEM), and its redirecting name if the certificate
+    covers it. Conflict until the domain is verified, ValidationFailed."""
 
-    def find_proven() -> Domain:
+    def find_verified() -> Domain:
         domain = find()
         if domain.verified_at is None:
-            raise Conflict("this domain has not been proven yet; do that first, then bring its certificate")
+            raise Conflict("this domain is not verified yet; verify it before you upload its certificate")
         return domain
 
-    domain = find_proven()
-    return certificates.upload(scope, domain.host, pair, chain, domain.names[1:], find_proven)
+    domain = find_verified()
+    return certificates.upload(scope, domain.host, pair, chain, domain.names[1:], find_verified)

@@ -1,4 +1,4 @@
-"""The operator's command that sets and removes DNS records for an authority's questions (DNS-01)."""
+"""Runs the operator's command that adds and removes DNS records for DNS-01 challenges."""
 
 import os
 import signal
@@ -11,21 +11,22 @@ from appliance.core import clock
 
 from .orders import Stopped
 
-_MOST_SHOWN = 500
-_GLANCE_SECONDS = 0.2
+_MAX_OUTPUT = 500
+_POLL_SECONDS = 0.2
 
 
 class HookFailed(Exception):
-    """The command did not do it; the message says how it ended."""
+    """The command failed; the message says how."""
 
 
 def run_hook(
     command: Sequence[str], verb: Literal["add", "remove"], record: tuple[str, str], seconds: float, stopping: threading.Event
 ) -> None:
-    """`command… add|remove NAME VALUE`, without a shell; HookFailed unless it ends with 0 within `seconds`, Stopped as soon as
-    this process is to end.
+    """Run `command… add|remove NAME VALUE` without a shell. Raises HookFailed unless it exits with 0 within `seconds`, and
+    Stopped as soon as this process is stopping.
 
-    It has to return when the name servers answer with the record.  Beside a wildcard a name may need two values at once.
+    The command must return only when the name servers serve the record. A name and its wildcard may need two values at the same
+    time.
     """
     if stopping.is_set():
         raise Stopped
@@ -35,23 +36,23 @@ def run_hook(
             start_new_session=True, cwd="/",
         )  # fmt: skip
     except OSError as error:
-        raise HookFailed(f"acme.dns_hook cannot be started: {error.strerror}") from error
+        raise HookFailed(f"acme.dns_hook could not be started: {error.strerror}") from error
     output = _read_to_end(process, seconds, stopping)
     if process.returncode:
-        said = output.decode("utf-8", "replace").strip()[-_MOST_SHOWN:]
-        raise HookFailed(f"acme.dns_hook ended with {process.returncode}: {said}")
+        text = output.decode("utf-8", "replace").strip()[-_MAX_OUTPUT:]
+        raise HookFailed(f"acme.dns_hook exited with status {process.returncode}: {text}")
 
 
 def _read_to_end(process: subprocess.Popen[bytes], seconds: float, stopping: threading.Event) -> bytes:
-    ends = clock.monotonic() + seconds
+    deadline = clock.monotonic() + seconds
     while True:
         try:
-            return process.communicate(timeout=min(_GLANCE_SECONDS, seconds))[0]
+            return process.communicate(timeout=min(_POLL_SECONDS, seconds))[0]
         except subprocess.TimeoutExpired as error:
-            if not stopping.is_set() and clock.monotonic() < ends:
+            if not stopping.is_set() and clock.monotonic() < deadline:
                 continue
-            os.killpg(process.pid, signal.SIGKILL)  # what it started, too: it is the first of its session
+            os.killpg(process.pid, signal.SIGKILL)  # the whole session, so that its child processes end too
             process.communicate()
             if stopping.is_set():
                 raise Stopped from error
-            raise HookFailed(f"acme.dns_hook has not ended within {seconds:g} s") from error
+            raise HookFailed(f"acme.dns_hook did not finish within {seconds:g} s") from error

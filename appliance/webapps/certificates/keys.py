@@ -1,4 +1,5 @@
-"""Private keys that people bring: a library's own checks of a hostile one stop the whole process for minutes, so ours go first."""
+"""Reads uploaded private keys; hostile keys are rejected first, because the library's own checks of them can block the process
+for minutes."""
 
 import base64
 import binascii
@@ -21,28 +22,28 @@ _POINTER = "/private_key"
 _BLOCK = re.compile(r"-----BEGIN ((?:RSA |EC |DSA )?PRIVATE KEY)-----([^-]*)-----END \1-----")
 _LENGTH = rb"(?:[\x00-\x7f]|\x81.|\x82..|\x83...)"
 _PKCS8 = re.compile(rb"\x30" + _LENGTH + rb"\x02\x01.\x30" + _LENGTH + rb"(\x06.*)", re.DOTALL)
-_SERVED = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))  # rsaEncryption, ecPublicKey
+_SUPPORTED_OIDS = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))  # rsaEncryption, ecPublicKey
 
 
 def wrong(pointer: str, code: str, message: str) -> ValidationFailed:
-    """What is wrong with one text of a pair, with the code for it."""
+    """A ValidationFailed for one text of the pair, with a code."""
     return ValidationFailed(message, details=[Detail(pointer, code, message)])
 
 
 def to_ascii(text: str) -> bytes:
-    """PEM is ASCII, and not endless; ValueError."""
+    """Encode PEM, which must be ASCII and of limited length; ValueError."""
     if len(text) > LONGEST:
         raise ValueError("too long")
     return text.encode("ascii")
 
 
 def read_private_key(text: str) -> Key:
-    """The first private key of a PEM text, of a kind and size that browsers accept; ValidationFailed with a code."""
+    """The first private key of a PEM text, of a type and size that browsers accept; ValidationFailed with a code."""
     if "\nProc-Type: 4,ENCRYPTED" in text or "BEGIN ENCRYPTED PRIVATE KEY" in text:
-        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted, it is sealed here")
+        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted; it is stored encrypted")
     try:
         block = _find_block(to_ascii(text).decode("ascii"))
-        # The library would look for primes while every other thread stands still: whether the key works is seen below.
+        # The library's primality tests would block every other thread; the key is tested by `_check_rsa` below instead.
         key = serialization.load_pem_private_key(block, None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError) as error:
         raise wrong(_POINTER, "unreadable", "the private key is not readable as PEM (PKCS #8, PKCS #1 or SEC 1)") from error
@@ -63,44 +64,45 @@ def _unsupported() -> ValidationFailed:
 
 
 def _find_block(text: str) -> bytes:
-    """The key's own block; other kinds than RSA and ECDSA (Diffie-Hellman takes minutes to load) get no further."""
-    found = _BLOCK.search(text)
-    if found is None:
+    """The PEM block of the key. Types other than RSA and ECDSA are refused here, because a Diffie-Hellman key takes minutes to
+    load."""
+    block = _BLOCK.search(text)
+    if block is None:
         raise ValueError("no private key")
     try:
-        der = base64.b64decode("".join(found[2].split()), validate=True)
+        der = base64.b64decode("".join(block[2].split()), validate=True)
     except binascii.Error as error:
         raise ValueError("not base64") from error
     generic = _PKCS8.match(der)
-    if found[1] == "DSA PRIVATE KEY" or (generic is not None and not generic[1].startswith(_SERVED)):
+    if block[1] == "DSA PRIVATE KEY" or (generic is not None and not generic[1].startswith(_SUPPORTED_OIDS)):
         raise _unsupported()
-    if found[1] == "PRIVATE KEY" and generic is None:
+    if block[1] == "PRIVATE KEY" and generic is None:
         raise ValueError("no PKCS #8")
-    return found[0].encode("ascii")
+    return block[0].encode("ascii")
 
 
 def _check_rsa(key: rsa.RSAPrivateKey) -> None:
-    """Its size before anything is computed with it, then that its numbers belong together, then that it signs."""
+    """Check the size before computing anything with the key, then that its numbers are consistent, then that it can sign."""
     if not LEAST_RSA <= key.key_size <= MOST_RSA:
         raise wrong(
             _POINTER,
             "weak_key",
             Sentence(
-                "an RSA key has %(least_rsa)s to %(most_rsa)s bits, this one %(key_size)s",
+                "the RSA key has %(key_size)s bits; it must have %(least_rsa)s to %(most_rsa)s",
                 least_rsa=LEAST_RSA, most_rsa=MOST_RSA, key_size=key.key_size,
             ),
         )
     try:
-        if not _fits_itself(key.private_numbers()):
-            raise ValueError("the numbers do not belong together")
+        if not _is_consistent(key.private_numbers()):
+            raise ValueError("inconsistent key numbers")
         probe = b"does this key sign?"
         signature = key.sign(probe, padding.PKCS1v15(), hashes.SHA256())
         key.public_key().verify(signature, probe, padding.PKCS1v15(), hashes.SHA256())
     except (ValueError, InvalidSignature) as error:
-        raise wrong(_POINTER, "unreadable", "the private key is damaged: its numbers do not belong together") from error
+        raise wrong(_POINTER, "unreadable", "the private key is damaged: its numbers are inconsistent") from error
 
 
-def _fits_itself(key: rsa.RSAPrivateNumbers) -> bool:
+def _is_consistent(key: rsa.RSAPrivateNumbers) -> bool:
     public, p, q = key.public_numbers, key.p, key.q
     parts = (p, q, key.d, key.dmp1, key.dmq1, key.iqmp)
     if max(part.bit_length() for part in parts) > public.n.bit_length() or public.e.bit_length() > _LONGEST_EXPONENT:

@@ -1,4 +1,4 @@
-"""The rows of certificates.  They are the appliance's own: a handshake knows a host and no tenant."""
+"""Database rows of certificates. They belong to the appliance, not to a tenant, because a TLS handshake knows only the host."""
 
 from peewee import BigIntegerField, BlobField, IntegerField, TextField
 
@@ -29,7 +29,7 @@ class CertificateRow(PlatformModel):
 
 
 class OrderRow(PlatformModel):
-    """An order, running (`order_url`) or to be begun at `due_at`; `owner` is the process that works on it."""
+    """A running order (with `order_url`), or one to start at `due_at`; `owner` is the process that works on it."""
 
     host = TextField(primary_key=True)
     tenant_id = TextField(null=True)
@@ -49,7 +49,7 @@ class OrderRow(PlatformModel):
 
 
 class AccountRow(PlatformModel):
-    """The appliance's account with one authority."""
+    """The appliance's account with an ACME authority."""
 
     directory = TextField(primary_key=True)
     private_key = BlobField()
@@ -61,7 +61,7 @@ class AccountRow(PlatformModel):
 
 
 class ChallengeRow(PlatformModel):
-    """What an authority will ask a host for (HTTP-01), until the order has ended."""
+    """The answer to an HTTP-01 challenge, kept until the order ends."""
 
     token = TextField(primary_key=True)
     host = TextField()

@@ -1,4 +1,4 @@
-"""One order after the other, a step at a time: what has been done is written down, so that any process may go on with it."""
+"""Advances ACME orders step by step; every step is stored, so any process can continue with the next one."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ SOON, LATER = 2_000, 30_000
 
 @dataclass(frozen=True)
 class Authority:
-    """Where certificates are ordered, and how names are proven: by `dns_hook` if there is one, else by HTTP."""
+    """The authority that issues certificates, and how names are validated: by `dns_hook` (DNS-01) if set, else by HTTP-01."""
 
     directory: str
     registration: Registration = field(default_factory=Registration)
@@ -34,17 +34,17 @@ class Authority:
 
 
 class Ordering:
-    """Orders of one authority."""
+    """Processes the orders of one authority."""
 
     def __init__(self, authority: Authority, certificates: Certificates, stopping: threading.Event | None = None) -> None:
-        """Once `stopping` is set, this process is to end: an order is left between two exchanges (Stopped)."""
+        """Once `stopping` is set, work on an order stops before the next request (Stopped)."""
         self._authority = authority
         self._stopping = stopping or threading.Event()
         self._certificates = certificates
         self._client: AcmeClient | None = None
 
     def advance(self, row: OrderRow) -> None:
-        """Go one step further with an order of this process's; it is given back with the time of the next step."""
+        """Take the next step of an order claimed by this process, then release it with the time of the step after that."""
         try:
             if row.order_url is None:
                 self._begin(row)
@@ -63,9 +63,9 @@ class Ordering:
                 orders.rest(row, clock.now_ms() + max(LATER, min(error.retry_after, HOUR)))
 
     def ask_renewal_time(self, chain: str) -> int | None:
-        """When the authority wishes a certificate to be renewed; None when it has no wish, or is not to be reached."""
+        """When the authority suggests renewing the certificate (epoch ms); None when it has no suggestion or cannot be reached."""
         try:
-            return self._connected().renewal_time(chain)
+            return self._connect().renewal_time(chain)
         except (Refused, Unreachable):
             self._client = None
             return None
@@ -73,14 +73,14 @@ class Ordering:
     # -- the steps
 
     def _begin(self, row: OrderRow) -> None:
-        tries = orders.recent_tries(row)
+        attempts = orders.recent_tries(row)
         now = clock.now_ms()
-        if (earliest := earliest_try(tries)) > now:
+        if (earliest := earliest_try(attempts)) > now:
             orders.rest(row, earliest)
             return
-        # Written before the authority is asked: a process that dies over it again and again must not ask for ever.
-        orders.change(row, tries=[*tries, now])
-        client = self._connected()
+        # Stored before the request: a process that crashes here repeatedly must not exceed the limit of attempts.
+        orders.change(row, tries=[*attempts, now])
+        client = self._connect()
         key = new_private_key()
         url = client.new_order(tuple(row.names))
         sealed = self._certificates.seal(key, row.host)
@@ -88,7 +88,7 @@ class Ordering:
         orders.rest(row, clock.now_ms())
 
     def _continue(self, row: OrderRow, url: str) -> None:
-        client = self._connected()
+        client = self._connect()
         order = client.get_order(url)
         if order.status == "valid" and order.certificate is not None:
             self._take(row, client.download(order.certificate))
@@ -103,46 +103,46 @@ class Ordering:
         orders.rest(row, clock.now_ms() + max(SOON, min(order.pause, HOUR)))
 
     def _answer(self, row: OrderRow, client: AcmeClient, authorization: str) -> None:
-        question = client.get_question(authorization, "dns-01" if self._authority.dns_hook else "http-01")
-        if question.status == "valid":
+        challenge = client.get_question(authorization, "dns-01" if self._authority.dns_hook else "http-01")
+        if challenge.status == "valid":
             return
-        if question.status != "pending":
-            raise question.problem or Refused(question.status, "the authority has given up on a name without a reason")
-        if (row.answered.get(question.url) or {}).get("told"):
+        if challenge.status != "pending":
+            raise challenge.problem or Refused(challenge.status, "the authority rejected a name without giving a reason")
+        if (row.answered.get(challenge.url) or {}).get("told"):
             return
-        self._publish(row, question)
-        client.answer(question)
-        orders.change(row, answered=row.answered | {question.url: {"record": question.record, "told": True}})
+        self._publish(row, challenge)
+        client.answer(challenge)
+        orders.change(row, answered=row.answered | {challenge.url: {"record": challenge.record, "told": True}})
 
-    def _publish(self, row: OrderRow, question: Question) -> None:
-        """Put there what the authority will look for; noted first, so that it is removed whatever happens."""
-        name, value = question.record
+    def _publish(self, row: OrderRow, challenge: Question) -> None:
+        """Publish what the authority will look up. It is stored first, so that it is removed whatever happens."""
+        name, value = challenge.record
 
         def note() -> None:
-            orders.change(row, answered=row.answered | {question.url: {"record": question.record, "told": False}})
+            orders.change(row, answered=row.answered | {challenge.url: {"record": challenge.record, "told": False}})
             if not self._authority.dns_hook:
-                ChallengeRow.delete().where(ChallengeRow.token == question.token).execute()
-                ChallengeRow.insert(token=question.token, host=name, order_host=row.host, answer=value).execute()
+                ChallengeRow.delete().where(ChallengeRow.token == challenge.token).execute()
+                ChallengeRow.insert(token=challenge.token, host=name, order_host=row.host, answer=value).execute()
 
         db.write(note)
         if self._authority.dns_hook:
-            run_hook(self._authority.dns_hook, "add", question.record, self._authority.hook_seconds, self._stopping)
+            run_hook(self._authority.dns_hook, "add", challenge.record, self._authority.hook_seconds, self._stopping)
 
     def _take(self, row: OrderRow, chain: str) -> None:
-        """The certificate is there: judge it, store it, and plan the next."""
+        """Validate the issued certificate, store it, and schedule its renewal."""
         key = self._certificates.unseal(row.private_key, row.host)
         try:
-            pair, facts = check_pair(row.names[0], chain, key.decode("ascii"))
+            pair, details = check_pair(row.names[0], chain, key.decode("ascii"))
         except ValidationFailed as error:
-            raise Refused("bad_certificate", f"the authority sent a certificate that is not used: {error.message}") from error
-        if missing := [name for name in row.names if not covers(facts.names, name)]:
-            raise Refused("bad_certificate", f"the authority sent a certificate without {missing[0]}")
+            raise Refused("bad_certificate", f"the authority issued an unusable certificate: {error.message}") from error
+        if missing := [name for name in row.names if not covers(details.names, name)]:
+            raise Refused("bad_certificate", f"the authority issued a certificate that does not cover {missing[0]}")
         self.withdraw(row)
-        renew_at = renewal_time(row.host, facts.not_before, facts.not_after)
+        renew_at = renewal_time(row.host, details.not_before, details.not_after)
 
         def store() -> None:
             orders.end_well(row, renew_at)
-            self._certificates.store(Issued(row.host, row.tenant_id, "acme", pair, facts, renew_at))
+            self._certificates.store(Issued(row.host, row.tenant_id, "acme", pair, details, renew_at))
 
         db.write(store)
 
@@ -151,29 +151,28 @@ class Ordering:
         orders.end_badly(row, problem, retry_after)
 
     def withdraw(self, row: OrderRow) -> None:
-        """Remove the DNS records of an order that ends or that nobody waits for; one that stays is of no use to anybody, so
-        failing is no reason to stop."""
+        """Remove the DNS records of an order that has ended. A failure is logged only: a leftover record does no harm."""
         if self._authority.dns_hook:
-            for answered in row.answered.values():
-                name, value = answered["record"]
+            for challenge in row.answered.values():
+                name, value = challenge["record"]
                 try:
                     run_hook(self._authority.dns_hook, "remove", (name, value), self._authority.hook_seconds, self._stopping)
                 except HookFailed:
-                    log.exception("the DNS record %s of an ended order could not be removed", name)
+                    log.exception("the DNS record %s of a finished order could not be removed", name)
 
     def _reason(self, client: AcmeClient, order: Order) -> Refused:
-        """Why the authority has given up: the order may say so, or one of its authorizations."""
+        """Why the authority rejected the order, as stated by the order or by one of its authorizations."""
         if order.problem is not None:
             return order.problem
         kind = "dns-01" if self._authority.dns_hook else "http-01"
-        questions = (client.get_question(url, kind) for url in order.authorizations)
-        found = next((question.problem for question in questions if question.problem is not None), None)
-        return found or Refused("timed_out", "the authority has not come to an end within an hour, and gave no reason")
+        challenges = (client.get_question(url, kind) for url in order.authorizations)
+        problem = next((challenge.problem for challenge in challenges if challenge.problem is not None), None)
+        return problem or Refused("timed_out", "the authority did not finish the order within an hour and gave no reason")
 
     # -- the account
 
-    def _connected(self) -> AcmeClient:
-        """The client with an account; the key is stored before it is registered, so that no account is lost."""
+    def _connect(self) -> AcmeClient:
+        """The client of our account. The key is stored before it is registered, so that the account is not lost."""
         if self._client is None:
             row = db.write(self._account)
             key = self._certificates.unseal(row.private_key, self._authority.directory)

@@ -1,4 +1,4 @@
-"""What crosses the border of the certificates."""
+"""Data types of the certificates."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,18 +8,18 @@ Origin = Literal["acme", "uploaded", "internal"]
 
 @dataclass(frozen=True)
 class Pair:
-    """A chain, the host's own certificate first, and the private key of that; both PEM."""
+    """A certificate chain, the host's certificate first, and its private key; both PEM."""
 
     chain: bytes
     private_key: bytes
 
     def __repr__(self) -> str:
-        return "Pair(…)"  # a key must not reach a log by way of a traceback
+        return "Pair(…)"  # keeps the key out of logs and tracebacks
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a certificate says about itself.  Times in milliseconds; `fingerprint` is the SHA-256 in hexadecimal."""
+    """The details of a certificate. Times in milliseconds; `fingerprint` is the SHA-256 in hexadecimal."""
 
     names: tuple[str, ...]
     issuer: str
@@ -31,7 +31,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why the last try failed: the authority's problem type (or one of ours), its sentence, and when it was."""
+    """Why the last attempt failed: the authority's problem type (or one of our own), a sentence, and the time."""
 
     type: str
     detail: str
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What may be shown about the certificate of a host; `since` is when the host first had one from beyond this appliance."""
+    """The certificate of a host without its key; `since` is when the host first had one that was not issued internally."""
 
     host: str
     origin: Origin
@@ -51,13 +51,13 @@ class Certificate:
 
     @property
     def stamp(self) -> str:
-        """Another one whenever something about it has changed, be it only the chain."""
+        """Changes whenever the certificate or its chain changes."""
         return f"{self.facts.fingerprint}/{self.updated_at}"
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a handshake takes; `hosts` are the names that it is offered for, `pair` is None where the key does not open."""
+    """A certificate to use in TLS handshakes for `hosts`; `pair` is None when its key cannot be decrypted."""
 
     certificate: Certificate
     hosts: tuple[str, ...]
@@ -66,7 +66,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Ordering:
-    """How far a host without a good certificate has come: when the next try is, and why the last one failed."""
+    """The state of an order: whether it is running, when the next attempt is, and why the last one failed."""
 
     host: str
     running: bool

@@ -1,6 +1,6 @@
-"""What one can do with the certificates of hosts.
+"""Operations on the certificates of hosts.
 
-A host is known by its name alone: who may speak of it is decided where domains are, before a verb here is called.
+Certificates are keyed by host name alone; the caller has already checked that the tenant owns the host.
 """
 
 import logging
@@ -32,7 +32,7 @@ FROM_OUTSIDE: tuple[Origin, ...] = ("acme", "uploaded")
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate to be stored; `tenant` is None for the appliance's own hosts."""
+    """A certificate to store; `tenant` is None for the appliance's own hosts."""
 
     host: str
     tenant: str | None
@@ -43,14 +43,14 @@ class Issued:
 
 
 class Certificates:
-    """The certificates of all hosts; keys are sealed, and opened for handshakes only."""
+    """The certificates of all hosts; private keys are sealed, and opened for TLS handshakes only."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
         self._listeners: list[Callable[[], None]] = []
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener()` called after the commit that changes what is served; answers how to end that."""
+        """Call `listener()` after every commit that changes the certificates; returns a function that unsubscribes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -60,42 +60,44 @@ class Certificates:
         self, scope: TenantScope, host: str, pair: tuple[str, str], chain: str = "", also: Sequence[str] = (),
         may: Callable[[], object] = lambda: None,
     ) -> Certificate:  # fmt: skip
-        """Take the certificate and key (PEM) that a person brings for a host, and for those of `also` that it names too;
-        ValidationFailed says what is wrong.  `may` is called inside the write, and what it raises keeps the certificate out.
-        An order in progress is given up: what it brings must not take this one's place."""
-        checked, facts = check_pair(host, *pair, chain)
+        """Store an uploaded certificate and key (PEM) for a host, and for those of `also` that it covers; ValidationFailed.
 
-        def put() -> Certificate:
+        `check` runs inside the write, and rejects the upload by raising. A running order is cancelled, so that its certificate
+        does not replace this one.
+        """
+        checked, details = check_pair(host, *pair, chain)
+
+        def save() -> Certificate:
             may()
-            for name in (host, *(name for name in also if covers(facts.names, name))):
+            for name in (host, *(name for name in also if covers(details.names, name))):
                 orders.park(name)
-                self.store(Issued(name, scope.tenant_id, "uploaded", checked, facts))
-            audit.record(scope, "certificate.upload", host, {"fingerprint": facts.fingerprint, "issuer": facts.issuer})
+                self.store(Issued(name, scope.tenant_id, "uploaded", checked, details))
+            audit.record(scope, "certificate.upload", host, {"fingerprint": details.fingerprint, "issuer": details.issuer})
             return self.get(scope, host)
 
-        return db.write(put)
+        return db.write(save)
 
     def get(self, scope: TenantScope, host: str) -> Certificate:
-        """What may be shown of the certificate of a host; NotFound."""
-        found = self.find(scope, host)
-        if found is None:
+        """The certificate of a host; NotFound."""
+        certificate = self.find(scope, host)
+        if certificate is None:
             raise NotFound(Sentence("there is no certificate for %(host)s here", host=repr(host[:80])))
-        return found
+        return certificate
 
     def find(self, scope: TenantScope, host: str) -> Certificate | None:
-        """`get`, or None."""
+        """The certificate of a host, or None."""
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         return None if row is None else to_certificate(row)
 
     def subject(self, scope: TenantScope, host: str) -> str:
-        """Whom the certificate of a host names as its subject; many name nobody.  NotFound."""
+        """The subject of the host's certificate, which is often empty. NotFound."""
         row = CertificateRow.get_or_none(CertificateRow.host == host, CertificateRow.tenant_id == scope.tenant_id)
         if row is None:
             raise NotFound(Sentence("there is no certificate for %(host)s here", host=repr(host[:80])))
         return subject_of(row.chain.encode("ascii"))
 
     def ordering(self, scope: TenantScope, host: str) -> Ordering | None:
-        """How far getting or renewing a certificate has come; None where nothing is to be got."""
+        """The state of the host's certificate order; None when no order exists."""
         row = OrderRow.get_or_none(OrderRow.host == host, OrderRow.tenant_id == scope.tenant_id)
         if row is None:
             return None
@@ -103,12 +105,12 @@ class Certificates:
         return Ordering(host, row.order_url is not None, row.failures, row.due_at, problem)
 
     def delete_uploaded(self, scope: TenantScope, host: str, also: Sequence[str] = ()) -> None:
-        """Forget the certificate that was uploaded, and what was uploaded for `also`; NotFound, also for one that was issued."""
+        """Delete the uploaded certificates of `host` and `also`; NotFound when the host's certificate was not uploaded."""
 
         def delete() -> None:
             if self.get(scope, host).origin != "uploaded":
                 raise NotFound(Sentence(
-                    "no certificate has been uploaded for %(host)s; the one in use was issued by itself", host=repr(host[:80])
+                    "no certificate has been uploaded for %(host)s; the current one was issued automatically", host=repr(host[:80])
                 ))
             mine = (CertificateRow.tenant_id == scope.tenant_id) & (CertificateRow.origin == "uploaded")
             CertificateRow.delete().where(mine, CertificateRow.host.in_([host, *also])).execute()
@@ -117,54 +119,54 @@ class Certificates:
 
         db.write(delete)
 
-    # -- for those that issue and serve
+    # -- issuing and serving
 
     def store(self, issued: Issued) -> None:
-        """Inside a write: this is the certificate of the host from now on."""
-        before = CertificateRow.get_or_none(CertificateRow.host == issued.host)
-        now, facts = clock.now_ms(), issued.facts
-        changed_at = now if before is None else max(now, before.updated_at + 1)  # each change has a stamp of its own
-        since = before.since if before is not None and before.tenant_id == issued.tenant else None
+        """Inside a write: replace the certificate of the host."""
+        previous = CertificateRow.get_or_none(CertificateRow.host == issued.host)
+        now, details = clock.now_ms(), issued.facts
+        changed_at = now if previous is None else max(now, previous.updated_at + 1)  # every change gets a new stamp
+        since = previous.since if previous is not None and previous.tenant_id == issued.tenant else None
         CertificateRow.delete().where(CertificateRow.host == issued.host).execute()
         CertificateRow.insert(
-            host=issued.host, tenant_id=issued.tenant, origin=issued.origin, names=list(facts.names),
+            host=issued.host, tenant_id=issued.tenant, origin=issued.origin, names=list(details.names),
             chain=issued.pair.chain.decode("ascii"), private_key=self._sealer.seal(issued.pair.private_key, _context(issued.host)),
-            key_kind=facts.key, issuer=facts.issuer, fingerprint=facts.fingerprint, not_before=facts.not_before,
-            not_after=facts.not_after, since=(since or now) if issued.origin in FROM_OUTSIDE else None,
+            key_kind=details.key, issuer=details.issuer, fingerprint=details.fingerprint, not_before=details.not_before,
+            not_after=details.not_after, since=(since or now) if issued.origin in FROM_OUTSIDE else None,
             renew_at=issued.renew_at, updated_at=changed_at,
         ).execute()  # fmt: skip
         if issued.tenant is not None and issued.origin != "uploaded":
-            told = {"fingerprint": facts.fingerprint, "issuer": facts.issuer, "origin": issued.origin}
-            audit.record(system_scope(issued.tenant), "certificate.issue", issued.host, told)
+            data = {"fingerprint": details.fingerprint, "issuer": details.issuer, "origin": issued.origin}
+            audit.record(system_scope(issued.tenant), "certificate.issue", issued.host, data)
         self._told()
 
     def read_changed(self, known: Mapping[str, str]) -> tuple[dict[str, Served], set[str]]:
-        """What is not as in `known` (host → stamp): the certificates that are new or changed, and the hosts that are gone."""
+        """Certificates that differ from `known` (host → stamp), and the hosts that no longer have one."""
         rows = db.rows("SELECT host, fingerprint, updated_at FROM certificate")
         changed = [host for host, fingerprint, updated_at in rows if known.get(host) != f"{fingerprint}/{updated_at}"]
-        found = CertificateRow.select().where(CertificateRow.host.in_(changed)) if changed else ()
-        return {row.host: self._served(row) for row in found}, known.keys() - {row[0] for row in rows}
+        changed_rows = CertificateRow.select().where(CertificateRow.host.in_(changed)) if changed else ()
+        return {row.host: self._served(row) for row in changed_rows}, known.keys() - {row[0] for row in rows}
 
     def challenge(self, host: str, token: str) -> str | None:
-        """What an authority expects to read at the host for this token (RFC 8555 § 8.3); None when it asks for nothing."""
+        """The answer an authority expects at the host for this token (RFC 8555 § 8.3); None when there is none."""
         row = ChallengeRow.get_or_none(ChallengeRow.token == token, ChallengeRow.host == host)
         return None if row is None else str(row.answer)
 
     def seal(self, private_key: bytes, host: str) -> bytes:
-        """The key of a host's running order, sealed."""
+        """Seal the private key of a host's order."""
         return self._sealer.seal(private_key, _context(host))
 
     def unseal(self, sealed: bytes, host: str) -> bytes:
-        """The key again."""
+        """Open a key sealed by `seal`."""
         return self._sealer.open(bytes(sealed), _context(host))
 
     def _served(self, row: CertificateRow) -> Served:
-        # What a tenant brings may name hosts of others: it is offered for the one host it was brought for.
+        # A tenant's certificate may cover hosts of other tenants, so it is used only for the host it was uploaded for.
         hosts = (row.host,) if row.tenant_id is not None else tuple(row.names)
         try:
             pair = Pair(row.chain.encode("ascii"), self.unseal(row.private_key, row.host))
-        except ConfigInvalid:  # one key that does not open must not take the others with it
-            log.exception("the key of %s cannot be opened", row.host)
+        except ConfigInvalid:  # one broken key must not affect the others
+            log.exception("the key of %s cannot be decrypted", row.host)
             pair = None
         return Served(to_certificate(row), hosts, pair)
 
@@ -174,12 +176,12 @@ class Certificates:
 
 
 def forget_certificate(tenant_id: str | None, host: str) -> None:
-    """Inside a write: drop the tenant's certificate of a host that it does not serve any more; not that of another tenant."""
+    """Inside a write: delete the certificate of a host that the tenant no longer serves; another tenant's stays."""
     CertificateRow.delete().where(CertificateRow.host == host, CertificateRow.tenant_id == tenant_id).execute()
 
 
 def expiring_hosts(scope: TenantScope, until: int) -> list[str]:
-    """The tenant's hosts whose certificate ends before `until` (epoch ms) or has ended, the earliest first."""
+    """The tenant's hosts whose certificate expires before `until` (epoch ms) or has expired, the earliest first."""
     query = CertificateRow.select(CertificateRow.host).where(
         CertificateRow.tenant_id == scope.tenant_id, CertificateRow.not_after <= until
     )
@@ -187,21 +189,22 @@ def expiring_hosts(scope: TenantScope, until: int) -> list[str]:
 
 
 def survey() -> list[tuple[str, int | None, Problem | None, int]]:
-    """Every host with a certificate or an order: until when it has one, why the last order failed, and when the next begins."""
-    held = {row.host: row.not_after for row in CertificateRow.select(CertificateRow.host, CertificateRow.not_after)}
+    """Every host with a certificate or an order, as (host, certificate expiry, last problem, next order). Times in
+    milliseconds."""
+    expiries = {row.host: row.not_after for row in CertificateRow.select(CertificateRow.host, CertificateRow.not_after)}
     orders = {row.host: row for row in OrderRow.select(OrderRow.host, OrderRow.due_at, OrderRow.problem)}
-    found = []
-    for host in sorted({*held, *orders}):
+    result = []
+    for host in sorted({*expiries, *orders}):
         order = orders.get(host)
         problem = Problem(**order.problem) if order is not None and order.problem else None
-        found.append((host, held.get(host), problem, order.due_at if order is not None else 0))
-    return found
+        result.append((host, expiries.get(host), problem, order.due_at if order is not None else 0))
+    return result
 
 
 def to_certificate(row: CertificateRow) -> Certificate:
-    """A row as it is shown."""
-    facts = Facts(tuple(row.names), row.issuer, row.fingerprint, row.key_kind, row.not_before, row.not_after)
-    return Certificate(row.host, row.origin, facts, row.since, row.renew_at, row.updated_at)
+    """Convert a row."""
+    details = Facts(tuple(row.names), row.issuer, row.fingerprint, row.key_kind, row.not_before, row.not_after)
+    return Certificate(row.host, row.origin, details, row.since, row.renew_at, row.updated_at)
 
 
 def _context(host: str) -> str:

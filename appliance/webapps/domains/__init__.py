@@ -1,4 +1,4 @@
-"""Host names of their own for WebApps: claimed by a tenant, proven, watched, and given up with a period of rest."""
+"""Custom domains of WebApps: claimed by a tenant, verified, monitored, and released with a waiting period."""
 
 import lazy_loader
 

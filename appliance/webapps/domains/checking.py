@@ -1,8 +1,7 @@
-"""Looks at domains when they are due or when somebody asks, and writes what follows.
+"""Probes domains when they are due or on request, and stores the result.
 
-A look is begun by counting it (`checks`), which also keeps other processes away for a while; only the latest look that was
-begun may write, and only about the claim that it was begun for, so that one that took long cannot undo what has been seen or
-decided since.
+Starting a probe increments `checks`, which also keeps other processes away for a while. Only the latest probe may store its
+result, and only for the claim it started with, so that a slow probe cannot overwrite newer results or decisions.
 """
 
 import threading
@@ -23,26 +22,26 @@ from .standing import Verdict, judge
 from .table import note_change
 
 LEASE_MS = 120_000
-FARTHEST_MS = 24 * 3_600_000  # nothing is put off for longer, but by a clock that was ahead
+FARTHEST_MS = 24 * 3_600_000  # limits the effect of a clock that ran ahead
 ROUND_SECONDS = 2.0
-AT_ONCE = 8  # looks that callers may have going in this process, one for each tenant
+AT_ONCE = 8  # probes on request that may run at once in this process, at most one per tenant
 
 
 class Checker:
-    """Looks from this process."""
+    """Runs the probes of this process."""
 
     def __init__(self, settings: Settings, outside: Outside) -> None:
         self._settings = settings
         self._outside = outside
-        self._asked: set[str] = set()  # the tenants whose looks are under way
+        self._asked: set[str] = set()  # tenants with a probe in progress
         self._turn = threading.Lock()
 
     def check_now(self, scope: TenantScope, row: DomainRow) -> None:
-        """Look because somebody asks; further looks are soon again.  RateLimited while a look for the same tenant, or too many
-        for others, are under way."""
+        """Probe on request, and restart the backoff. RateLimited while a probe of the same tenant, or too many others, are
+        running."""
         with self._turn:
             if scope.tenant_id in self._asked or len(self._asked) >= AT_ONCE:
-                raise RateLimited("another domain is being looked at; try again in a moment", headers={"Retry-After": "3"})
+                raise RateLimited("another domain is being checked; try again in a moment", headers={"Retry-After": "3"})
             self._asked.add(scope.tenant_id)
         try:
             self._check(scope, row, afresh=True)
@@ -51,15 +50,15 @@ class Checker:
                 self._asked.remove(scope.tenant_id)
 
     def check_due(self) -> int:
-        """Look at what is due, domains in use before claims, for some seconds at most; answers how many."""
-        ends, done = clock.monotonic() + ROUND_SECONDS, 0
+        """Probe the domains that are due, verified ones first, for about two seconds; returns how many."""
+        deadline, done = clock.monotonic() + ROUND_SECONDS, 0
         due = db.rows(
             "SELECT tenant_id, host FROM domain WHERE next_check_at <= ? OR next_check_at > ? "
             "ORDER BY CASE WHEN verified_at IS NULL THEN 1 ELSE 0 END, next_check_at LIMIT 50",
             (clock.now_ms(), clock.now_ms() + FARTHEST_MS),
         )
         for number, (tenant_id, host) in enumerate(due):
-            if number and clock.monotonic() > ends:
+            if number and clock.monotonic() > deadline:
                 break
             scope = system_scope(str(tenant_id))
             row = scope.find(DomainRow, host=host)
@@ -71,18 +70,18 @@ class Checker:
         number = row.checks + 1
         if not db.write(lambda: _begin(scope, row, number)):
             return False
-        held = holding.is_held(scope, row.host)
-        look = self._outside.look(scope.tenant_id, row, held=held)
+        is_held = holding.is_held(scope, row.host)
+        look = self._outside.look(scope.tenant_id, row, held=is_held)
         return db.write(lambda: self._conclude(scope, row, number, look, afresh=afresh))
 
-    def _conclude(self, scope: TenantScope, seen: DomainRow, number: int, look: Look, *, afresh: bool) -> bool:
-        row = scope.find(DomainRow, host=seen.host, checks=number, token=seen.token)
-        if row is None:  # deleted, claimed anew, approved, or looked at again since
+    def _conclude(self, scope: TenantScope, probed: DomainRow, number: int, result: Look, *, afresh: bool) -> bool:
+        row = scope.find(DomainRow, host=probed.host, checks=number, token=probed.token)
+        if row is None:  # released, claimed again, approved, or probed again in the meantime
             return False
         if afresh:
             row.tries = 0
-        verdict = judge(self._settings, row, look, clock.now_ms(), held=holding.is_held(scope, row.host))
-        _write(scope, row, look, verdict)
+        transition = judge(self._settings, row, result, clock.now_ms(), held=holding.is_held(scope, row.host))
+        _apply(scope, row, result, transition)
         return True
 
 
@@ -94,9 +93,9 @@ def _begin(scope: TenantScope, row: DomainRow, number: int) -> bool:
     return bool(query.where(DomainRow.checks == number - 1).execute())
 
 
-def _write(scope: TenantScope, row: DomainRow, look: Look, verdict: Verdict) -> None:
-    changes = dict(verdict.changes)
-    if verdict.holds:
+def _apply(scope: TenantScope, row: DomainRow, result: Look, transition: Verdict) -> None:
+    changes = dict(transition.changes)
+    if transition.holds:
         try:
             prove(scope, row)
         except AlreadyExists as error:
@@ -106,26 +105,27 @@ def _write(scope: TenantScope, row: DomainRow, look: Look, verdict: Verdict) -> 
                 "next_check_at": changes["next_check_at"],
                 "tries": row.tries + 1,
             }
-    told = {"webapp": row.app_id, "error": changes.get("error")}
-    if verdict.gives_up:
+    data = {"webapp": row.app_id, "error": changes.get("error")}
+    if transition.gives_up:
         for name in row.names:
             forget_certificate(scope.tenant_id, name)
         holding.release(scope, row.host)
-        audit.record(scope, "domain.disable", row.host, told)
-    if verdict.tells:
-        audit.record(scope, "domain.failing", row.host, told)
-        webhooks.emit(scope, "domain.failing", lambda: {"domain": row.host, **told})
-    if verdict.recovers:
+        audit.record(scope, "domain.disable", row.host, data)
+    if transition.tells:
+        audit.record(scope, "domain.failing", row.host, data)
+        webhooks.emit(scope, "domain.failing", lambda: {"domain": row.host, **data})
+    if transition.recovers:
         audit.record(scope, "domain.recover", row.host, {"webapp": row.app_id})
-    changes |= {"records": [each.as_json() for each in look.records], "checked_at": clock.now_ms()}
+    changes |= {"records": [each.as_json() for each in result.records], "checked_at": clock.now_ms()}
     scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
-    before = (row.state, row.failing_since is None, row.leads_here)
-    if before != (changes.get("state", row.state), changes.get("failing_since") is None, changes.get("leads_here")):
+    state_before = (row.state, row.failing_since is None, row.leads_here)
+    if state_before != (changes.get("state", row.state), changes.get("failing_since") is None, changes.get("leads_here")):
         note_change()
 
 
 def prove(scope: TenantScope, row: DomainRow) -> None:
-    """Inside a write: the claim is proven, its names are held from now on; AlreadyExists when another tenant has them."""
+    """Inside a write: the domain is verified, so its names now belong to the tenant; AlreadyExists when another tenant has
+    them."""
     with db.savepoint():
         holding.hold(scope, row)
     audit.record(scope, "domain.verify", row.host, {"webapp": row.app_id, "method": row.method})

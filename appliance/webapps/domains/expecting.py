@@ -1,4 +1,4 @@
-"""What is to be in the DNS for a domain; pure."""
+"""The DNS records that a domain needs. Pure functions."""
 
 from appliance.core.texts import mark_error
 
@@ -6,27 +6,27 @@ from .models import DomainRow
 from .names import CHALLENGE_LABEL, CHALLENGE_PATH, is_apex, partner_of
 from .records import DnsRecord, Settings
 
-# What whoever keeps the DNS is to do; English here, and told in the reader's language by whoever shows it.
-_TXT = mark_error("Add this TXT record where the domain's DNS is kept, and leave it there.")
-_FILE = mark_error("Have today's server answer this address with this text.")
+# Advice for whoever edits the DNS; English here, translated where it is shown.
+_TXT = mark_error("Add this TXT record at the domain's DNS provider, and keep it there.")
+_FILE = mark_error("Make the current web server return this text at this URL.")
 _CNAME = mark_error("Add this CNAME record.")
-_ADDRESSES = mark_error("Add A and AAAA records with these addresses, or an ALIAS to %(target)s if your DNS has that.")
+_ADDRESSES = mark_error("Add A and AAAA records with these addresses, or an ALIAS to %(target)s if your DNS provider supports it.")
 _ASK = mark_error("Add an A record with the address of this appliance (ask the operator), or an ALIAS to %(target)s.")
 
 
 def challenge_value(row: DomainRow) -> str:
-    """What proves the claim: made anew with every claim, so that no other tenant's record fits."""
+    """The value that proves the claim; unique to each claim, so that another tenant's record does not count."""
     return f"gos-challenge={row.token}"
 
 
 def proven_name(row: DomainRow) -> str:
-    """Where the TXT record belongs: of a pair the name without `www.`, because who writes there speaks for both."""
+    """Where the TXT record goes. For a pair this is the name without `www.`, because its owner controls both."""
     names = [row.host, partner_of(row.host, row.redirect_from) or row.host]
     return f"{CHALLENGE_LABEL}.{min(names, key=len)}"
 
 
 def ownership_record(row: DomainRow) -> DnsRecord | None:
-    """The proof that is asked for; None where the operator's word counts."""
+    """The record that proves ownership; None when the operator approves the domain instead."""
     value = challenge_value(row)
     if row.method == "txt":
         return DnsRecord("ownership", proven_name(row), "TXT", (value,), advice=_TXT)
@@ -37,7 +37,7 @@ def ownership_record(row: DomainRow) -> DnsRecord | None:
 
 
 def address_record(settings: Settings, tenant_id: str, row: DomainRow, name: str) -> DnsRecord:
-    """Where the name is to lead: a CNAME, or addresses where DNS allows none."""
+    """The record that points the name to this appliance: a CNAME, or addresses where DNS allows no CNAME."""
     purpose = "address" if name == row.host else "redirect"
     target = settings.app_host(tenant_id, row.app_id)
     if not is_apex(name):
@@ -47,7 +47,7 @@ def address_record(settings: Settings, tenant_id: str, row: DomainRow, name: str
 
 
 def expected_records(settings: Settings, tenant_id: str, row: DomainRow) -> list[DnsRecord]:
-    """Everything that is to be there, nothing of it looked at."""
+    """Every record the domain needs, not checked yet."""
     proof = ownership_record(row)
     partner = partner_of(row.host, row.redirect_from)
     names = [row.host] if partner is None else [row.host, partner]

@@ -1,4 +1,4 @@
-"""Which names are held for the whole appliance, by whom, and which were given up lately; all inside a write."""
+"""Which tenant holds which host names, and which names were released recently. Everything runs inside a write."""
 
 from collections.abc import Iterable
 
@@ -10,28 +10,29 @@ from appliance.core.scope import TenantScope
 from .models import DomainRow
 
 REST_MS = 30 * 86_400_000
-NOBODY = ""  # the tenant of a tombstone whose tenant is gone
+NOBODY = ""  # the `released_by` of a tombstone whose tenant was deleted
 
 TAKEN = (
-    "this host name is not free: it is in use on this appliance or was given up within the last 30 days; "
+    "this host name is not available: it is in use on this appliance or was released within the last 30 days; "
     "if it is yours, ask the operator to release it"
 )  # fmt: skip
 
 
 def refuse_taken(scope: TenantScope, names: Iterable[str]) -> None:
-    """AlreadyExists when another tenant holds one of the names, or gave it up within the last 30 days; never says who."""
+    """AlreadyExists when another tenant holds one of the names or released it within the last 30 days; does not say who."""
     since = clock.now_ms() - REST_MS
     for name in names:
-        held = db.rows("SELECT 1 FROM domain_name WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
-        resting = db.rows(
+        holders = db.rows("SELECT 1 FROM domain_name WHERE name = ? AND tenant_id <> ?", (name, scope.tenant_id))
+        tombstones = db.rows(
             "SELECT 1 FROM domain_tombstone WHERE name = ? AND released_by <> ? AND released_at > ?", (name, scope.tenant_id, since)
         )
-        if held or resting:
+        if holders or tombstones:
             raise AlreadyExists(TAKEN, pointer="/host")
 
 
 def needs_fresh_proof(scope: TenantScope, names: Iterable[str]) -> bool:
-    """Whether another tenant has had one of the names: DNS may still lead here, so that only a new TXT record proves anything."""
+    """Whether another tenant has held one of the names. Its DNS may still point here, so only a new TXT record proves
+    ownership."""
     return any(
         db.rows("SELECT 1 FROM domain_tombstone WHERE name = ? AND released_by <> ?", (name, scope.tenant_id)) for name in names
     )
@@ -43,11 +44,11 @@ def is_held(scope: TenantScope, host: str) -> bool:
 
 
 def hold(scope: TenantScope, row: DomainRow) -> None:
-    """Make the names of a proven domain this tenant's for the whole appliance; AlreadyExists when another was quicker."""
+    """Make the names of a verified domain belong to this tenant; AlreadyExists when another tenant was faster."""
     names = row.names
     refuse_taken(scope, names)
     for name in names:
-        _refuse_old_proof(scope, row, name)
+        _check_proof_is_new(scope, row, name)
         db.execute(
             "INSERT INTO domain_name (name, tenant_id, host) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
             (name, scope.tenant_id, row.host),
@@ -58,15 +59,15 @@ def hold(scope: TenantScope, row: DomainRow) -> None:
         db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,))
 
 
-def _refuse_old_proof(scope: TenantScope, row: DomainRow, name: str) -> None:
-    """A name that another tenant has had takes a TXT record of a claim that was made afterwards, or the operator's word."""
-    before = db.rows("SELECT released_at FROM domain_tombstone WHERE name = ? AND released_by <> ?", (name, scope.tenant_id))
-    if row.method != "operator" and any(row.method != "txt" or row.created_at <= released for (released,) in before):
-        raise AlreadyExists("this host name has been used here before: release this claim, and claim it anew by the method txt")
+def _check_proof_is_new(scope: TenantScope, row: DomainRow, name: str) -> None:
+    """A name previously held by another tenant needs a TXT record of a claim made since then, or the operator's approval."""
+    releases = db.rows("SELECT released_at FROM domain_tombstone WHERE name = ? AND released_by <> ?", (name, scope.tenant_id))
+    if row.method != "operator" and any(row.method != "txt" or row.created_at <= released for (released,) in releases):
+        raise AlreadyExists("this host name was used here before: release this claim, then claim it again with the method txt")
 
 
 def release(scope: TenantScope, host: str) -> bool:
-    """Give up the names of a domain: they are not served any more and rest for 30 days.  Whether there were any."""
+    """Release the names of a domain: they stop being served, and are reserved for 30 days. Returns whether there were any."""
     names = db.rows("SELECT name FROM domain_name WHERE tenant_id = ? AND host = ?", (scope.tenant_id, host))
     for (name,) in names:
         bury(name, scope.tenant_id)
@@ -83,19 +84,19 @@ def bury(name: str, tenant_id: str) -> None:
 
 
 def lift(name: str) -> bool:
-    """Let anybody claim the name who proves it; whether it rested."""
+    """Make a released name available at once; returns whether it was reserved."""
     return db.execute("DELETE FROM domain_tombstone WHERE name = ?", (name,)) > 0
 
 
 def names_of(scope: TenantScope) -> list[str]:
-    """Every name that the tenant holds or gave up."""
-    held = db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,))
-    given_up = db.rows("SELECT name FROM domain_tombstone WHERE released_by = ?", (scope.tenant_id,))
-    return [str(name) for (name,) in (*held, *given_up)]
+    """Every name that the tenant holds or has released."""
+    current = db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,))
+    released = db.rows("SELECT name FROM domain_tombstone WHERE released_by = ?", (scope.tenant_id,))
+    return [str(name) for (name,) in (*current, *released)]
 
 
 def give_back(scope: TenantScope, names: Iterable[str]) -> None:
-    """Inside the emptying of a tenant that stays, after `forget_tenant`: its names are its own to take back."""
+    """Inside the reset of a tenant, after `forget_tenant`: let the tenant claim its released names again."""
     for name in names:
         db.execute(
             "UPDATE domain_tombstone SET released_by = ? WHERE name = ? AND released_by = ?", (scope.tenant_id, name, NOBODY)
@@ -103,7 +104,7 @@ def give_back(scope: TenantScope, names: Iterable[str]) -> None:
 
 
 def forget_tenant(scope: TenantScope) -> None:
-    """Inside the deletion of a tenant: its names rest like any other, and are nobody's to take back early."""
+    """Inside the deletion of a tenant: release its names, which then belong to no tenant."""
     for (name,) in db.rows("SELECT name FROM domain_name WHERE tenant_id = ?", (scope.tenant_id,)):
         bury(name, NOBODY)
     db.execute("UPDATE domain_tombstone SET released_by = ? WHERE released_by = ?", (NOBODY, scope.tenant_id))

@@ -1,4 +1,4 @@
-"""One look at a domain from outside: is it theirs, does it lead here?  Reads the world, writes nothing."""
+"""Probes a domain from outside: is it verified, and does it point to this appliance? Reads DNS and HTTP, writes nothing."""
 
 import ipaddress
 import time
@@ -20,24 +20,24 @@ from .records import DnsRecord, Finding, Settings
 
 HTTP_SECONDS = 4.0
 _LARGEST_ANSWER = 4096
-# What was found and what to do about it; English here, and told in the reader's language by whoever shows it.
+# What was found and what to do next; English here, translated where it is shown.
 _TXT_ADVICE: Mapping[Finding, str] = {
-    "unknown": mark_error("%(fault)s; it is asked again."),
-    "missing": mark_error("%(name)s has no TXT record yet. %(advice)s A new record can take some hours to be seen."),
-    "wrong": mark_error("%(name)s has another TXT record. Add the one that is expected beside it."),
+    "unknown": mark_error("%(fault)s; it will be checked again."),
+    "missing": mark_error("%(name)s has no TXT record yet. %(advice)s A new record can take a few hours to become visible."),
+    "wrong": mark_error("%(name)s has another TXT record. Add the expected one next to it."),
 }
 _NOT_FETCHED = mark_error("The file could not be read at %(name)s: %(fault)s %(advice)s")
-_OTHER_TEXT = mark_error("%(name)s answers something else at %(path)s. %(advice)s")
-_FAULTY = mark_error("It leads nowhere: %(fault)s. %(advice)s")
+_OTHER_TEXT = mark_error("%(name)s returns something else at %(path)s. %(advice)s")
+_FAULTY = mark_error("It does not point anywhere: %(fault)s. %(advice)s")
 _NO_ADDRESS = mark_error("%(name)s has no address")
-_UNCHECKED = mark_error("Whether this is the appliance's address cannot be told: domains.public_addresses is not set.")
-_ELSEWHERE = mark_error("%(name)s leads to %(addresses)s, which is not this appliance; remove that record. %(advice)s")
+_UNCHECKED = mark_error("It is unknown whether this is the appliance's address, because domains.public_addresses is not set.")
+_ELSEWHERE = mark_error("%(name)s points to %(addresses)s, which is not this appliance; remove that record. %(advice)s")
 _NOT_APPROVED = mark_error("The operator has not approved it yet.")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen; `proven` and `leads_here` are None when nobody could say, `error` is the first thing to mend."""
+    """The result of a probe; `proven` and `leads_here` are None when unknown, `error` is the first problem to fix."""
 
     records: tuple[DnsRecord, ...]
     proven: bool | None
@@ -46,12 +46,12 @@ class Look:
 
     @property
     def passing(self) -> bool:
-        """Whether the servers that were asked did not answer, so that nothing follows."""
+        """Whether a name server did not respond, so that the result says nothing."""
         return any(record.finding == "unknown" for record in self.records if record.purpose != "redirect")
 
 
 class Outside:
-    """The world as `lookups` and `egress` reach it; names are resolved by `lookups` for both."""
+    """Probes domains through `lookups` (DNS) and `egress` (HTTP); `lookups` resolves names for both."""
 
     def __init__(self, settings: Settings, lookups: Lookups, egress: Egress, http_port: int = 80) -> None:
         self._settings = settings
@@ -61,47 +61,47 @@ class Outside:
         self._networks = parse_networks(settings.public_addresses)
 
     def look(self, tenant_id: str, row: DomainRow, *, held: bool) -> Look:
-        """Look at everything that is to be there.  A domain that was proven by a file has led away from the server with the
-        file since: what it is held by is that it leads here."""
+        """Check every record of the domain. A held domain that was verified by a file now points here instead of to the server
+        with the file, so only its address is checked."""
         records: list[DnsRecord] = []
         proof = ownership_record(row)
         if proof is not None and not (row.method == "http" and held):
-            records.append(self._txt(proof) if proof.type == "TXT" else self._http(proof, row))
-        owned = records[0].finding if records else "ok"
+            records.append(self._check_txt(proof) if proof.type == "TXT" else self._http(proof, row))
+        finding = records[0].finding if records else "ok"
         if row.method == "operator" and not held:
-            owned = "missing"
-        names = [self._address(address_record(self._settings, tenant_id, row, name), tenant_id, row) for name in row.names]
-        records += [record for record, _ in names]
-        leads_here = names[0][1]
-        proven = None if owned == "unknown" else owned == "ok"
-        wrong = next((record for record in records if record.finding not in ("ok", "unchecked")), None)
-        error = wrong.advice if wrong is not None else None
+            finding = "missing"
+        addresses = [self._address(address_record(self._settings, tenant_id, row, name), tenant_id, row) for name in row.names]
+        records += [record for record, _ in addresses]
+        leads_here = addresses[0][1]
+        proven = None if finding == "unknown" else finding == "ok"
+        faulty = next((record for record in records if record.finding not in ("ok", "unchecked")), None)
+        error = faulty.advice if faulty is not None else None
         if row.method == "operator" and not held:
             error = _NOT_APPROVED
         return Look(tuple(records), proven, leads_here, error)
 
-    def _txt(self, record: DnsRecord) -> DnsRecord:
-        seen = self._lookups.texts(record.name)
-        if record.expected[0] in (value.strip().strip('"') for value in seen.values):
+    def _check_txt(self, record: DnsRecord) -> DnsRecord:
+        result = self._lookups.texts(record.name)
+        if record.expected[0] in (value.strip().strip('"') for value in result.values):
             return replace(record, observed=record.expected, finding="ok", advice="")
-        finding = _missing(seen)
-        told = _TXT_ADVICE[finding] % {"fault": seen.error, "name": record.name, "advice": record.advice}
-        return replace(record, observed=seen.values[:5], finding=finding, advice=told)
+        finding = _finding_of_missing(result)
+        advice = _TXT_ADVICE[finding] % {"fault": result.error, "name": record.name, "advice": record.advice}
+        return replace(record, observed=result.values[:5], finding=finding, advice=advice)
 
     def _http(self, record: DnsRecord, row: DomainRow) -> DnsRecord:
-        """The file at every name of the domain; redirects count only within the name."""
+        """Check the file at every name of the domain; only redirects within the name are accepted."""
         client = EgressClient(self._egress)
         try:
             for name in row.names:
                 try:
                     observed = self._fetch(client, name, row)
                 except ConnectorError as error:
-                    told = f"{name}: {error.message}"
+                    failure = f"{name}: {error.message}"
                     advice = _NOT_FETCHED % {"name": name, "fault": error.message, "advice": record.advice}
-                    return replace(record, observed=(told[:200],), finding="missing", advice=advice)
+                    return replace(record, observed=(failure[:200],), finding="missing", advice=advice)
                 if observed != challenge_value(row):
-                    told = _OTHER_TEXT % {"name": name, "path": f"{CHALLENGE_PATH}{row.token}", "advice": record.advice}
-                    return replace(record, observed=(observed[:200],), finding="wrong", advice=told)
+                    advice = _OTHER_TEXT % {"name": name, "path": f"{CHALLENGE_PATH}{row.token}", "advice": record.advice}
+                    return replace(record, observed=(observed[:200],), finding="wrong", advice=advice)
         finally:
             client.close()
         return replace(record, observed=record.expected, finding="ok", advice="")
@@ -117,44 +117,45 @@ class Outside:
         return "".join(sign if sign.isprintable() else "�" for sign in text)
 
     def _address(self, record: DnsRecord, tenant_id: str, row: DomainRow) -> tuple[DnsRecord, bool | None]:
-        """The record, and whether the name leads here: by an alias that is ours, or because all its addresses are."""
-        seen = self._lookups.addresses(record.name)
-        observed = (*seen.aliases, *seen.values)[:20]
+        """Check the record; True if the name points here by a CNAME to us or because all its addresses are ours, None if
+        unknown."""
+        result = self._lookups.addresses(record.name)
+        observed = (*result.aliases, *result.values)[:20]
         content = self._settings.content
-        if any(alias == content or alias.endswith(f".{content}") for alias in seen.aliases):
+        if any(alias == content or alias.endswith(f".{content}") for alias in result.aliases):
             return replace(record, observed=observed, finding="ok", advice=""), True
-        if not seen.values:
-            finding = _missing(seen)
-            told = _FAULTY % {"fault": seen.error or _NO_ADDRESS % {"name": record.name}, "advice": record.advice}
-            unknown = replace(record, observed=observed, finding=finding, advice=told)
+        if not result.values:
+            finding = _finding_of_missing(result)
+            advice = _FAULTY % {"fault": result.error or _NO_ADDRESS % {"name": record.name}, "advice": record.advice}
+            unknown = replace(record, observed=observed, finding=finding, advice=advice)
             return unknown, None if finding == "unknown" else False
         if not self._networks:
             return replace(record, observed=observed, finding="unchecked", advice=_UNCHECKED), None
-        strangers = [value for value in seen.values if not self._is_ours(value)]
-        if not strangers:
+        foreign = [value for value in result.values if not self._is_ours(value)]
+        if not foreign:
             return replace(record, observed=observed, finding="ok", advice=""), True
-        told = _ELSEWHERE % {"name": record.name, "addresses": ", ".join(strangers[:3]), "advice": record.advice}
-        return replace(record, observed=observed, finding="wrong", advice=told), False
+        advice = _ELSEWHERE % {"name": record.name, "addresses": ", ".join(foreign[:3]), "advice": record.advice}
+        return replace(record, observed=observed, finding="wrong", advice=advice), False
 
     def _is_ours(self, value: str) -> bool:
         address = ipaddress.ip_address(value)
         return any(network.version == address.version and address in network for network in self._networks)
 
 
-def _missing(seen: Seen) -> Finding:
-    if seen.passing:
+def _finding_of_missing(result: Seen) -> Finding:
+    if result.passing:
         return "unknown"
-    return "wrong" if seen.values else "missing"
+    return "wrong" if result.values else "missing"
 
 
 def parse_networks(entries: Iterable[str]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """The networks of `domains.public_addresses`; ConfigInvalid."""
+    """Parse `domains.public_addresses`; ConfigInvalid."""
     networks = []
     for entry in entries:
         try:
             networks.append(ipaddress.ip_network(entry))
         except ValueError as error:
             raise ConfigInvalid(
-                Sentence("domains.public_addresses: %(entry)s is no address or network", entry=repr(entry))
+                Sentence("domains.public_addresses: %(entry)s is not an IP address or network", entry=repr(entry))
             ) from error
     return networks

@@ -1,4 +1,4 @@
-"""The rows of domains."""
+"""Database rows of domains."""
 
 from peewee import BigIntegerField, BooleanField, CompositeKey, IntegerField, TextField
 
@@ -8,10 +8,10 @@ from .names import names_of
 
 
 class DomainRow(TenantModel):
-    """A tenant's claim to a host name; it is held once `domain_name` has it.
+    """A tenant's claim to a host name; the tenant holds the name once it is in the table `domain_name`.
 
-    `checks` counts the looks that were begun: only the latest may write what it saw.  `tries` counts those of the present
-    state, for the backoff.
+    `checks` counts the probes that were started: only the latest may store its result. `tries` counts the probes since the last
+    change of state, for the backoff.
     """
 
     label = "domain"

@@ -1,9 +1,10 @@
-"""What the operator alone may do: see every tenant's domains, take one away, let a name rest no longer."""
+"""Domain operations of the operator: list every tenant's domains, take a name away, or end its waiting period."""
 
 from dataclasses import dataclass
 
 from appliance.core.database import db
 from appliance.core.errors import NotFound
+from appliance.core.sentences import Sentence
 from appliance.tenants import list_tenants, system_scope
 
 from . import holding
@@ -22,31 +23,33 @@ class TenantDomain:
 
 
 def list_every_domain(tenant: str | None = None) -> list[TenantDomain]:
-    """The domains of all tenants or one, by tenant and host."""
-    found = []
-    for known in list_tenants():
-        if tenant in (None, known.id):
-            rows = system_scope(known.id).select(DomainRow).order_by(DomainRow.host)
-            found += [TenantDomain(known.id, show(row)) for row in rows]
-    return found
+    """The domains of all tenants or of one, sorted by tenant and host."""
+    result = []
+    for each in list_tenants():
+        if tenant in (None, each.id):
+            rows = system_scope(each.id).select(DomainRow).order_by(DomainRow.host)
+            result += [TenantDomain(each.id, show(row)) for row in rows]
+    return result
 
 
 def release_name(host: str, *, lift: bool) -> list[str]:
-    """Take a host name from whoever holds it, or only let it rest no longer (`lift`); answers what was done.  NotFound."""
+    """Take a host name from the tenant that holds it; with `lift`, also end the waiting period. Returns what was done.
+    NotFound."""
     name = normalise_host(host)
 
     def release() -> list[str]:
-        done, names = [], [name]
+        actions, names = [], [name]
         for tenant_id, canonical in db.rows("SELECT tenant_id, host FROM domain_name WHERE name = ?", (name,)):
             scope = system_scope(str(tenant_id))
             row = scope.get(DomainRow, host=canonical)
             names = row.names
             release_row(scope, row)
-            done.append(f"{row.host} is taken from {tenant_id}")
+            actions.append(f"{row.host} was taken from {tenant_id}")
         if lift:
-            done += [f"{each} may be claimed by anybody who proves it" for each in names if holding.lift(each)]
-        if not done:
-            raise NotFound(f"nobody holds {name}" + (", and it does not rest" if lift else "; --lift ends its rest, if it has one"))
-        return done
+            actions += [f"{each} can be claimed again" for each in names if holding.lift(each)]
+        if not actions:
+            hint = "it is not reserved either" if lift else "--lift makes the name available if it is reserved"
+            raise NotFound(Sentence("no tenant holds %(name)s; %(hint)s", name=name, hint=hint))
+        return actions
 
     return db.write(release)

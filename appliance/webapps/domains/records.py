@@ -1,4 +1,4 @@
-"""What crosses the border of this domain."""
+"""Data types of custom domains."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -14,8 +14,8 @@ Finding = Literal["unchecked", "ok", "missing", "wrong", "unknown"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator says: the appliance's own domains, its public addresses (networks), and whether it serves HTTPS
-    by itself, so that a domain needs a certificate."""
+    """The operator's settings: the appliance's own domains, its public addresses (networks), and whether the appliance
+    terminates HTTPS itself, so that domains need certificates."""
 
     base: str
     content: str
@@ -23,13 +23,13 @@ class Settings:
     certificates: bool = False
 
     def app_host(self, tenant_id: str, app_id: str) -> str:
-        """Where a CNAME of one of the app's domains leads."""
+        """The CNAME target of the app's domains."""
         return f"{app_id}--{tenant_id}.{self.content}"
 
 
 @dataclass(frozen=True)
 class NewDomain:
-    """A claim; `redirect_from` names the other of a pair with and without `www.`, which answers 301 to this one."""
+    """A domain to claim; `redirect_from` names its counterpart with or without `www.`, which redirects (301) to this host."""
 
     host: str
     method: Method = "txt"
@@ -39,7 +39,7 @@ class NewDomain:
 
 @dataclass(frozen=True)
 class DnsRecord:
-    """A record that is to be there, or a file, and what was seen instead; `advice` says what to do next."""
+    """A DNS record, or file, that the domain needs, and what was observed instead; `advice` says what to do next."""
 
     purpose: Literal["ownership", "address", "redirect"]
     name: str
@@ -50,13 +50,13 @@ class DnsRecord:
     advice: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """As stored in the database."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """How the domain's certificate stands, as whoever gets it has said."""
+    """The certificate status of a domain, as reported by the certificate issuer."""
 
     state: CertificateState
     error: str | None
@@ -66,7 +66,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain.  Times in milliseconds; `leads_here` is None while that cannot be told."""
+    """A custom domain. Times in milliseconds; `leads_here` is None while it is unknown whether the domain points here."""
 
     app: str
     host: str
@@ -94,9 +94,9 @@ class Domain:
 
 @dataclass(frozen=True)
 class WantedCertificate:
-    """A name that is proven and served, so that a certificate may be had for it.
+    """A verified name that is served, and so can have a certificate.
 
-    `leads_here` is None where nobody can tell; a public authority finds a name that does not lead here unreachable.
+    `leads_here` is None when unknown; a public authority cannot reach a name that does not point here.
     """
 
     tenant: str

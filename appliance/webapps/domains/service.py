@@ -1,7 +1,7 @@
-"""What one can do with the domains of WebApps.  Every verb takes a TenantScope first.
+"""Operations on the domains of WebApps. Every function takes a TenantScope first.
 
-A claim is harmless: it reserves nothing and keeps nobody out.  Only a claim that is proven is held, for the whole
-appliance; what is given up rests for 30 days, and then needs a new TXT record if another tenant wants it.
+A claim reserves nothing. Only a verified claim gives the tenant the name, for the whole appliance. A released name is reserved
+for 30 days; after that, another tenant needs a new TXT record to verify it.
 """
 
 import secrets
@@ -46,12 +46,12 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_DOMAINS = 20
-MOST_UNPROVEN = 50  # of a tenant: each is looked at again and again, by the one thread that looks for everybody
+MOST_UNPROVEN = 50  # per tenant; all are probed repeatedly by a single thread
 _SOON_MS = 30_000
 
 
 class Domains:
-    """The domains of every tenant's WebApps."""
+    """The custom domains of every tenant's WebApps."""
 
     def __init__(self, settings: Settings, outside: Outside) -> None:
         self.settings = settings
@@ -59,7 +59,7 @@ class Domains:
         self.table = HostTable()
 
     def claim_domain(self, scope: TenantScope, app_id: str, new: NewDomain) -> Domain:
-        """Claim a host name for an app, to be proven; ValidationFailed, AlreadyExists (also for what another tenant holds)."""
+        """Claim a host name for an app; ValidationFailed, AlreadyExists (also when another tenant holds it)."""
         host = normalise_host(new.host)
         names = [host, *([partner] if (partner := partner_of(host, new.redirect_from)) else [])]
         for name in names:
@@ -67,17 +67,17 @@ class Domains:
 
         def insert() -> Domain:
             scope.get(WebAppRow, id=app_id)
-            _refuse_own(scope, names)
+            _check_not_claimed(scope, names)
             holding.refuse_taken(scope, names)
             if new.method != "txt" and holding.needs_fresh_proof(scope, names):
-                raise ValidationFailed("this host name needs the method txt: it has been used here before", pointer="/method")
+                raise ValidationFailed("this host name was used here before, so it needs the method txt", pointer="/method")
             if scope.select(DomainRow).where(DomainRow.app_id == app_id).count() >= MOST_DOMAINS:
                 raise Conflict(Sentence(
                     "a WebApp has at most %(most_domains)s domains; delete one that is not used", most_domains=MOST_DOMAINS
                 ))
             if scope.select(DomainRow).where(DomainRow.verified_at.is_null()).count() >= MOST_UNPROVEN:
                 raise Conflict(Sentence(
-                    "%(most_unproven)s claims of this tenant wait for their proof; prove or delete some first",
+                    "this tenant already has %(most_unproven)s unverified domains; verify or delete some first",
                     most_unproven=MOST_UNPROVEN,
                 ))
             now = clock.now_ms()
@@ -96,7 +96,7 @@ class Domains:
         return db.write(insert)
 
     def list_domains(self, scope: TenantScope, app_id: str, request: PageRequest) -> Page[Domain]:
-        """The domains of an app by host."""
+        """The domains of an app, sorted by host."""
         scope.get(WebAppRow, id=app_id)
         fields = {"host": DomainRow.host, "created_at": DomainRow.created_at}
         query = scope.select(DomainRow).where(DomainRow.app_id == app_id)
@@ -107,7 +107,7 @@ class Domains:
         return show(find_row(scope, app_id, host))
 
     def change_domain(self, scope: TenantScope, app_id: str, host: str, *, primary: bool) -> Domain:
-        """Make the domain the one that the app's own host sends its visitors to, or not any more."""
+        """Make the domain the app's primary one, to which the app's own host redirects, or make it secondary."""
 
         def change() -> Domain:
             row = find_row(scope, app_id, host)
@@ -118,7 +118,7 @@ class Domains:
         return db.write(change)
 
     def approve_domain(self, scope: TenantScope, host: str) -> Domain:
-        """Take the operator's word for the tenant's claim; NotFound, AlreadyExists when another tenant holds the name."""
+        """Verify the tenant's claim by the operator's approval; NotFound, AlreadyExists when another tenant holds the name."""
         name = normalise_host(host)
 
         def approve() -> Domain:
@@ -136,7 +136,7 @@ class Domains:
                 "failing_since": None,
                 "told_at": None,
             }
-            # A look that is under way knows nothing of the operator's word: counted as an older one, it writes nothing.
+            # A probe in progress does not know of the approval; raising `checks` makes it stale, so that it writes nothing.
             changes |= {"checks": row.checks + 1, "tries": 0, "next_check_at": now + _SOON_MS}
             scope.update(DomainRow, **changes).where(DomainRow.host == name).execute()
             return show(scope.get(DomainRow, host=name))
@@ -144,13 +144,13 @@ class Domains:
         return db.write(approve)
 
     def verify_domain(self, scope: TenantScope, app_id: str, host: str) -> Domain:
-        """Look at the domain now: its proof, and where it leads; NotFound, RateLimited.  Takes seconds."""
+        """Probe the domain now; NotFound, RateLimited. Takes several seconds."""
         row = find_row(scope, app_id, host)
         self.checker.check_now(scope, row)
         return self.get_domain(scope, app_id, row.host)
 
     def release_domain(self, scope: TenantScope, app_id: str, host: str) -> None:
-        """Give up a domain; if it was held, its names rest for 30 days, in which only this tenant may claim them again."""
+        """Release a domain. If it was verified, its names are reserved for this tenant for 30 days."""
 
         def release() -> None:
             release_row(scope, find_row(scope, app_id, host))
@@ -159,14 +159,14 @@ class Domains:
 
 
 def of_config(config: Config, egress: Egress) -> Domains:
-    """Domains as the operator has set them up, with certificates of their own where the appliance does HTTPS by itself."""
+    """Build Domains from the configuration; domains get certificates where the appliance terminates HTTPS itself."""
     own = config.domains
     settings = Settings(own.base, own.content, own.public_addresses, certificates=config.tls_mode != "off")
     return Domains(settings, Outside(settings, Lookups(own.resolvers), egress))
 
 
 def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
-    """The row of a domain, whichever way its host is written; NotFound."""
+    """The row of a domain, in whatever spelling the host is given; NotFound."""
     try:
         name = normalise_host(host)
     except ValidationFailed as error:
@@ -175,40 +175,40 @@ def find_row(scope: TenantScope, app_id: str, host: str) -> DomainRow:
 
 
 def release_row(scope: TenantScope, row: DomainRow) -> None:
-    """Inside a write: delete the claim, and bury what was held."""
-    held = holding.release(scope, row.host)
+    """Inside a write: delete the claim, and release the names it holds."""
+    was_held = holding.release(scope, row.host)
     for name in row.names:
         forget_certificate(scope.tenant_id, name)
     scope.delete(DomainRow).where(DomainRow.host == row.host).execute()
-    audit.record(scope, "domain.release", row.host, {"webapp": row.app_id, "held": held})
+    audit.record(scope, "domain.release", row.host, {"webapp": row.app_id, "held": was_held})
     note_change()
 
 
 def hosts_of(scope: TenantScope, app_id: str) -> list[str]:
-    """The names an app is served at beside its own."""
+    """The app's custom host names."""
     return sorted(row.host for row in scope.select(DomainRow).where(DomainRow.app_id == app_id))
 
 
 def release_all(scope: TenantScope, app_id: str) -> None:
-    """Inside the deletion of an app: give up its domains."""
+    """Inside the deletion of an app: release its domains."""
     for row in scope.select(DomainRow).where(DomainRow.app_id == app_id):
         release_row(scope, row)
 
 
 def forget_tenant(scope: TenantScope) -> None:
-    """Inside the deletion of a tenant: bury what it held."""
+    """Inside the deletion of a tenant: release its names."""
     holding.forget_tenant(scope)
     note_change()
 
 
-def _refuse_own(scope: TenantScope, names: list[str]) -> None:
-    """A name belongs to one domain of the tenant, be it the host or the one that redirects."""
+def _check_not_claimed(scope: TenantScope, names: list[str]) -> None:
+    """Each name belongs to at most one domain of the tenant, as its host or as the redirecting name."""
     bare = {name.removeprefix("www.") for name in names}
-    near = [*bare, *(f"www.{name}" for name in bare)]
-    for row in scope.select(DomainRow).where(DomainRow.host.in_(near)):
+    related = [*bare, *(f"www.{name}" for name in bare)]
+    for row in scope.select(DomainRow).where(DomainRow.host.in_(related)):
         if set(names) & set(row.names):
             raise AlreadyExists(
-                Sentence("%(host)s is a domain of the WebApp %(app_id)s already", host=row.host, app_id=repr(row.app_id)),
+                Sentence("%(host)s is already a domain of the WebApp %(app_id)s", host=row.host, app_id=repr(row.app_id)),
                 pointer="/host",
             )
 
@@ -221,9 +221,10 @@ def _make_primary(scope: TenantScope, app_id: str, host: str, *, primary: bool) 
 
 
 def show(row: DomainRow) -> Domain:
-    """The domain of a row."""
+    """Convert a row."""
     records = tuple(
-        DnsRecord(**{**kept, "expected": tuple(kept["expected"]), "observed": tuple(kept["observed"])}) for kept in row.records
+        DnsRecord(**{**stored, "expected": tuple(stored["expected"]), "observed": tuple(stored["observed"])})
+        for stored in row.records
     )
     certificate = None
     if row.certificate_state is not None:
@@ -237,18 +238,18 @@ def show(row: DomainRow) -> Domain:
     )  # fmt: skip
 
 
-# -- the seam for whoever gets certificates
+# -- used by the certificate issuer
 
 
 def hosts_wanting_certificates() -> list[WantedCertificate]:
-    """Every name that is proven and served, over all tenants: those that redirect too."""
-    found = db.rows(
+    """Every verified and served name of all tenants, including redirecting names."""
+    rows = db.rows(
         "SELECT n.tenant_id, d.app_id, n.name, d.leads_here FROM domain_name n "
         "JOIN domain d ON d.tenant_id = n.tenant_id AND d.host = n.host ORDER BY n.name"
     )
     return [
         WantedCertificate(str(tenant), str(app), str(name), None if leads is None else bool(leads))
-        for tenant, app, name, leads in found
+        for tenant, app, name, leads in rows
     ]
 
 
@@ -256,46 +257,51 @@ def note_certificate(
     scope: TenantScope, host: str, state: CertificateState, error: str | None = None, next_try: int | None = None,
     not_after: int | None = None,
 ) -> bool:  # fmt: skip
-    """Say how the certificate of a served name stands: `pending`, `active` (until `not_after`) or `failed`, with why and when
-    it is tried next.  The domain follows: cert_pending, active, failed; one whose old certificate still holds stays active, and
-    one that does not lead here yet stays verified.
-    False when the name is not served any more."""
+    """Store the certificate status of a name: `pending`, `active` (until `not_after`) or `failed`, with the reason and the time
+    of the next attempt.
 
-    def note() -> bool:
+    The domain's state follows, except that an active domain stays active while its previous certificate is valid, and a domain
+    that does not point here yet stays verified. Returns False when the name is no longer served.
+    """
+
+    def save() -> bool:
         owner = db.rows("SELECT host FROM domain_name WHERE name = ? AND tenant_id = ?", (host, scope.tenant_id))
         row = scope.find(DomainRow, host=owner[0][0]) if owner else None
         if row is None:
             return False
-        changes = _of_redirect(row, host, state, error) if host != row.host else _of_host(row, state, error, next_try, not_after)
+        if host == row.host:
+            changes = _changes_of_host(row, state, error, next_try, not_after)
+        else:
+            changes = _changes_of_redirect(row, host, state, error)
         scope.update(DomainRow, **changes).where(DomainRow.host == row.host).execute()
         if changes.get("state", row.state) != row.state:
             audit.record(scope, "domain.certificate", row.host, {"state": changes["state"], "error": error})
             note_change()
         return True
 
-    return db.write(note)
+    return db.write(save)
 
 
-def _of_host(
+def _changes_of_host(
     row: DomainRow, state: CertificateState, error: str | None, next_try: int | None, not_after: int | None
 ) -> dict[str, object]:  # fmt: skip
     until = not_after if not_after is not None else row.certificate_not_after
     changes: dict[str, object] = {
         "certificate_state": state, "certificate_error": error, "certificate_next_try": next_try, "certificate_not_after": until,
     }  # fmt: skip
-    holds = until is not None and until > clock.now_ms()
+    is_valid = until is not None and until > clock.now_ms()
     if row.state == "verified" and row.leads_here is False:
-        return changes  # a certificate alone brings no visitor here: the domain goes on when its DNS does
+        return changes  # a certificate is not enough: the domain becomes active when its DNS points here
     if state == "active":
         return changes | {"state": "active"}
-    if row.state == "active" and holds:
+    if row.state == "active" and is_valid:
         return changes
     return changes | {"state": "cert_pending" if state == "pending" else "failed"}
 
 
-def _of_redirect(row: DomainRow, name: str, state: CertificateState, error: str | None) -> dict[str, object]:
-    """The name that redirects has a certificate of its own; the domain only says what is wrong with it."""
+def _changes_of_redirect(row: DomainRow, name: str, state: CertificateState, error: str | None) -> dict[str, object]:
+    """The redirecting name has its own certificate; the domain only reports its error."""
     if state == "failed":
         return {"certificate_error": f"{name}: {error}"}
-    told = (row.certificate_error or "").startswith(f"{name}:")
-    return {"certificate_error": None} if told else {"certificate_error": row.certificate_error}
+    is_of_this_name = (row.certificate_error or "").startswith(f"{name}:")
+    return {"certificate_error": None} if is_of_this_name else {"certificate_error": row.certificate_error}
