@@ -1,4 +1,4 @@
-"""The rows of WebApps."""
+"""Database rows of WebApps."""
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
@@ -6,8 +6,8 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class WebAppRow(TenantModel):
-    """A WebApp; `last_version` is the number given last, `published_version` the one that is served, under which grant and until
-    when `served_grants` says, `forms` how often further forms of its contents came."""
+    """A WebApp. `last_version` is the last number assigned, `published_version` the one served; `grant_digest` and
+    `allowed_until` are described in `served_grants`; `forms` counts how often encoded forms were added."""
 
     label = "WebApp"
     id = TextField()
@@ -27,7 +27,7 @@ class WebAppRow(TenantModel):
 
 
 class VersionRow(TenantModel):
-    """One set of files; `state` is uploading, ready or failed, the rest follows from what is published."""
+    """One version; `state` is uploading, ready or failed. Published and superseded follow from what is published."""
 
     label = "version"
     app_id = TextField()
@@ -50,8 +50,8 @@ class VersionRow(TenantModel):
 
 
 class PublicationRow(TenantModel):
-    """The latest publishing of a version with its checks; `before_at` is when the version had been published before, `fence`
-    counts the claims."""
+    """The latest publication of a version with its checks. `before_at` is when the version was published before, `fence` counts
+    the claims."""
 
     label = "publication"
     app_id = TextField()
@@ -90,8 +90,8 @@ class FileRow(TenantModel):
 
 
 class FormRow(TenantModel):
-    """A content as it is sent: itself (`identity`), which says that it has been looked at, and with `pending` 1 that it is still to
-    be compressed as small as can be; or compressed."""
+    """An encoding of a content. The row `identity` means that the content was checked; `pending` 1 means that strong
+    compression is still to be done."""
 
     label = "form"
     app_id = TextField()
@@ -107,7 +107,7 @@ class FormRow(TenantModel):
 
 
 class VisitRow(TenantModel):
-    """One browser's way into an app; `grounds` are what was proven, so that a visit ends when that no longer counts."""
+    """One browser session of an app; `grounds` is the digest of what was proven, so that the session ends when that changes."""
 
     label = "visit"
     id = TextField()
@@ -127,7 +127,7 @@ class VisitRow(TenantModel):
 
 
 class SignInRow(TenantModel):
-    """What a member must bring to get in: the code that the base host gave."""
+    """The one-time code with which a member opens an app, issued by the base host."""
 
     label = "sign-in"
     id = TextField()

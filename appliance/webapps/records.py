@@ -1,4 +1,4 @@
-"""What crosses the border of this domain."""
+"""Data types of WebApps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ State = Literal["uploading", "ready", "published", "superseded", "failed"]
 
 @dataclass(frozen=True)
 class WebApp:
-    """A WebApp; `published_version` is served.  Times in milliseconds."""
+    """A WebApp; `published_version` is the one served. Times in milliseconds."""
 
     id: str
     name: str
@@ -23,7 +23,7 @@ class WebApp:
 
 @dataclass(frozen=True)
 class FileSpec:
-    """A file of a version: the sha256 and the bytes of its content."""
+    """The content of a file: its sha256 and its size in bytes."""
 
     sha256: str
     size: int
@@ -31,10 +31,10 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a version is served; the lines are as in `_redirects` and `_headers`, and come before those of the files.
+    """How a version is served. `redirects` and `headers` have the format of the files `_redirects` and `_headers`, and take
+    precedence over them.
 
-    `routes` are as they were written, and valid; `smoke` are the checks, as `smoke.parse_smoke` answers them; `access` is what
-    `access.parse_access` reads.
+    `routes` are validated but kept as written; `smoke` is the result of `parse_smoke`; `access` is the input of `parse_access`.
     """
 
     spa: bool = False
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a version comes from, as its sender says."""
+    """Where a version comes from, as stated by the uploader."""
 
     commit: str = ""
     ci_url: str = ""
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class NewVersion:
-    """What a version is to hold, and how it is to be served."""
+    """The files and settings of a version to create."""
 
     files: Mapping[str, FileSpec]
     settings: Settings = Settings()
@@ -65,7 +65,7 @@ class NewVersion:
 
 @dataclass(frozen=True)
 class Version:
-    """One version; `required` are the contents nobody has sent yet, `reason` why it failed."""
+    """One version; `required` lists the contents still to be uploaded, `reason` says why it failed."""
 
     app: str
     number: int
@@ -84,7 +84,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a version has that another has not: paths."""
+    """The paths that differ between two versions."""
 
     against: int
     added: tuple[str, ...]
@@ -95,7 +95,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ServedFile:
-    """A file of a published version: its content and the blobs it may be sent as, by encoding (`identity` for itself)."""
+    """A file of a version: its content, and the blobs of its encodings (`identity` for the content itself)."""
 
     sha256: str
     size: int
@@ -104,7 +104,7 @@ class ServedFile:
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """Everything that serving a version takes; `rules` are the parsed redirects and headers."""
+    """Everything needed to serve a version; `rules` are the parsed redirects and headers."""
 
     number: int
     spa: bool

@@ -94,7 +94,7 @@ def test_many_contents_come_in_one_archive(acme: httpx.Client, globex: httpx.Cli
     refused(send({"any": first}, globex), 404, "not_found")
     assert data(send({"any": first})) == {"contents": 1, "bytes": len(first)}
     message = refused(send({"a": second, "b": b"another", "c": third}), 422, "validation_failed")
-    assert "member 'b' is no content of version 1" in message
+    assert "member 'b' is not a content of version 1" in message
     assert data(acme.get(f"{app}/versions/1"))["required"] == [sha(third)]  # what came before the wrong one has been stored
     assert data(send({"x": first, "y": second, "z": third}))["contents"] == 3
     assert data(acme.post(f"{app}/versions/1/finalize"))["state"] == "ready"
@@ -139,7 +139,7 @@ def test_a_key_in_a_content_that_comes_by_itself_or_with_others_is_refused(acme:
     for number, (method, path, content) in enumerate((("PUT", f"/{sha(leak)}", leak), ("POST", "", zipped)), 1):
         data(acme.post(f"{app}/versions", json=manifest(a_js=leak, b_js=fine)), 201)
         answer = acme.request(method, f"{app}/versions/{number}/blobs{path}", content=content)
-        assert "a.js holds an API key" in refused(answer, 422, "api_key_leaked")
+        assert "a.js contains an API key" in refused(answer, 422, "api_key_leaked")
         assert data(acme.get(f"{app}/versions/{number}"))["state"] == "failed"
 
 

@@ -143,7 +143,7 @@ def test_a_version_that_fails_its_checks_is_not_published_and_says_why(gos: Gos,
     page.write_text(two := f"<h1>{fresh('two')}</h1>")
     code, out, errors = gos("deploy", app, tmp_path, "--publish")
     assert (code, out) == (1, f"{app} version 2: 1 files, 1 uploaded, not published\n")
-    assert f"preview GET /: 'one' is not in the answer\n    | {two}\n" in errors
+    assert f"preview GET /: 'one' is not in the response\n    | {two}\n" in errors
     (tmp_path / "app.yaml").write_text("smoke:\n  - {path: /, header: {X-Robots-Tag: noindex}}\n")  # only a preview says so
     code, out, errors = gos("deploy", app, tmp_path, "--publish", "--json")
     told = json.loads(out)

@@ -75,7 +75,7 @@ def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_ver
     wrong = with_app("smoke: [{path: /, contains: Nowhere}]\n")
     done = place.apply({**wrong, "collections/more.yaml": "fields: [{name: a, type: text}]\n"})
     failed = change_of(done).failed or ""
-    assert "GET / 'Nowhere' is not in the answer" in failed
+    assert "GET / 'Nowhere' is not in the response" in failed
     assert "it answered: <h1>Shop</h1>" in failed
     assert (numbers(place), actions_of(done)["collection more"]) == ((1, 2), "create")
     again = change_of(place.apply(wrong))

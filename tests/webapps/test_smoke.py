@@ -52,11 +52,11 @@ def test_checks_are_read_from_app_yaml() -> None:
     [
         (Check("/"), seen(), None), (Check("/"), seen(301), "answered 301 instead of 200"),
         (Check("/", status=404), seen(404), None),
-        (Check("/", contains="us"), seen(), None), (Check("/", contains="them"), seen(), "'them' is not in the answer"),
+        (Check("/", contains="us"), seen(), None), (Check("/", contains="them"), seen(), "'them' is not in the response"),
         (Check("/", header={"Content-Type": "text/html"}), seen(), None),
         (Check("/", header={"Content-Type": "text"}), seen(), "the header Content-Type is 'text/html' instead of 'text'"),
         (Check("/", header={"X-A": ""}), seen(), "the header X-A is missing"),
-        (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms, 2 are allowed"),
+        (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms; the limit is 2 ms"),
         (Check("/"), Seen(0, {}, b"", 3, "did not answer"), "did not answer"),
     ],
 )  # fmt: skip

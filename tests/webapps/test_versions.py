@@ -153,7 +153,7 @@ def test_what_another_tenant_has_is_missing(webapps: WebApps, blobs: Blobs, acme
 
 def test_a_content_that_is_another_one_is_refused(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     webapps.create_version(acme, "shop", NewVersion({"index.html": spec(PAGE)}))
-    with pytest.raises(ValidationFailed, match="send it again"):
+    with pytest.raises(ValidationFailed, match="send the content again"):
         send(webapps, blobs, acme, 1, b"something else", PAGE)
     with pytest.raises(NotFound, match="no file of version 1"):
         send(webapps, blobs, acme, 1, b"something else")
@@ -199,7 +199,7 @@ def test_a_new_content_is_compressed_once(webapps: WebApps, blobs: Blobs, acme: 
 
 def test_a_key_in_a_file_fails_the_version_and_is_not_told(webapps: WebApps, acme: TenantScope) -> None:
     key = make_key_text("live")
-    with pytest.raises(ApiKeyLeaked, match=r"assets/config\.js holds an API key") as refused:
+    with pytest.raises(ApiKeyLeaked, match=r"assets/config\.js contains an API key") as refused:
         deploy(webapps, acme, {"index.html": PAGE, "assets/config.js": f"let key = '{key}'".encode()})
     failed = webapps.get_version(acme, "shop", 1)
     assert failed.state == "failed"
@@ -215,7 +215,7 @@ def test_a_key_in_a_large_file_is_found_too(blobs: Blobs, webapps: WebApps, acme
     """What is too large to be compressed is read a piece at a time; the key lies across two of them, whatever their size."""
     content = b" " * ((1 << 20) - 10) + make_key_text("live").encode() + b" " * LARGEST
     stored = blobs.put(acme, content)
-    with pytest.raises(ApiKeyLeaked, match=r"film\.bin holds an API key"):
+    with pytest.raises(ApiKeyLeaked, match=r"film\.bin contains an API key"):
         prepare_contents(acme, blobs, [("film.bin", FileSpec(stored.sha256, stored.size))])
 
 

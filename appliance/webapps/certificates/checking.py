@@ -57,9 +57,9 @@ def _check_certificates(host: str, key: Key, certificate: str, chain: str) -> tu
 
 def describe(certificate: x509.Certificate) -> Facts:
     """The details of a certificate."""
-    organization = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    legal_name = certificate.issuer.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     common = certificate.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
-    issuer = ", ".join(str(attribute.value) for attribute in (*common[:1], *organization[:1]))
+    issuer = ", ".join(str(attribute.value) for attribute in (*common[:1], *legal_name[:1]))
     return Facts(
         names=tuple(_names(certificate)), issuer=issuer[:200] or certificate.issuer.rfc4514_string()[:200],
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(), key=_key_description(certificate),

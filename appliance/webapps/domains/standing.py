@@ -1,4 +1,4 @@
-"""Where a domain stands after a look at it; decisions alone, pure, what they change is the caller's to write."""
+"""Decides the next state of a domain from the result of a probe. Pure functions; the caller stores the changes."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,16 +10,16 @@ from .models import DomainRow
 from .records import Settings, State
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-PROVE_WITHIN_MS = 30 * DAY  # a claim that nobody proves is given up
-GRACE_MS = 7 * DAY  # how long a domain may be gone from the DNS
-_NOT_PROVEN = mark_error("It was not proven within 30 days. %(error)s")
-_GIVEN_UP = mark_error("Given up after 7 days: %(error)s")
-PATIENCE_MS = HOUR  # how long servers may not answer before somebody is told
+PROVE_WITHIN_MS = 30 * DAY  # an unverified claim expires after this time
+GRACE_MS = 7 * DAY  # how long a verified domain may fail its checks before it is released
+_NOT_VERIFIED = mark_error("It was not verified within 30 days. %(error)s")
+_RELEASED = mark_error("Released after 7 days: %(error)s")
+PATIENCE_MS = HOUR  # how long name servers may not respond before an alert
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows: columns to change; whether its names become held, are given up; whether to tell that it fails or is well."""
+    """The columns to change, and what else follows: names become held, names are released, an alert, or a recovery."""
 
     changes: dict[str, Any]
     holds: bool = False
@@ -29,8 +29,9 @@ class Verdict:
 
 
 def state_of_proven(settings: Settings, row: DomainRow, *, leads_here: bool | None) -> State:
-    """The state of a domain whose ownership is proven: verified until it leads here, then on to its certificate, or active
-    where none is needed.  What has got further stays there, unless it turns out at the first look that it leads elsewhere."""
+    """The state of a domain whose ownership is verified: `verified` until it points here, then the state of its certificate, or
+    `active` where none is needed. A domain beyond `verified` keeps its state, unless its first probe shows that it points
+    elsewhere."""
     if leads_here is False and row.leads_here is None:
         return "verified"
     if row.state == "active" or (row.certificate_state is not None and row.state != "verified"):
@@ -42,46 +43,46 @@ def state_of_proven(settings: Settings, row: DomainRow, *, leads_here: bool | No
     return "cert_pending" if settings.certificates else "active"
 
 
-def judge(settings: Settings, row: DomainRow, look: Look, now: int, *, held: bool) -> Verdict:
-    """What a look means for a domain."""
-    return _judge_held(settings, row, look, now) if held else _judge_claim(settings, row, look, now)
+def judge(settings: Settings, row: DomainRow, result: Look, now: int, *, held: bool) -> Verdict:
+    """Decide what the result of a probe means for a domain."""
+    return _decide_held(settings, row, result, now) if held else _decide_claim(settings, row, result, now)
 
 
-def _judge_claim(settings: Settings, row: DomainRow, look: Look, now: int) -> Verdict:
-    if look.proven:
-        state = state_of_proven(settings, row, leads_here=look.leads_here)
-        error = look.error if look.leads_here is False else None
-        after = _after(row, MINUTE if state == "verified" else HOUR, now, HOUR)
-        changes = {"state": state, "verified_at": now, "error": error, "failing_since": None, "told_at": None, **after}
-        return Verdict(changes | {"leads_here": look.leads_here}, holds=True)
+def _decide_claim(settings: Settings, row: DomainRow, result: Look, now: int) -> Verdict:
+    if result.proven:
+        state = state_of_proven(settings, row, leads_here=result.leads_here)
+        error = result.error if result.leads_here is False else None
+        next_check = _schedule(row, MINUTE if state == "verified" else HOUR, now, HOUR)
+        changes = {"state": state, "verified_at": now, "error": error, "failing_since": None, "told_at": None, **next_check}
+        return Verdict(changes | {"leads_here": result.leads_here}, holds=True)
     if row.state == "failed":
-        return Verdict({"error": look.error, "next_check_at": None})
+        return Verdict({"error": result.error, "next_check_at": None})
     if now - row.created_at > PROVE_WITHIN_MS:
-        error = (_NOT_PROVEN % {"error": look.error or ""}).strip()
+        error = (_NOT_VERIFIED % {"error": result.error or ""}).strip()
         return Verdict({"state": "failed", "error": error, "next_check_at": None})
-    return Verdict({"error": look.error, "leads_here": look.leads_here, **_after(row, MINUTE, now, HOUR)})
+    return Verdict({"error": result.error, "leads_here": result.leads_here, **_schedule(row, MINUTE, now, HOUR)})
 
 
-def _judge_held(settings: Settings, row: DomainRow, look: Look, now: int) -> Verdict:
-    state = state_of_proven(settings, row, leads_here=look.leads_here)
-    changes: dict[str, Any] = {"leads_here": row.leads_here if look.leads_here is None and look.passing else look.leads_here}
-    waits = row.state == "verified" or row.leads_here is None  # it has not been seen to lead here yet
-    lost = look.proven is False or (look.leads_here is False and not waits)
-    if not lost and not look.passing:
-        error = look.error if look.leads_here is False else None
-        after = _after(row, MINUTE, now, HOUR) if state == "verified" else {"tries": 0, "next_check_at": now + 6 * HOUR}
-        changes |= {"state": state, "error": error, "failing_since": None, "told_at": None, **after}
+def _decide_held(settings: Settings, row: DomainRow, result: Look, now: int) -> Verdict:
+    state = state_of_proven(settings, row, leads_here=result.leads_here)
+    changes: dict[str, Any] = {"leads_here": row.leads_here if result.leads_here is None and result.passing else result.leads_here}
+    is_new = row.state == "verified" or row.leads_here is None  # it has never pointed here
+    is_failing = result.proven is False or (result.leads_here is False and not is_new)
+    if not is_failing and not result.passing:
+        error = result.error if result.leads_here is False else None
+        next_check = _schedule(row, MINUTE, now, HOUR) if state == "verified" else {"tries": 0, "next_check_at": now + 6 * HOUR}
+        changes |= {"state": state, "error": error, "failing_since": None, "told_at": None, **next_check}
         return Verdict(changes, recovers=row.told_at is not None)
     since = row.failing_since or now
-    changes |= {"error": look.error, "failing_since": since, **_after(row, 5 * MINUTE, now, 6 * HOUR)}
-    if lost and now - since >= GRACE_MS:
-        error = _GIVEN_UP % {"error": look.error}
-        gone = {"state": "failed", "error": error, "next_check_at": None, "verified_at": None, "certificate_state": None}
-        return Verdict(changes | gone, gives_up=True)
-    tells = row.told_at is None and (lost or now - since >= PATIENCE_MS)
-    return Verdict(changes | ({"told_at": now} if tells else {}), tells=tells)
+    changes |= {"error": result.error, "failing_since": since, **_schedule(row, 5 * MINUTE, now, 6 * HOUR)}
+    if is_failing and now - since >= GRACE_MS:
+        error = _RELEASED % {"error": result.error}
+        released = {"state": "failed", "error": error, "next_check_at": None, "verified_at": None, "certificate_state": None}
+        return Verdict(changes | released, gives_up=True)
+    alerts = row.told_at is None and (is_failing or now - since >= PATIENCE_MS)
+    return Verdict(changes | ({"told_at": now} if alerts else {}), tells=alerts)
 
 
-def _after(row: DomainRow, first: int, now: int, most: int) -> dict[str, int]:
-    """The next look, each time twice as far away."""
-    return {"tries": row.tries + 1, "next_check_at": now + min(first << min(row.tries, 20), most)}
+def _schedule(row: DomainRow, first: int, now: int, longest: int) -> dict[str, int]:
+    """The time of the next probe, with a pause that doubles each time."""
+    return {"tries": row.tries + 1, "next_check_at": now + min(first << min(row.tries, 20), longest)}

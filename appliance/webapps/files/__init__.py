@@ -1,4 +1,4 @@
-"""The files of a version: received, checked, compressed, and the rules beside them."""
+"""The files of a version: upload, validation, compression, redirects and headers."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""A version out of an archive: `app.yaml` says how it is served, `public/` or else everything else is served."""
+"""Creates a version from an archive: `app.yaml` holds its settings, and `public/` (else everything else) is served."""
 
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -20,62 +20,63 @@ PUBLIC = "public/"
 
 
 def read_version(scope: TenantScope, blobs: Blobs, file: BinaryIO, limits: Limits) -> NewVersion:
-    """The files of the archive, stored; a single folder around everything is taken away."""
+    """Store the files of an archive and describe the version; a single folder around everything is stripped."""
     files: dict[str, FileSpec] = {}
     with blobs.batch(scope) as batch:
         for member in read_members(file, ArchiveLimits(limits.files, limits.bytes)):
             received = blobs.receive(member.pieces)
             batch.add(received)
             files[member.path] = FileSpec(received.sha256, received.size)
-    files = _without_wrapper(files)
-    about = files.pop(ABOUT, None)
+    files = _strip_wrapper(files)
+    manifest = files.pop(ABOUT, None)
     settings = Settings()
-    if about is not None:
-        if about.size > 1 << 18:
+    if manifest is not None:
+        if manifest.size > 1 << 18:
             raise DefinitionInvalid(Sentence("%(about)s has at most 256 KiB", about=ABOUT))
-        settings = read_settings(blobs.read_whole(scope, about.sha256, 1 << 18))
-    inside = {path.removeprefix(PUBLIC): spec for path, spec in files.items() if path.startswith(PUBLIC)}
-    return NewVersion(inside or files, settings)
+        settings = read_settings(blobs.read_whole(scope, manifest.sha256, 1 << 18))
+    public = {path.removeprefix(PUBLIC): spec for path, spec in files.items() if path.startswith(PUBLIC)}
+    return NewVersion(public or files, settings)
 
 
-def _without_wrapper(files: dict[str, FileSpec]) -> dict[str, FileSpec]:
-    tops = {path.partition("/")[0] for path in files}
-    if len(tops) == 1 and tops != {"public"} and all("/" in path for path in files):
+def _strip_wrapper(files: dict[str, FileSpec]) -> dict[str, FileSpec]:
+    top_names = {path.partition("/")[0] for path in files}
+    if len(top_names) == 1 and top_names != {"public"} and all("/" in path for path in files):
         return {path.partition("/")[2]: spec for path, spec in files.items()}
     return files
 
 
 def read_settings(data: bytes) -> Settings:
-    """The members of `app.yaml`; DefinitionInvalid."""
+    """Parse the settings in `app.yaml`; DefinitionInvalid."""
     try:
-        found = yaml12.load(data.decode("utf8")) or {}
+        document = yaml12.load(data.decode("utf8")) or {}
     except UnicodeDecodeError as error:
         raise DefinitionInvalid(Sentence("%(about)s is not UTF-8 text", about=ABOUT)) from error
     except yaml12.YamlInvalid as error:
         raise DefinitionInvalid(
             Sentence("%(about)s line %(line)s: %(message)s", about=ABOUT, line=error.line, message=error.message)
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise DefinitionInvalid(Sentence("%(about)s must be a mapping", about=ABOUT))
-    return settings_of(found)
+    return settings_of(document)
 
 
 def settings_of(members: Mapping[str, Any]) -> Settings:
-    """`spa`, `redirects`, `headers`, `routes`, `smoke`, `access`; ValidationFailed for what is unknown or cannot be meant."""
+    """Validate the settings of a version: `spa`, `redirects`, `headers`, `routes`, `smoke` and `access`; ValidationFailed for
+    unknown or invalid ones."""
     for name in members:
         if name not in ("spa", "redirects", "headers", "routes", "smoke", "access"):
             raise ValidationFailed(
-                Sentence("%(name)s is not a member of %(about)s", name=repr(str(name)[:60]), about=ABOUT),
+                Sentence("%(name)s is not a setting of %(about)s", name=repr(str(name)[:60]), about=ABOUT),
                 pointer=f"/{str(name)[:60]}",
             )
     spa = members.get("spa", False)
     if not isinstance(spa, bool):
-        raise ValidationFailed("spa is true or false", pointer="/spa")
+        raise ValidationFailed("spa must be true or false", pointer="/spa")
     texts = {}
     for name in ("redirects", "headers"):
         text = members.get(name) or ""
         if not isinstance(text, str) or "\0" in text:
-            raise ValidationFailed(Sentence("%(name)s is a text of lines as in the file _%(name)s", name=name), pointer=f"/{name}")
+            raise ValidationFailed(Sentence("%(name)s must be text as in the file _%(name)s", name=name), pointer=f"/{name}")
         texts[name] = text
     routes = members.get("routes") or ()
     access = members.get("access") or "public"

@@ -1,6 +1,6 @@
-"""Contents of a version that is being uploaded: what comes is compared with what was said, stored, and compressed at once.
+"""Receives the contents of a version that is being uploaded: verified, stored, and compressed at once.
 
-Done as contents come, in requests of a bounded size, this leaves `finalize_version` little to do.
+Compressing each content as it arrives leaves little work for `finalize_version`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ from .preparing import Form, prepare_contents
 
 
 def put_content(scope: TenantScope, blobs: Blobs, row: VersionRow, sha256: str, received: Received) -> None:
-    """One content; NotFound when the version has none of that sha256, ValidationFailed when something else came."""
-    of_this = (FileRow.app_id == row.app_id, FileRow.number == row.number, FileRow.sha256 == sha256)
-    spec = scope.select(FileRow).where(*of_this).first()
+    """Store one content; NotFound when the version does not list this sha256, ValidationFailed when different bytes arrived."""
+    of_content = (FileRow.app_id == row.app_id, FileRow.number == row.number, FileRow.sha256 == sha256)
+    spec = scope.select(FileRow).where(*of_content).first()
     if spec is None:
         raise NotFound(Sentence(
-            "no file of version %(number)s has the content %(sha256)s; send what it lists as required",
+            "no file of version %(number)s has the content %(sha256)s; send only the contents listed under required",
             number=row.number, sha256=repr(sha256[:80]),
         ))
     if (received.sha256, received.size) != (spec.sha256, spec.size):
         raise ValidationFailed(Sentence(
-            "%(size)s bytes came with the sha256 %(sha256)s; expected are %(size2)s bytes: send it again",
+            "received %(size)s bytes with the sha256 %(sha256)s instead of %(size2)s bytes; send the content again",
             size=received.size, sha256=received.sha256, size2=spec.size,
         ))
     blobs.put_received(scope, received)
@@ -38,7 +38,7 @@ def put_content(scope: TenantScope, blobs: Blobs, row: VersionRow, sha256: str, 
 
 
 def put_contents(scope: TenantScope, blobs: Blobs, row: VersionRow, file: BinaryIO, limits: Limits) -> list[FileSpec]:
-    """The members of an archive; ValidationFailed at the first that is no content of the version, whatever it is called."""
+    """Store the members of an archive; ValidationFailed at the first that is no content of the version. Names are ignored."""
     expected = versions.all_contents(scope, row.app_id, row.number)
     stored = []
     with blobs.batch(scope) as batch:
@@ -47,23 +47,24 @@ def put_contents(scope: TenantScope, blobs: Blobs, row: VersionRow, file: Binary
             spec = FileSpec(received.sha256, received.size)
             if spec not in expected:
                 received.discard()
-                text = Sentence(
-                    "the archive member %(path)s is no content of version %(number)s",
+                reason = Sentence(
+                    "the archive member %(path)s is not a content of version %(number)s",
                     path=repr(member.path[:100]), number=row.number,
                 )
                 raise ValidationFailed(Sentence(
-                    "%(text)s: %(size)s bytes came with the sha256 %(sha256)s; send it again",
-                    text=text, size=spec.size, sha256=spec.sha256,
+                    "%(text)s: received %(size)s bytes with the sha256 %(sha256)s; correct the archive and send it again",
+                    text=reason, size=spec.size, sha256=spec.sha256,
                 ))
             batch.add(received)
             stored.append(spec)
-    come = set(stored)
-    _prepare(scope, blobs, row, [new for new in versions.new_contents(scope, row.app_id, row.number) if new[1] in come])
+    received_specs = set(stored)
+    new_contents = versions.new_contents(scope, row.app_id, row.number)
+    _prepare(scope, blobs, row, [(path, spec) for path, spec in new_contents if spec in received_specs])
     return stored
 
 
 def put_files(scope: TenantScope, blobs: Blobs, files: Mapping[str, bytes]) -> dict[str, FileSpec]:
-    """Contents of a version that is not there yet."""
+    """Store the contents of a version that is not created yet."""
     specs = {}
     with blobs.batch(scope) as batch:
         for path, content in files.items():
@@ -84,6 +85,6 @@ def _prepare(scope: TenantScope, blobs: Blobs, row: VersionRow, contents: Sequen
 
 
 def keep_forms(scope: TenantScope, blobs: Blobs, row: VersionRow, forms: Sequence[Form]) -> None:
-    """Inside a write; NotFound when the version has been deleted since its contents came."""
+    """Inside a write; NotFound when the version was deleted after its contents arrived."""
     versions.get_row(scope, row.app_id, row.number)
     versions.insert_forms(scope, blobs, row.app_id, forms)

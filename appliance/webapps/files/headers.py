@@ -1,4 +1,4 @@
-"""The `_headers` file in Netlify's format: a path, and indented under it the headers of what lies there."""
+"""Parses the `_headers` file in Netlify's format: a path, followed by indented headers for it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from appliance.core.sentences import Sentence
 from . import patterns
 
 MOST_RULES = 500
-# What the server itself says, and what would reach beyond the app.
+# Headers that the server sets itself, or whose effect reaches beyond the app.
 KEPT_BACK = frozenset(
     {
         "accept-ranges", "age", "allow", "alt-svc", "connection", "content-encoding", "content-length", "content-range", "date",
@@ -24,26 +24,26 @@ _VALUE = re.compile(r"[\x20-\x7e]*")
 
 @dataclass
 class HeaderRule:
-    """Headers for the paths that fit; names in lower case."""
+    """The headers of matching paths; names in lower case."""
 
     source: str
     headers: dict[str, str] = field(default_factory=dict)
 
 
 def parse_headers(text: str, file: str = "_headers") -> tuple[list[HeaderRule], list[Detail]]:
-    """The rules in order, and what is wrong, with the line."""
+    """The rules in order, and the problems with their line numbers."""
     rules: list[HeaderRule] = []
     problems: list[Detail] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        wrong = _take_header(rules, line.strip()) if line[0] in " \t" else _take_path(rules, line.strip())
-        if wrong:
+        problem = _add_header(rules, line.strip()) if line[0] in " \t" else _add_path(rules, line.strip())
+        if problem:
             problems.append(
                 Detail(
                     f"/files/{file}",
                     "header_invalid",
-                    Sentence("%(file)s line %(number)s: %(wrong)s", file=file, number=number, wrong=wrong),
+                    Sentence("%(file)s line %(number)s: %(wrong)s", file=file, number=number, wrong=problem),
                 )
             )
     if len(rules) > MOST_RULES:
@@ -57,25 +57,25 @@ def parse_headers(text: str, file: str = "_headers") -> tuple[list[HeaderRule], 
     return rules, problems
 
 
-def _take_path(rules: list[HeaderRule], line: str) -> str | None:
-    wrong = patterns.problem_of(line)
+def _add_path(rules: list[HeaderRule], line: str) -> str | None:
+    problem = patterns.problem_of(line)
     if line.lower().startswith(("http://", "https://")):
-        wrong = "rules for a whole domain are not offered by this release; begin with a path"
-    rules.append(HeaderRule(line if wrong is None else "/"))
-    return wrong
+        problem = "rules for a whole domain are not supported; begin with a path"
+    rules.append(HeaderRule(line if problem is None else "/"))
+    return problem
 
 
-def _take_header(rules: list[HeaderRule], line: str) -> str | None:
+def _add_header(rules: list[HeaderRule], line: str) -> str | None:
     name, colon, value = (part.strip() for part in line.partition(":"))
     lower = name.lower()
     if not rules:
-        return "a header stands under the path it is for"
+        return "a header must follow the path it applies to"
     if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
         return f"{line[:60]!r} is not a header such as `X-Frame-Options: DENY`"
     if lower == "basic-auth":
-        return "passwords in this file are not offered by this release; leave the line out"
+        return "Basic-Auth is not supported; remove the line"
     if lower in KEPT_BACK:
-        return f"the header {name} is the server's own; leave it out"
+        return f"the header {name} is set by the server; remove it"
     headers = rules[-1].headers
     headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
     return None
@@ -86,9 +86,9 @@ def to_json(rules: Sequence[HeaderRule]) -> list[dict[str, object]]:
 
 
 def headers_for(rules: Sequence[Mapping[str, object]], path: str) -> dict[str, str]:
-    """Every header for this path; of one that is named by several rules the last."""
-    found: dict[str, str] = {}
+    """Every header for this path; when several rules set a header, the last one wins."""
+    headers: dict[str, str] = {}
     for rule in rules:
         if patterns.match(str(rule["source"]), path) is not None:
-            found.update(rule["headers"])  # type: ignore[call-overload]  # as `to_json` writes it
-    return found
+            headers.update(rule["headers"])  # type: ignore[call-overload]  # written by `to_json`
+    return headers

@@ -1,4 +1,4 @@
-"""How much a version may hold, and what of it is accepted."""
+"""Limits for the size and number of files, and validation of a new version."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one version: most files, most bytes of all, most bytes of one; and most bytes of all versions of an app (0: no limit)."""
+    """Per version: number of files, total bytes, bytes per file. Per app: bytes stored by all versions (0: no limit)."""
 
     files: int
     bytes: int
@@ -25,7 +25,7 @@ class Limits:
 
 
 def check_words(name: str, description: str) -> tuple[str, str]:
-    """Name and description of an app; ValidationFailed."""
+    """The validated name and description of an app; ValidationFailed."""
     name = name.strip()
     if not 1 <= len(name) <= 200 or not name.isprintable():
         raise ValidationFailed("a name has 1 to 200 characters", pointer="/name")
@@ -45,7 +45,7 @@ def check_settings(settings: Settings) -> Settings:
 
 
 def check_files(new: NewVersion, limits: Limits) -> None:
-    """PayloadTooLarge over the limits; ValidationFailed for a path or a sha256 that is none, and for too long texts."""
+    """PayloadTooLarge when a limit is exceeded; ValidationFailed for an invalid path or sha256, or a text that is too long."""
     if not new.files:
         raise ValidationFailed("a version holds at least one file", pointer="/files")
     if len(new.files) > limits.files:
@@ -57,7 +57,7 @@ def check_files(new: NewVersion, limits: Limits) -> None:
         paths.add(path)
         if not _SHA256.fullmatch(spec.sha256):
             raise ValidationFailed(
-                Sentence("%(path)s: the sha256 is 64 hexadecimal digits in lower case", path=path), pointer=f"/files/{path}/sha256"
+                Sentence("%(path)s: sha256 must be 64 lower-case hex digits", path=path), pointer=f"/files/{path}/sha256"
             )
         if not 0 <= spec.size <= limits.file_bytes:
             raise PayloadTooLarge(
@@ -70,5 +70,5 @@ def check_files(new: NewVersion, limits: Limits) -> None:
                 pointer=f"/{name}",
             )
     check_settings(new.settings)
-    if hidden := find_conflicts(parse_routes(new.settings.routes), new.files):
-        raise ValidationFailed(hidden[0].message, details=hidden[:100])
+    if conflicts := find_conflicts(parse_routes(new.settings.routes), new.files):
+        raise ValidationFailed(conflicts[0].message, details=conflicts[:100])

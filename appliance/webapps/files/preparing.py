@@ -1,6 +1,6 @@
-"""What happens to new contents before a version is ready: no API key may be in them, and they are compressed by gzip.
+"""Prepares new contents before a version is ready: rejects API keys, and compresses with gzip.
 
-What takes longer, `compression` does later.
+Stronger, slower compression is done later by `compression`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Form:
-    """A content as it is sent: `sha256` is the blob of this form; `is_pending`: further forms are to come."""
+    """One encoding of a content: `sha256` is the blob of the encoded bytes; `is_pending` means that stronger encodings follow."""
 
     content: str
     encoding: str
@@ -32,7 +32,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A version whose contents are stored, as far as no row tells of it."""
+    """A version whose contents are stored, but not its rows."""
 
     new: NewVersion
     rules: Mapping[str, Any]
@@ -40,20 +40,20 @@ class Prepared:
 
 
 def prepare_contents(scope: TenantScope, blobs: Blobs, files: Sequence[tuple[str, FileSpec]]) -> list[Form]:
-    """The forms of these files' contents that are made at once, each stored; ApiKeyLeaked names the file that holds a key."""
+    """Create and store the quick encodings of these files' contents; ApiKeyLeaked names a file that contains a key."""
     forms: list[Form] = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="webapp") as threads:
         for group in _groups(files):
             located = blobs.locate(scope, [spec.sha256 for _, spec in group])
-            going = [threads.submit(_prepare, blobs, path, located[spec.sha256]) for path, spec in group]
-            wait(going)
-            received = [each for task in going if task.exception() is None for _, each in task.result()]
-            if failed := next((task for task in going if task.exception()), None):
-                for each in received:
-                    each.discard()
+            tasks = [threads.submit(_prepare, blobs, path, located[spec.sha256]) for path, spec in group]
+            wait(tasks)
+            received = [each for task in tasks if task.exception() is None for _, each in task.result()]
+            if failed := next((task for task in tasks if task.exception()), None):
+                for blob in received:
+                    blob.discard()
                 failed.result()
             blobs.put_all(scope, received)
-            for (path, spec), task in zip(group, going, strict=True):
+            for (path, spec), task in zip(group, tasks, strict=True):
                 is_pending = is_worth_a_try(path, spec.size)
                 forms.append(Form(spec.sha256, IDENTITY, spec.sha256, spec.size, is_pending=is_pending))
                 forms.extend(Form(spec.sha256, encoding, each.sha256, each.size) for encoding, each in task.result())
@@ -61,7 +61,7 @@ def prepare_contents(scope: TenantScope, blobs: Blobs, files: Sequence[tuple[str
 
 
 def _groups(files: Sequence[tuple[str, FileSpec]]) -> Iterator[list[tuple[str, FileSpec]]]:
-    """So many at a time that little is lost, and little memory taken."""
+    """Batches that bound the memory in use, and the work lost on a failure."""
     group: list[tuple[str, FileSpec]] = []
     size = 0
     for path, spec in files:
@@ -75,23 +75,23 @@ def _groups(files: Sequence[tuple[str, FileSpec]]) -> Iterator[list[tuple[str, F
 
 
 def _prepare(blobs: Blobs, path: str, content: Located) -> list[tuple[str, Received]]:
-    """On a thread of its own, which uses no database."""
+    """Runs on a thread of its own, and uses no database."""
     if content.size > LARGEST:
-        _refuse_keys(path, content.pieces())
+        _reject_keys(path, content.pieces())
         return []
     data = b"".join(content.pieces())
-    _refuse_keys(path, [data])
+    _reject_keys(path, [data])
     if not is_worth_a_try(path, content.size):
         return []
     return [(encoding, blobs.receive(form)) for encoding, form in quick_forms(data)]
 
 
-def _refuse_keys(path: str, pieces: Iterable[bytes]) -> None:
-    """Every browser could read it there."""
+def _reject_keys(path: str, pieces: Iterable[bytes]) -> None:
+    """Every browser could read a key in a served file."""
     if holds_key(pieces):
         raise ApiKeyLeaked(
             Sentence(
-                "%(path)s holds an API key, which everybody could read there: revoke the key, take it out and deploy again",
+                "%(path)s contains an API key that anyone could read: revoke the key, remove it and deploy again",
                 path=path,
             ),
             pointer=f"/files/{path}",

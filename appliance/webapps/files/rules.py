@@ -1,4 +1,4 @@
-"""The rules of a version, of its settings and of its `_redirects` and `_headers`, parsed once and stored with it."""
+"""Parses the rules of a version from its settings, `_redirects` and `_headers`; they are stored with the version."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ LARGEST_FILE = 1 << 20
 
 
 def read_rule_file(scope: TenantScope, blobs: Blobs, files: Mapping[str, FileSpec], name: str) -> str:
-    """The text of a rule file of a version, empty when there is none; ValidationFailed."""
+    """The text of a rule file, or an empty string when it does not exist; ValidationFailed."""
     if name not in files:
         return ""
     try:
@@ -29,21 +29,21 @@ def read_rule_file(scope: TenantScope, blobs: Blobs, files: Mapping[str, FileSpe
 
 
 def parse_rules(settings: Settings, read: Callable[[str], str]) -> dict[str, Any]:
-    """`read` gives the text of a rule file, empty when there is none; DefinitionInvalid lists every line that is wrong."""
+    """Parse all rules; `read` returns the text of a rule file, or an empty string. DefinitionInvalid lists every invalid line."""
     problems: list[Detail] = []
-    moved: list[redirects.Redirect] = []
-    told: list[headers.HeaderRule] = []
+    redirect_rules: list[redirects.Redirect] = []
+    header_rules: list[headers.HeaderRule] = []
     for text, name in ((settings.redirects, "redirects"), (read("_redirects"), "_redirects")):
-        rules, wrong = redirects.parse_redirects(text, name)
-        moved += rules
-        problems += wrong
+        rules, errors = redirects.parse_redirects(text, name)
+        redirect_rules += rules
+        problems += errors
     for text, name in ((settings.headers, "headers"), (read("_headers"), "_headers")):
-        found, wrong = headers.parse_headers(text, name)
-        told += found
-        problems += wrong
+        rules_of_file, errors = headers.parse_headers(text, name)
+        header_rules += rules_of_file
+        problems += errors
     if problems:
-        count = Sentence("%(problems)s problems, the first: ", problems=len(problems)) if len(problems) > 1 else ""
+        count = Sentence("%(problems)s problems; the first is: ", problems=len(problems)) if len(problems) > 1 else ""
         raise DefinitionInvalid(
             Sentence("the rules are not valid; %(count)s%(message)s", count=count, message=problems[0].message), details=problems
         )
-    return {"redirects": redirects.to_json(moved), "headers": headers.to_json(told)}
+    return {"redirects": redirects.to_json(redirect_rules), "headers": headers.to_json(header_rules)}

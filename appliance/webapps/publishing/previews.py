@@ -1,4 +1,4 @@
-"""Links to versions before they are published: signed by the appliance, for one version and for a while."""
+"""Preview links for versions that are not published: signed by the appliance, for one version and a limited time."""
 
 import base64
 import hmac
@@ -16,7 +16,7 @@ from appliance.webapps import versions
 from appliance.webapps.models import VersionRow
 from appliance.webapps.routes.authority import require_routes
 
-PARAMETER = "gos_preview"  # of the address
+PARAMETER = "gos_preview"  # of the URL
 LASTS_MS = 86_400_000
 LONGEST_MS = 30 * LASTS_MS
 _TOKEN = re.compile(r"([0-9]{13})\.([A-Za-z0-9_-]{43})", re.ASCII)
@@ -24,47 +24,47 @@ _TOKEN = re.compile(r"([0-9]{13})\.([A-Za-z0-9_-]{43})", re.ASCII)
 
 @dataclass(frozen=True)
 class Preview:
-    """What opens a version until `expires_at` (ms)."""
+    """A token that opens a version until `expires_at` (ms)."""
 
     token: str
     expires_at: int
 
     def at(self, url: str) -> str:
-        """The link, given where the version is served."""
+        """The preview link for a version served at `url`."""
         return f"{url}/?{PARAMETER}={self.token}"
 
 
 def preview_version(scope: TenantScope, sealer: Sealer, app_id: str, number: int, lasts_ms: int = LASTS_MS) -> Preview:
-    """A token for this version; Conflict when it is not ready, ValidationFailed when it is to last for more than 30 days."""
+    """A token for this version; Conflict when it is not ready, ValidationFailed when it should last more than 30 days."""
     if not 0 < lasts_ms <= LONGEST_MS:
-        raise ValidationFailed("a preview lasts for at most 30 days", pointer="/expires_in")
+        raise ValidationFailed("a preview can last at most 30 days", pointer="/expires_in")
     expires_at = clock.now_ms() + lasts_ms
 
-    def make() -> Preview:
+    def create() -> Preview:
         row = versions.get_row(scope, app_id, number)
         if row.state != "ready":
             raise Conflict(Sentence(
-                "version %(number)s is %(state)s; only a version that is ready can be looked at", number=number, state=row.state
+                "version %(number)s is %(state)s; only a ready version can be previewed", number=number, state=row.state
             ))
         require_routes(scope, app_id, row.settings)
         audit.record(scope, "webapp.preview", app_id, {"version": number, "expires_at": clock.rfc3339(expires_at)})
         return Preview(_sign(scope, sealer, row, expires_at), expires_at)
 
-    return db.write(make)
+    return db.write(create)
 
 
 def expiry_of(scope: TenantScope, sealer: Sealer, app_id: str, number: int, token: str) -> int | None:
-    """Until when (ms) this token opens this version; None when it does not, or not any longer."""
-    found = _TOKEN.fullmatch(token)
-    if found is None or int(found[1]) <= clock.now_ms():
+    """When this token expires (ms); None when it is not valid for this version."""
+    match = _TOKEN.fullmatch(token)
+    if match is None or int(match[1]) <= clock.now_ms():
         return None
     row = scope.find(VersionRow, app_id=app_id, number=number)
-    if row is None or row.state != "ready" or not hmac.compare_digest(_sign(scope, sealer, row, int(found[1])), token):
+    if row is None or row.state != "ready" or not hmac.compare_digest(_sign(scope, sealer, row, int(match[1])), token):
         return None
-    return int(found[1])
+    return int(match[1])
 
 
 def _sign(scope: TenantScope, sealer: Sealer, row: VersionRow, expires_at: int) -> str:
-    """Bound to when the version was made, so that an app of the same name that is made anew does not open by it."""
-    said = "\0".join(["webapp preview", scope.tenant_id, row.app_id, str(row.number), str(row.created_at), str(expires_at)])
-    return f"{expires_at}.{base64.urlsafe_b64encode(sealer.digest(said.encode())).rstrip(b'=').decode()}"
+    """Includes the creation time, so that the token does not open a recreated app of the same name."""
+    message = "\0".join(["webapp preview", scope.tenant_id, row.app_id, str(row.number), str(row.created_at), str(expires_at)])
+    return f"{expires_at}.{base64.urlsafe_b64encode(sealer.digest(message.encode())).rstrip(b'=').decode()}"

@@ -1,7 +1,7 @@
-"""The rows of publications: begun, claimed, noted, ended.  Every function but the readers runs inside a write.
+"""Database rows of publications. Every function but the readers runs inside a write.
 
-The row says how far a publication is, so that whoever claims it can go on: `checking` (the preview is asked), `switched` (the
-version is served and asked there), and how it ended.  Each change is made under the fence of its claim.
+The row stores the progress, so that any process that claims it can continue: `checking` (the preview is checked), `switched`
+(the version is served and checked live), or how it ended. Every change is guarded by the fence of its claim.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ LEASE_MS = 60_000
 
 @dataclass(frozen=True)
 class Publication:
-    """A version on its way: what its checks saw, and how it ended.  `previous` was served before, 0 for nothing."""
+    """A version being published: the results of its checks, and how it ended. `previous` was served before, 0 for none."""
 
     app: str
     number: int
@@ -42,7 +42,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to go on with a publication, until somebody else claims it."""
+    """The right to continue a publication, until another process claims it."""
 
     tenant_id: str
     app: str
@@ -52,7 +52,7 @@ class Claim:
 
     @property
     def scope(self) -> TenantScope:
-        """In the name of whoever published."""
+        """A scope in the name of the person who published."""
         return TenantScope(self.tenant_id, self.started_by)
 
 
@@ -63,7 +63,7 @@ def show(row: PublicationRow) -> Publication:
 
 
 def get_publication(scope: TenantScope, app_id: str, number: int) -> Publication:
-    """How the latest publishing of a version with its checks went, or goes; NotFound."""
+    """The latest publication of a version with checks; NotFound."""
     versions.get_row(scope, app_id, number)
     row = scope.find(PublicationRow, app_id=app_id, number=number)
     if row is None:
@@ -74,7 +74,7 @@ def get_publication(scope: TenantScope, app_id: str, number: int) -> Publication
 
 
 def list_publications(scope: TenantScope, app_id: str, numbers: list[int]) -> dict[int, Publication]:
-    """The publications there are of these versions."""
+    """The publications of these versions that exist."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.number.in_(numbers))
     return {row.number: show(row) for row in rows}
 
@@ -85,13 +85,13 @@ def is_running(scope: TenantScope, app_id: str, number: int) -> bool:
 
 
 def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Claim:
-    """The publication of this version, begun.  Conflict while one is running."""
+    """Start a publication of this version. Conflict while another one is running."""
     running = scope.select(PublicationRow).where(PublicationRow.app_id == app.id, PublicationRow.state.in_(RUNNING)).first()
     if running is not None:
         raise Conflict(Sentence("version %(number)s is being published; wait for it, or roll back", number=running.number))
-    before = scope.find(PublicationRow, app_id=app.id, number=row.number)
-    fence = 1 if before is None else before.fence + 1
-    _of(scope.delete(PublicationRow), app.id, row.number).execute()
+    earlier = scope.find(PublicationRow, app_id=app.id, number=row.number)
+    fence = 1 if earlier is None else earlier.fence + 1
+    _where_version(scope.delete(PublicationRow), app.id, row.number).execute()
     now = clock.now_ms()
     scope.insert(
         PublicationRow, app_id=app.id, number=row.number, state="checking", previous=app.published_version or 0,
@@ -102,37 +102,37 @@ def begin(scope: TenantScope, app: WebAppRow, row: VersionRow, owner: str) -> Cl
 
 
 def orphans() -> list[tuple[str, str, int, str, int]]:
-    """Every running publication as (tenant, app, version, owner, lease until), the ones that wait longest first."""
-    found = db.rows(
+    """Every running publication as (tenant, app, version, owner, lease until), the earliest lease first."""
+    rows = db.rows(
         "SELECT tenant_id, app_id, number, owner, lease_until FROM webapp_publication WHERE state IN (?, ?) ORDER BY lease_until",
         RUNNING,
     )
-    return [(str(tenant), str(app), int(number), str(owner), int(until)) for tenant, app, number, owner, until in found]
+    return [(str(tenant), str(app), int(number), str(owner), int(until)) for tenant, app, number, owner, until in rows]
 
 
-def claim(scope: TenantScope, app_id: str, number: int, before: tuple[str, int], owner: str) -> Claim | None:
-    """Go on where `before` (owner, lease until) has stopped: the checks of its phase are asked again.  None when somebody else
-    was quicker."""
+def claim(scope: TenantScope, app_id: str, number: int, seen: tuple[str, int], owner: str) -> Claim | None:
+    """Continue a publication last seen with `seen` (owner, lease until); the checks of its phase run again. None when another
+    process was faster."""
     row = scope.find(PublicationRow, app_id=app_id, number=number)
-    if row is None or row.state not in RUNNING or (row.owner, row.lease_until) != before:
+    if row is None or row.state not in RUNNING or (row.owner, row.lease_until) != seen:
         return None
-    kept = [check for check in row.checks if check["phase"] != PHASES[row.state]]
+    checks = [check for check in row.checks if check["phase"] != PHASES[row.state]]
     now = clock.now_ms()
-    changes = {"owner": owner, "fence": row.fence + 1, "claims": row.claims + 1, "lease_until": now + LEASE_MS, "checks": kept}
-    _of(scope.update(PublicationRow, **changes), app_id, number).execute()
+    changes = {"owner": owner, "fence": row.fence + 1, "claims": row.claims + 1, "lease_until": now + LEASE_MS, "checks": checks}
+    _where_version(scope.update(PublicationRow, **changes), app_id, number).execute()
     return Claim(scope.tenant_id, app_id, number, row.fence + 1, row.started_by)
 
 
 def held(claim: Claim) -> PublicationRow | None:
-    """The row, while this claim is the one that counts and there is something left to do."""
+    """The row, while this claim is the current one and the publication is running."""
     row = claim.scope.find(PublicationRow, app_id=claim.app, number=claim.number, fence=claim.fence)
     return row if row is not None and row.state in RUNNING else None
 
 
 def change(claim: Claim, **changes: Any) -> None:
-    """Note how far it is; the lease begins anew."""
+    """Store progress, and renew the lease."""
     query = claim.scope.update(PublicationRow, lease_until=clock.now_ms() + LEASE_MS, **changes)
-    _of(query, claim.app, claim.number).where(PublicationRow.fence == claim.fence).execute()
+    _where_version(query, claim.app, claim.number).where(PublicationRow.fence == claim.fence).execute()
 
 
 def end(claim: Claim, state: PublicationState, reason: str | None = None) -> None:
@@ -146,10 +146,10 @@ def needed(scope: TenantScope, app_id: str) -> set[int]:
 
 
 def switched_back(scope: TenantScope, app_id: str) -> list[int]:
-    """The versions that were served for a moment."""
+    """The versions that were served briefly and then switched back."""
     rows = scope.select(PublicationRow).where(PublicationRow.app_id == app_id, PublicationRow.state == "switched_back")
     return [row.number for row in rows]
 
 
-def _of(query: Any, app_id: str, number: int) -> Any:
+def _where_version(query: Any, app_id: str, number: int) -> Any:
     return query.where(PublicationRow.app_id == app_id, PublicationRow.number == number)

@@ -1,7 +1,7 @@
-"""Publishing with checks: the preview is asked, the version served, asked again there, and taken back when it is not well.
+"""Publishes versions with checks: check the preview, serve the version, check it live, and switch back if a check fails.
 
-The publication is a row (`publications`): a process that dies leaves it, and another goes on.  Rolling back, unpublishing and
-publishing a version without checks stay one write each; a publication that finds another version served than it left ends as
+The publication is a row (see `publications`), so another process continues after a crash. Rollback, unpublishing, and
+publishing without checks stay single writes. A publication that finds another version served than it expects ends as
 `overtaken` and changes nothing.
 """
 
@@ -31,20 +31,20 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 MOST_CLAIMS = 3
-# Asks an app as a visitor would: (scope, app, version or None for what is published, check).
+# Requests a page as a visitor would: (scope, app, version or None for the published one, check).
 Probe = Callable[[TenantScope, str, int | None, Check], Seen]
 
 
 @dataclass(frozen=True)
 class Started:
-    """A version that is published, or the publication that goes on and the future that ends with it."""
+    """The published version, or the running publication and a future that ends with it."""
 
     version: Version | None = None
     over: "Future[None] | None" = None
 
 
 class Publishing:
-    """Publishes versions; `instance` names this process, `is_alive` tells of others."""
+    """Publishes versions; `instance` names this process, `is_alive` tells whether another process is alive."""
 
     def __init__(self, webapps: WebApps, instance: str, is_alive: Callable[[str], bool]) -> None:
         self._webapps = webapps
@@ -57,11 +57,11 @@ class Publishing:
         self._stopping = Event()
 
     def check_through(self, probe: Probe) -> None:
-        """Ask through `probe` from now on."""
+        """Run checks through `probe`."""
         self._probe = probe
 
     def stop(self) -> None:
-        """Let the check that is asked end; what is not over is taken up by the next process."""
+        """Finish the current check; other processes continue with what remains."""
         self._stopping.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
@@ -71,13 +71,13 @@ class Publishing:
         self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None,
         beside: Callable[[], None] | None = None,
     ) -> Started:  # fmt: skip
-        """Serve this version from now on: at once when it has no checks, else when they have passed.
+        """Publish this version: at once if it has no checks, otherwise when they have passed.
 
-        `beside` writes in the same transaction, unless the version is published, or being published, already.
-        Conflict when another than `if_current` (0: none) is published, the version is not ready, or another is being published.
+        `also` is called in the same transaction, unless the version is already published or being published. Conflict when the
+        published version is not `if_current` (0: none), the version is not ready, or another is being published.
         """
 
-        def begin() -> Version | Claim | None:
+        def start() -> Version | Claim | None:
             row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
             if row.settings.get("smoke") and publications.is_running(scope, app_id, number):
                 return None
@@ -92,39 +92,42 @@ class Publishing:
             audit.record(scope, "webapp.check", app_id, {"version": number, "previous": app.published_version})
             return claim
 
-        begun = db.write(begin)
-        if isinstance(begun, Version):
-            return Started(begun)
-        return Started(over=self._submit(begun) if begun else self._running.get((scope.tenant_id, app_id, number)))
+        started = db.write(start)
+        if isinstance(started, Version):
+            return Started(started)
+        return Started(over=self._submit(started) if started else self._running.get((scope.tenant_id, app_id, number)))
 
     def get_publication(self, scope: TenantScope, app_id: str, number: int) -> Publication:
-        """How the latest publishing of a version with its checks went, or goes; NotFound."""
+        """The latest publication of a version with checks; NotFound."""
         return publications.get_publication(scope, app_id, number)
 
     def list_publications(self, scope: TenantScope, app_id: str, numbers: list[int]) -> dict[int, Publication]:
-        """The publications there are of these versions."""
+        """The publications of these versions that exist."""
         return publications.list_publications(scope, app_id, numbers)
 
     def published(self, scope: TenantScope, app_id: str, number: int) -> Version:
-        """The version that its publication has led to; Conflict with the checks that failed, or with who was quicker."""
-        found = publications.get_publication(scope, app_id, number)
-        if found.state != "published":
-            failed = [check for check in found.checks if check["outcome"] == "failed"]
-            told = [
+        """The version after a successful publication; Conflict with the failed checks, or when another version was published in
+        the meantime."""
+        publication = publications.get_publication(scope, app_id, number)
+        if publication.state != "published":
+            failed = [check for check in publication.checks if check["outcome"] == "failed"]
+            details = [
                 Detail(
                     "/smoke",
                     "smoke_failed",
-                    Sentence("%(method)s %(path)s: %(problem)s", method=each["method"], path=each["path"], problem=each["problem"]),
+                    Sentence(
+                        "%(method)s %(path)s: %(problem)s", method=check["method"], path=check["path"], problem=check["problem"]
+                    ),
                 )
-                for each in failed
+                for check in failed
             ]
-            raise Conflict(found.reason or Sentence("the publication is %(state)s", state=found.state), details=told)
+            raise Conflict(publication.reason or Sentence("the publication is %(state)s", state=publication.state), details=details)
         return self._webapps.get_version(scope, app_id, number)
 
     def find_published(self, scope: TenantScope, app_id: str, number: int) -> Version | None:
-        """The version that a publishing which was begun has led to, whatever is served since; None while its checks run.
+        """The published version; None while its checks run.
 
-        Conflict as `published`.
+        Raises Conflict like `published`.
         """
         if not versions.get_row(scope, app_id, number).settings.get("smoke"):
             return self._webapps.get_version(scope, app_id, number)
@@ -133,7 +136,7 @@ class Publishing:
         return self.published(scope, app_id, number)
 
     def resume(self) -> int:
-        """Go on with what processes have left that are gone; answers how many."""
+        """Continue publications of processes that are gone; returns how many."""
         if self._probe is None or self._stopping.is_set():
             return 0
         resumed = 0
@@ -141,41 +144,41 @@ class Publishing:
             if (tenant_id, app_id, number) in self._running or (self._is_alive(owner) and until > clock.now_ms()):
                 continue
             scope = TenantScope(tenant_id, "system")
-            found = db.write(partial(publications.claim, scope, app_id, number, (owner, until), self._instance))
-            if found is not None:
-                self._submit(found)
+            claim = db.write(partial(publications.claim, scope, app_id, number, (owner, until), self._instance))
+            if claim is not None:
+                self._submit(claim)
                 resumed += 1
         return resumed
 
-    # -- the way of one publication
+    # -- running a publication
 
     def _submit(self, claim: Claim) -> "Future[None]":
         key = (claim.tenant_id, claim.app, claim.number)
         with self._lock:
             try:
-                over = self._running[key] = self._threads.submit(self._run, claim)
-            except RuntimeError:  # stopped since it was asked for: what is recorded is taken up by the next start
-                over = Future()
-                over.set_result(None)
-                return over
-        over.add_done_callback(lambda _: self._forget(key, over))
-        return over
+                future = self._running[key] = self._threads.submit(self._run, claim)
+            except RuntimeError:  # stopped in the meantime: the next start continues from the row
+                future = Future()
+                future.set_result(None)
+                return future
+        future.add_done_callback(lambda _: self._forget(key, future))
+        return future
 
-    def _forget(self, key: tuple[str, str, int], over: "Future[None]") -> None:
+    def _forget(self, key: tuple[str, str, int], future: "Future[None]") -> None:
         with self._lock:
-            if self._running.get(key) is over:
+            if self._running.get(key) is future:
                 del self._running[key]
 
     def _run(self, claim: Claim) -> None:
-        """A phase at a time, for as long as the claim counts."""
+        """Run phase after phase while the claim is current."""
         try:
             while self._step(claim):
                 pass
         except Exception:
-            log.exception("a publication stopped; it is taken up when its lease ends")
+            log.exception("a publication failed unexpectedly; it continues when its lease expires")
 
     def _step(self, claim: Claim) -> bool:
-        """Ask the checks of the phase, then do what follows; answers whether there is more to do."""
+        """Run the checks of the current phase and act on the results; returns whether there is more to do."""
         row = publications.held(claim)
         probe = self._probe
         if row is None or probe is None or self._stopping.is_set():
@@ -188,42 +191,42 @@ class Publishing:
         for check in checks_of(settings["smoke"]):
             if self._stopping.is_set():
                 return False
-            seen = probe(claim.scope, claim.app, None if row.state == "switched" else claim.number, check)
-            if self._stopping.is_set():  # what was seen may be of an appliance that ends
+            response = probe(claim.scope, claim.app, None if row.state == "switched" else claim.number, check)
+            if self._stopping.is_set():  # the appliance is stopping, so the response may not be valid
                 return False
-            told = evidence(PHASES[row.state], check, seen)
-            if not db.write(partial(self._note, claim, told)):
+            result = evidence(PHASES[row.state], check, response)
+            if not db.write(partial(self._note, claim, result)):
                 return False
-            if told["outcome"] == "failed":
+            if result["outcome"] == "failed":
                 where = "as a preview" if row.state == "checking" else "once it was published"
-                return db.write(partial(self._give_up, claim, f"{check.method} {check.path} {told['problem']}, {where}"))
-        return db.write(partial(self._pass, claim))
+                return db.write(partial(self._give_up, claim, f"{check.method} {check.path} {result['problem']}, {where}"))
+        return db.write(partial(self._complete_phase, claim))
 
-    def _note(self, claim: Claim, told: dict[str, object]) -> bool:
+    def _note(self, claim: Claim, result: dict[str, object]) -> bool:
         row = publications.held(claim)
         if row is not None:
-            publications.change(claim, checks=[*row.checks, told])
+            publications.change(claim, checks=[*row.checks, result])
         return row is not None
 
-    def _pass(self, claim: Claim) -> bool:
-        """Every check of the phase has passed: serve the version, or leave it served."""
+    def _complete_phase(self, claim: Claim) -> bool:
+        """Every check of the phase passed: serve the version, or finish the publication."""
         row = publications.held(claim)
         if row is None or self._is_overtaken(claim, row.previous if row.state == "checking" else claim.number):
             return False
-        told = {"version": claim.number, "previous": row.previous or None}
+        data = {"version": claim.number, "previous": row.previous or None}
         if row.state == "checking":
             if not served_grants.is_allowed(claim.scope, claim.app, claim.number):
-                return self._give_up(claim, "an owner has withdrawn what its routes may reach")
+                return self._give_up(claim, "an owner has withdrawn the permissions of its routes")
             self._webapps.point_to(claim.scope, claim.app, claim.number)
             publications.change(claim, state="switched")
-            audit.record(claim.scope, "webapp.publish", claim.app, told)
+            audit.record(claim.scope, "webapp.publish", claim.app, data)
             return True
         publications.end(claim, "published")
-        webhooks.emit(claim.scope, "webapp.published", lambda: {"webapp": claim.app, **told})
+        webhooks.emit(claim.scope, "webapp.published", lambda: {"webapp": claim.app, **data})
         return False
 
     def _give_up(self, claim: Claim, reason: str) -> bool:
-        """A check has failed: leave or restore what was served before."""
+        """A check failed: keep or restore the previous version."""
         row = publications.held(claim)
         if row is None or self._is_overtaken(claim, row.previous if row.state == "checking" else claim.number):
             return False
@@ -233,16 +236,16 @@ class Publishing:
         else:
             publications.end(claim, "refused", f"version {claim.number} was not published: {reason}")
         state = "switched_back" if row.state == "switched" else "refused"
-        told = {"version": claim.number, "previous": row.previous or None, "state": state, "reason": reason}
-        audit.record(claim.scope, "webapp.publish_failed", claim.app, told)
-        webhooks.emit(claim.scope, "webapp.publish_failed", lambda: {"webapp": claim.app, **told})
+        data = {"version": claim.number, "previous": row.previous or None, "state": state, "reason": reason}
+        audit.record(claim.scope, "webapp.publish_failed", claim.app, data)
+        webhooks.emit(claim.scope, "webapp.publish_failed", lambda: {"webapp": claim.app, **data})
         return False
 
     def _is_overtaken(self, claim: Claim, expected: int) -> bool:
-        """Whether somebody else has changed what is served; then theirs stays, and this publication has ended."""
+        """Whether someone else changed what is served; then that stays, and this publication ends."""
         served = self._webapps.published_number(claim.scope, claim.app)
         if served == expected:
             return False
-        now = f"version {served} is" if served else "nothing is"
-        publications.end(claim, "overtaken", f"{now} published meanwhile; version {claim.number} was left alone")
+        current = f"version {served} is" if served else "nothing is"
+        publications.end(claim, "overtaken", f"{current} published in the meantime; version {claim.number} was not changed")
         return True

@@ -1,7 +1,7 @@
-"""Under which grant a WebApp is served: looked at once it is published, taken back by an owner.
+"""The grant under which a WebApp is served: assessed after publishing, and revocable by an owner.
 
-`webapp.grant_digest` names what the published version reaches and is null until that was looked at; `allowed_until` (epoch ms)
-is when its routes answer no more, null: they do.
+`webapp.grant_digest` identifies what the published version needs access to, and is null until that is assessed. `allowed_until`
+(epoch ms) is when its routes stop responding; null means never.
 """
 
 import json
@@ -24,7 +24,7 @@ _LATEST = PageRequest(50)
 
 
 def reach_of_published(scope: TenantScope, app_id: str) -> Reach | None:
-    """What the version that is served reaches; None while nothing is published."""
+    """What the published version needs access to; None while nothing is published."""
     app = scope.get(WebAppRow, id=app_id)
     if app.published_version is None:
         return None
@@ -33,8 +33,8 @@ def reach_of_published(scope: TenantScope, app_id: str) -> Reach | None:
 
 @dataclass(frozen=True)
 class Served:
-    """The version that is served (0: none, None: no such app), until when its routes answer (epoch ms; None: for good), and how
-    often further forms of the app's contents came."""
+    """The version that is served (0: none, None: no such app), until when its routes respond (epoch ms; None: indefinitely),
+    and how often encoded forms were added."""
 
     number: int | None = None
     allowed_until: int | None = None
@@ -42,35 +42,35 @@ class Served:
 
 
 def find_served(scope: TenantScope, app_id: str) -> Served:
-    """What is served of an app now."""
+    """What an app serves now."""
     row = scope.find(WebAppRow, id=app_id)
     return Served() if row is None else Served(row.published_version or 0, row.allowed_until, row.forms)
 
 
 def is_allowed(scope: TenantScope, app_id: str, number: int) -> bool:
-    """Whether a grant covers what the routes of a version reach; a version that is gone reaches nothing."""
+    """Whether a grant covers what the routes of a version need; a deleted version needs nothing."""
     row = scope.find(VersionRow, app_id=app_id, number=number)
     return row is None or grants.is_granted(scope, subject_of(app_id), reach_of_settings(row.settings))
 
 
 def find_served_grant(scope: TenantScope, app_id: str) -> Grant | None:
-    """The grant under which the app is served; None when there is none."""
+    """The grant under which the app is served, or None."""
     reach = reach_of_published(scope, app_id)
     return None if reach is None else grants.find_grant(scope, subject_of(app_id), reach.digest)
 
 
-def carry_out(scope: TenantScope, webapps: WebApps, app_id: str, decided: confirmations.Confirmation) -> None:
-    """Inside the write that decides about the grant of a WebApp: its routes answer again, or it is unpublished."""
-    stopped = grants.carry_out(scope, decided)
-    if decided.state == "confirmed":
-        lift_suspension(scope, app_id, decided.digest)
+def carry_out(scope: TenantScope, webapps: WebApps, app_id: str, confirmation: confirmations.Confirmation) -> None:
+    """Inside the write that decides about the grant of a WebApp: resume its routes, or unpublish it."""
+    revoked = grants.carry_out(scope, confirmation)
+    if confirmation.state == "confirmed":
+        lift_suspension(scope, app_id, confirmation.digest)
         webapps.tell_after_commit(scope, app_id)
     else:
-        _unpublish(scope, webapps, app_id, stopped)
+        _unpublish(scope, webapps, app_id, revoked)
 
 
 def withdraw(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> None:
-    """Take back what a WebApp may reach: where it is served with that, it is unpublished."""
+    """Revoke a grant of a WebApp, and unpublish the app if it is served under it."""
 
     def write() -> None:
         _unpublish(scope, webapps, app_id, grants.withdraw_grant(scope, subject_of(app_id), digest))
@@ -79,7 +79,7 @@ def withdraw(scope: TenantScope, webapps: WebApps, app_id: str, digest: str) -> 
 
 
 def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digests: list[str]) -> None:
-    """An app may have been deleted since an owner was asked about it."""
+    """Unpublish the app if it is served under one of these grants. The app may have been deleted since the owner was asked."""
     if scope.find(WebAppRow, id=app_id) is None:
         return
     reach = reach_of_published(scope, app_id)
@@ -88,7 +88,7 @@ def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digests: list[
 
 
 def make_assessor(grace: Grace) -> Assessor[tuple[str, str]]:
-    """Looks at every app that was published before grants were recorded, or whose version has changed."""
+    """Assesses every app that was published before grants were recorded, or whose version changed."""
 
     def find() -> list[tuple[str, str]]:
         rows = db.rows("SELECT tenant_id, id FROM webapp WHERE published_version IS NOT NULL AND grant_digest IS NULL")
@@ -98,13 +98,13 @@ def make_assessor(grace: Grace) -> Assessor[tuple[str, str]]:
 
 
 def assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
-    """Note what the published version reaches, and until when its routes answer."""
+    """Record what the published version needs access to, and until when its routes respond."""
     db.write(partial(_assess, scope, app_id, grace))
 
 
 def _assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
     app = scope.find(WebAppRow, id=app_id)
-    if app is None or app.published_version is None or app.grant_digest is not None:  # somebody was quicker
+    if app is None or app.published_version is None or app.grant_digest is not None:  # another process was faster
         return
     row = versions.get_row(scope, app_id, app.published_version)
     reach = reach_of_settings(row.settings)
@@ -115,11 +115,11 @@ def _assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
 
 
 def _publisher_of(scope: TenantScope, row: VersionRow) -> str:
-    """Who published the version last, as the audit trail has it; empty when nobody knows any more."""
+    """Who last published the version, according to the audit trail; empty when unknown."""
     entries = audit.list_entries(scope, audit.AuditFilter(action="webapp.publish", subject=row.app_id), _LATEST).items
     return next((entry.actor for entry in entries if json.loads(entry.fields).get("version") == row.number), "")
 
 
 def is_suspended(allowed_until: int | None) -> bool:
-    """Whether the routes of an app answer no more."""
+    """Whether the routes of an app have stopped responding."""
     return allowed_until is not None and allowed_until <= clock.now_ms()

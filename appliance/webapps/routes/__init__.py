@@ -1,4 +1,4 @@
-"""The routes of a version: what they run or reach."""
+"""The routes of a version: parsing, request mapping, and the access they need."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What the routes of a version reach for its visitors, and whether that is allowed."""
+"""What the routes of a version access on behalf of visitors, and whether that is granted."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,12 +13,12 @@ READING = frozenset({"list", "view"})
 
 
 def subject_of(app_id: str) -> str:
-    """How a grant names a WebApp."""
+    """The name of a WebApp in grants."""
     return f"webapp:{app_id}"
 
 
 def reach_of(routes: Iterable[Route]) -> Reach:
-    """The processes, collections and documents that visitors reach through these routes."""
+    """The processes, collections and documents that visitors access through these routes."""
     processes: set[str] = set()
     datapool: dict[str, set[str]] = {}
     documents: set[str] = set()
@@ -34,18 +34,18 @@ def reach_of(routes: Iterable[Route]) -> Reach:
 
 
 def reach_of_settings(settings: Mapping[str, Any]) -> Reach:
-    """The same of a stored version."""
+    """The same for the settings of a stored version."""
     return reach_of(parse_routes(settings.get("routes", ())))
 
 
 def require_routes(scope: TenantScope, app_id: str, settings: Mapping[str, Any]) -> None:
-    """Inside a write: GrantRequired unless whoever serves or previews the version may reach what its routes do."""
+    """Inside a write: GrantRequired unless the access that the version's routes need is granted."""
     reach = reach_of_settings(settings)
     require_grant(scope, subject_of(app_id), reach)
     lift_suspension(scope, app_id, reach.digest)
 
 
 def lift_suspension(scope: TenantScope, app_id: str, digest: str) -> None:
-    """Inside a write: what is served with this reach is granted now, so its routes answer."""
+    """Inside a write: the access is granted now, so the routes of a version served with it respond again."""
     served = (WebAppRow.id == app_id) & (WebAppRow.grant_digest == digest)
     scope.update(WebAppRow, allowed_until=None).where(served).execute()
