@@ -1,7 +1,7 @@
-"""What one can do with WebApps.  Every verb takes a TenantScope first.
+"""Operations on WebApps. Every function takes a TenantScope first.
 
-Contents come before rows that make them count: a version is made with the sha256 of each of its files, what is missing
-is sent, and `finalize_version` makes it ready once everything is there.
+A version is created with the sha256 of each of its files. The missing contents are uploaded, and `finalize_version` makes the
+version ready once all of them have arrived.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ __all__ = [
     "WebApp", "WebApps",
 ]  # fmt: skip
 
-HOLDERS = ("webapp_file", "webapp_form")  # the tables that refer to blobs
+HOLDERS = ("webapp_file", "webapp_form")  # tables that refer to blobs
 MOST_APPS = 200
 LONGEST_ID = 24
 FindLost = Callable[[TenantScope, Sequence[Route]], list[Detail]]
@@ -53,33 +53,33 @@ class NewApp:
 
 
 class WebApps:
-    """The WebApps of every tenant, over one blob store."""
+    """The WebApps of every tenant."""
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self._blobs = blobs
         self._limits = limits
         self._listeners: list[Callable[[str, str], None]] = []
-        self._find_lost: FindLost = lambda _scope, _routes: []
+        self._find_broken_routes: FindLost = lambda _scope, _routes: []
 
     def on_change(self, listener: Callable[[str, str], None]) -> None:
-        """Have `listener(tenant_id, app)` called after the commit that changes what is served."""
+        """Call `listener(tenant_id, app)` after every commit that changes what is served."""
         self._listeners.append(listener)
 
     def find_lost_with(self, find: FindLost) -> None:
-        """Have `find` say, before a version is published, which of its routes lead to nothing."""
-        self._find_lost = find
+        """Use `find` to report routes whose target does not exist before a version is published."""
+        self._find_broken_routes = find
 
     # -- apps
 
     def create_app(self, scope: TenantScope, new: NewApp) -> WebApp:
-        """A new WebApp, of which nothing is published; AlreadyExists, ValidationFailed."""
+        """Create a WebApp; nothing is published yet. AlreadyExists, ValidationFailed."""
         ids.check_slug(new.id, pointer="/id", longest=LONGEST_ID)
         name, description = check_words(new.name or new.id, new.description)
         now = clock.now_ms()
 
         def insert() -> WebApp:
             if scope.find(WebAppRow, id=new.id) is not None:
-                raise AlreadyExists(Sentence("there is a WebApp %(id)s already", id=repr(new.id)), pointer="/id")
+                raise AlreadyExists(Sentence("the WebApp %(id)s already exists", id=repr(new.id)), pointer="/id")
             if scope.select(WebAppRow).count() >= MOST_APPS:
                 raise Conflict(
                     Sentence("a tenant has at most %(most_apps)s WebApps; delete one that is not used", most_apps=MOST_APPS)
@@ -92,16 +92,16 @@ class WebApps:
         return db.write(insert)
 
     def get_app(self, scope: TenantScope, app_id: str) -> WebApp:
-        """The WebApp; NotFound."""
-        return _app(scope.get(WebAppRow, id=app_id))
+        """Get the WebApp; NotFound."""
+        return _to_webapp(scope.get(WebAppRow, id=app_id))
 
     def list_apps(self, scope: TenantScope, request: PageRequest) -> Page[WebApp]:
-        """The tenant's WebApps by id."""
+        """The tenant's WebApps, sorted by id."""
         fields = {name: getattr(WebAppRow, name) for name in ("id", "name", "created_at", "updated_at")}
-        return paginate(scope.select(WebAppRow), request, fields, default="id").map(_app)
+        return paginate(scope.select(WebAppRow), request, fields, default="id").map(_to_webapp)
 
     def change_app(self, scope: TenantScope, app_id: str, name: str | None, description: str | None) -> WebApp:
-        """Rename or describe; None leaves it."""
+        """Change the name or description; None keeps the current one."""
 
         def change() -> WebApp:
             row = scope.get(WebAppRow, id=app_id)
@@ -113,7 +113,7 @@ class WebApps:
         return db.write(change)
 
     def delete_app(self, scope: TenantScope, app_id: str, *, force: bool = False) -> None:
-        """Delete the app with its versions; Conflict while one is published, unless forced."""
+        """Delete the app and its versions; Conflict while one is published, unless `force`."""
 
         def delete() -> None:
             row = scope.get(WebAppRow, id=app_id)
@@ -131,18 +131,18 @@ class WebApps:
     # -- versions
 
     def create_version(self, scope: TenantScope, app_id: str, new: NewVersion) -> Version:
-        """A version that is being uploaded; `required` are the contents to be sent.  PayloadTooLarge, ValidationFailed."""
+        """Create a version to be uploaded; `required` lists the contents to send. PayloadTooLarge, ValidationFailed."""
         check_files(new, self._limits)
 
         def insert() -> Version:
             number = versions.insert_version(scope, app_id, new)
             audit.record(scope, "webapp.version", app_id, {"version": number, "files": len(new.files)})
             versions.purge_old(scope, app_id, publications.needed(scope, app_id))
-            most = self._limits.stored_bytes
-            if most and (stored := versions.stored_bytes(scope, app_id)) > most:
+            limit = self._limits.stored_bytes
+            if limit and (stored := versions.stored_bytes(scope, app_id)) > limit:
                 raise PayloadTooLarge(Sentence(
-                    "with this version the app would hold %(stored)s MiB; it may have %(most)s MiB",
-                    stored=stored >> 20, most=most >> 20,
+                    "with this version the app would store %(stored)s MiB; the limit is %(most)s MiB",
+                    stored=stored >> 20, most=limit >> 20,
                 ))
             return self.get_version(scope, app_id, number)
 
@@ -153,23 +153,23 @@ class WebApps:
         return versions.stored_bytes(scope, app_id)
 
     def put_content(self, scope: TenantScope, app_id: str, number: int, sha256: str, received: Received) -> Version:
-        """Store a content of a version that is being uploaded, again if need be; ValidationFailed when it is another one,
-        ApiKeyLeaked, with which the version has failed."""
+        """Store one content of a version being uploaded; can be repeated. ValidationFailed for other bytes than announced;
+        ApiKeyLeaked, which also fails the version."""
         row = versions.get_row(scope, app_id, number)
         arrivals.put_content(scope, self._blobs, row, sha256, received)
         return versions.show(row, None)
 
     def put_contents(self, scope: TenantScope, app_id: str, number: int, file: BinaryIO) -> list[FileSpec]:
-        """Store many contents of a version, the members of an archive, likewise; those before a wrong one stay."""
+        """Store the members of an archive as contents of a version; those before an invalid one are kept."""
         return arrivals.put_contents(scope, self._blobs, versions.get_row(scope, app_id, number), file, self._limits)
 
     def finalize_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
-        """Make the version ready, again if need be; Conflict while contents are missing, DefinitionInvalid for its rules,
-        ApiKeyLeaked.  What is wrong with its files is wrong for good: it has failed then."""
+        """Make the version ready; can be repeated. Conflict while contents are missing, DefinitionInvalid for its rules,
+        ApiKeyLeaked. Problems with the files fail the version permanently."""
         row = versions.get_row(scope, app_id, number)
         if row.state != "uploading":
             if row.reason is not None:
-                raise Conflict(Sentence("version %(number)s has failed: %(reason)s", number=number, reason=row.reason))
+                raise Conflict(Sentence("version %(number)s failed: %(reason)s", number=number, reason=row.reason))
             return self.get_version(scope, app_id, number)
         versions.require_contents(scope, app_id, number)
         try:
@@ -181,16 +181,16 @@ class WebApps:
                 versions.fail(scope, row, error.message)
             raise
 
-        def ready() -> Version:
+        def save() -> Version:
             if versions.get_row(scope, app_id, number).state == "uploading":
                 versions.make_ready(scope, self._blobs, row, rules, forms)
             return self.get_version(scope, app_id, number)
 
-        return db.write(ready)
+        return db.write(save)
 
     def prepare_version(self, scope: TenantScope, files: Mapping[str, bytes], settings: Settings, message: str = "") -> Prepared:
-        """Everything of a version but its rows, which `add_version` makes: contents nothing refers to are collected some day.
-        Takes its time; refuses what `create_version` and `finalize_version` refuse."""
+        """Store the contents of a version without its rows, which `add_version` creates. Slow; raises what `create_version` and
+        `finalize_version` raise. Contents that stay unused are garbage collected."""
         new = NewVersion(arrivals.put_files(scope, self._blobs, files), settings, message)
         check_files(new, self._limits)
         rules = parse_rules(settings, lambda name: read_rule_file(scope, self._blobs, new.files, name))
@@ -198,26 +198,26 @@ class WebApps:
         return Prepared(new, rules, prepare_contents(scope, self._blobs, list(contents.values())))
 
     def add_version(self, scope: TenantScope, app_id: str, prepared: Prepared) -> Version:
-        """The version that was prepared, ready; Conflict when its contents were collected since."""
+        """Create a prepared version in the state ready; Conflict when its contents were garbage collected in the meantime."""
 
         def add() -> Version:
             number = self.create_version(scope, app_id, prepared.new).number
             if versions.missing_contents(scope, app_id, number):
-                raise Conflict(Sentence("contents of the WebApp %(app_id)s were collected meanwhile; try again", app_id=app_id))
+                raise Conflict(Sentence("contents of the WebApp %(app_id)s were deleted meanwhile; try again", app_id=app_id))
             versions.make_ready(scope, self._blobs, versions.get_row(scope, app_id, number), prepared.rules, prepared.forms)
             return self.get_version(scope, app_id, number)
 
         return db.write(add)
 
     def deploy_archive(self, scope: TenantScope, app_id: str, file: BinaryIO, message: str = "") -> Version:
-        """A version of what is in the archive, ready; its `app.yaml` says how it is served."""
+        """Create a ready version from an archive; its `app.yaml` holds the settings."""
         scope.get(WebAppRow, id=app_id)
         new = archive.read_version(scope, self._blobs, file, self._limits)
         new = NewVersion(new.files, new.settings, message, new.source)
         return self.finalize_version(scope, app_id, self.create_version(scope, app_id, new).number)
 
     def get_version(self, scope: TenantScope, app_id: str, number: int) -> Version:
-        """One version; NotFound."""
+        """Get a version; NotFound."""
         with db.snapshot():
             row = versions.get_row(scope, app_id, number)
             required = versions.missing_contents(scope, app_id, number) if row.state == "uploading" else []
@@ -232,7 +232,7 @@ class WebApps:
         return page.map(lambda row: versions.show(row, published))
 
     def count_versions(self, scope: TenantScope, app_id: str) -> int:
-        """How many versions are kept, in any state."""
+        """How many versions the app has, in any state."""
         return int(scope.select(VersionRow).where(VersionRow.app_id == app_id).count())
 
     def list_files(self, scope: TenantScope, app_id: str, number: int) -> dict[str, FileSpec]:
@@ -241,7 +241,7 @@ class WebApps:
         return versions.read_files(scope, app_id, number)
 
     def compare_versions(self, scope: TenantScope, app_id: str, number: int, against: int | None) -> Difference:
-        """What the version has that another has not: the published one, or the one before when it is itself published."""
+        """Compare with `against`: by default the published version, or the one before it for the published version itself."""
         with db.snapshot():
             versions.get_row(scope, app_id, number)
             published = scope.get(WebAppRow, id=app_id).published_version
@@ -255,8 +255,8 @@ class WebApps:
     # -- publishing
 
     def publish_version(self, scope: TenantScope, app_id: str, number: int, *, if_current: int | None = None) -> Version:
-        """Serve this version from now on, without its checks, which `Publishing` asks: one row changes.  Conflict when another
-        than `if_current` (0: none) is published, the version is not ready, or what its routes lead to is not there."""
+        """Publish this version at once, without its checks (see `Publishing`). Conflict when the published version is not
+        `if_current` (0: none), the version is not ready, or the target of a route does not exist."""
 
         def publish() -> Version:
             self.check_publishable(scope, app_id, number, if_current)
@@ -265,7 +265,7 @@ class WebApps:
         return db.write(publish)
 
     def check_publishable(self, scope: TenantScope, app_id: str, number: int, if_current: int | None) -> None:
-        """Refuse what `publish_version` would refuse."""
+        """Raise what `publish_version` would raise."""
         row, app = versions.get_row(scope, app_id, number), scope.get(WebAppRow, id=app_id)
         if row.state != "ready":
             raise Conflict(Sentence(
@@ -273,9 +273,9 @@ class WebApps:
             ))
         published = app.published_version or 0
         if if_current is not None and if_current != published:
-            raise Conflict(Sentence("version %(published)s is published now; look at it before publishing", published=published))
-        if lost := self._find_lost(scope, parse_routes(row.settings.get("routes", ()))):
-            raise Conflict(Sentence("%(message)s; create it, then publish again", message=lost[0].message), details=lost)
+            raise Conflict(Sentence("version %(published)s is published now; review it before you publish", published=published))
+        if broken := self._find_broken_routes(scope, parse_routes(row.settings.get("routes", ()))):
+            raise Conflict(Sentence("%(message)s; create it, then publish again", message=broken[0].message), details=broken)
         require_routes(scope, app_id, row.settings)
         bind_access(scope, app_id, row.settings.get("access"))
 
@@ -283,19 +283,19 @@ class WebApps:
         app = scope.get(WebAppRow, id=app_id)
         if app.published_version != number:
             self.point_to(scope, app_id, number)
-            told = {"version": number, "previous": app.published_version}
-            audit.record(scope, "webapp.publish", app_id, told)
-            webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **told})
+            data = {"version": number, "previous": app.published_version}
+            audit.record(scope, "webapp.publish", app_id, data)
+            webhooks.emit(scope, "webapp.published", lambda: {"webapp": app_id, **data})
         return self.get_version(scope, app_id, number)
 
     def roll_back(self, scope: TenantScope, app_id: str, number: int | None = None) -> Version:
-        """Publish an older version again: the named one, or the one that was published before the one that is."""
+        """Publish an older version again: the given one, or the one published before the current one."""
 
-        def back() -> Version:
+        def publish_older() -> Version:
             app = scope.get(WebAppRow, id=app_id)
             target = self._version_before(scope, app) if number is None else number
             if target is None:
-                raise Conflict("no other version has been published before; name the one to publish")
+                raise Conflict("no other version has been published before; choose the version to publish")
             row = versions.get_row(scope, app_id, target)
             if row.published_at is None:
                 raise Conflict(Sentence("version %(target)s has never been published; publish it instead", target=target))
@@ -303,10 +303,10 @@ class WebApps:
             bind_access(scope, app_id, versions.get_row(scope, app_id, target).settings.get("access"))
             return self._publish(scope, app_id, target)
 
-        return db.write(back)
+        return db.write(publish_older)
 
     def version_before(self, scope: TenantScope, app_id: str) -> int | None:
-        """The version that `roll_back` leads to; None when no other one has been published before."""
+        """The version that `roll_back` would publish; None when no other one has been published before."""
         return self._version_before(scope, scope.get(WebAppRow, id=app_id))
 
     def _version_before(self, scope: TenantScope, app: WebAppRow) -> int | None:
@@ -314,11 +314,11 @@ class WebApps:
             VersionRow.app_id == app.id, VersionRow.state == "ready", VersionRow.published_at.is_null(False),
             VersionRow.number != (app.published_version or 0),
         )  # fmt: skip
-        before = rows.order_by(VersionRow.published_at.desc()).first()
-        return None if before is None else int(before.number)
+        latest = rows.order_by(VersionRow.published_at.desc()).first()
+        return None if latest is None else int(latest.number)
 
     def unpublish_app(self, scope: TenantScope, app_id: str) -> WebApp:
-        """Serve nothing from now on; the versions stay."""
+        """Stop serving the app; its versions are kept."""
 
         def stop() -> WebApp:
             app = scope.get(WebAppRow, id=app_id)
@@ -335,50 +335,50 @@ class WebApps:
         if number is not None:
             versions.note_published(scope, app_id, number, now)
 
-    def point_back(self, scope: TenantScope, app_id: str, previous: int, left: tuple[int, int | None]) -> None:
-        """Inside a write: serve `previous` (0: nothing) again; the version that is `left` (its number, when it had been published
-        before) is as if it had not been served, so that nobody rolls back to it."""
+    def point_back(self, scope: TenantScope, app_id: str, previous: int, replaced: tuple[int, int | None]) -> None:
+        """Inside a write: serve `previous` (0: nothing) again. `replaced` (its number, when it had been published before) no
+        longer counts as served, so that a rollback does not pick it."""
         self._serve(scope, app_id, previous or None)
-        versions.note_published(scope, app_id, *left)
+        versions.note_published(scope, app_id, *replaced)
 
     def _serve(self, scope: TenantScope, app_id: str, number: int | None) -> int:
         now: int = max(clock.now_ms(), scope.get(WebAppRow, id=app_id).updated_at)
-        served = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
-        scope.update(WebAppRow, **served).where(WebAppRow.id == app_id).execute()
+        changes = {"published_version": number, "grant_digest": None, "allowed_until": None, "updated_at": now}
+        scope.update(WebAppRow, **changes).where(WebAppRow.id == app_id).execute()
         self.tell_after_commit(scope, app_id)
         return now
 
     def tell(self, scope: TenantScope, app_id: str) -> None:
-        """Have what is served looked up anew in this process."""
+        """Make this process reload what is served."""
         for listener in self._listeners:
             listener(scope.tenant_id, app_id)
 
     def tell_after_commit(self, scope: TenantScope, app_id: str) -> None:
-        """Inside a write: have it looked up anew once that is committed."""
+        """Inside a write: make this process reload what is served after the commit."""
         for listener in self._listeners:
             db.after_commit(lambda listener=listener: listener(scope.tenant_id, app_id))  # type: ignore[misc]
 
     # -- serving
 
     def published_number(self, scope: TenantScope, app_id: str) -> int | None:
-        """The version that is served; 0 when nothing is, None when there is no such app."""
+        """The version that is served; 0 for none, None when the app does not exist."""
         row = scope.find(WebAppRow, id=app_id)
         return None if row is None else row.published_version or 0
 
     def made_at(self, scope: TenantScope, app_id: str, number: int) -> int | None:
-        """When a version was made, in milliseconds; None when there is none."""
+        """When a version was created, in milliseconds; None when it does not exist."""
         row = scope.find(VersionRow, app_id=app_id, number=number)
         return None if row is None else int(row.created_at)
 
     def recent_numbers(self, scope: TenantScope, app_id: str, most: int) -> list[int]:
-        """The versions that have been served, latest first, also those that were switched back: pages of theirs may be open."""
+        """Versions that were served, latest first, even if switched back: browsers may still show their pages."""
         served = VersionRow.published_at.is_null(False) | VersionRow.number.in_(publications.switched_back(scope, app_id))
         rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id, VersionRow.state == "ready", served)
         latest = fn.COALESCE(VersionRow.published_at, VersionRow.created_at).desc()
         return [row.number for row in rows.order_by(latest).limit(most)]
 
     def load_served(self, scope: TenantScope, app_id: str, number: int) -> ServedVersion | None:
-        """What serving a version that is ready takes; None when there is none."""
+        """Load everything needed to serve a ready version; None when it does not exist."""
         with db.snapshot():
             row = scope.find(VersionRow, app_id=app_id, number=number)
             if row is None or row.state != "ready":
@@ -387,14 +387,14 @@ class WebApps:
             forms: dict[str, dict[str, tuple[str, int]]] = {}
             for form in scope.select(FormRow).where(FormRow.app_id == app_id):
                 forms.setdefault(form.content, {})[form.encoding] = (form.sha256, form.size)
-        served = {path: ServedFile(spec.sha256, spec.size, forms.get(spec.sha256, {})) for path, spec in files.items()}
+        served_files = {path: ServedFile(spec.sha256, spec.size, forms.get(spec.sha256, {})) for path, spec in files.items()}
         for name in RULE_FILES:
-            served.pop(name, None)
+            served_files.pop(name, None)
         return ServedVersion(
-            number, bool(row.settings.get("spa")), row.rules, served, row.published_at, row.created_at,
+            number, bool(row.settings.get("spa")), row.rules, served_files, row.published_at, row.created_at,
             row.settings.get("routes", ()), parse_access(row.settings.get("access")),
         )  # fmt: skip
 
 
-def _app(row: WebAppRow) -> WebApp:
+def _to_webapp(row: WebAppRow) -> WebApp:
     return WebApp(row.id, row.name, row.description, row.published_version, row.created_at, row.updated_at)

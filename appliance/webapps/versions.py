@@ -1,4 +1,4 @@
-"""The rows of versions: made, filled, compared, purged.  Every function but the readers runs inside a write."""
+"""Database rows of versions. Every function but the readers runs inside a write."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,17 +21,17 @@ _ROWS_AT_ONCE = 500
 
 
 def get_row(scope: TenantScope, app_id: str, number: int) -> VersionRow:
-    """NotFound names the app first."""
+    """The row of a version; NotFound names the app if that does not exist."""
     scope.get(WebAppRow, id=app_id)
-    found = scope.find(VersionRow, app_id=app_id, number=number)
-    if found is None:
+    row = scope.find(VersionRow, app_id=app_id, number=number)
+    if row is None:
         raise NotFound(Sentence("the WebApp %(app_id)s has no version %(number)s", app_id=repr(app_id), number=number))
-    return found
+    return row
 
 
-def show(row: VersionRow, published: int | None, required: Sequence[str] = ()) -> Version:
+def show(row: VersionRow, published_number: int | None, required: Sequence[str] = ()) -> Version:
     state: State = row.state
-    if row.number == published:
+    if row.number == published_number:
         state = "published"
     elif row.state == "ready" and row.published_at is not None:
         state = "superseded"
@@ -42,12 +42,12 @@ def show(row: VersionRow, published: int | None, required: Sequence[str] = ()) -
 
 
 def note_published(scope: TenantScope, app_id: str, number: int, at: int | None) -> None:
-    """When the version was published last; None: never."""
+    """Record when the version was last published; None for never."""
     scope.update(VersionRow, published_at=at).where(VersionRow.app_id == app_id, VersionRow.number == number).execute()
 
 
 def insert_version(scope: TenantScope, app_id: str, new: NewVersion) -> int:
-    """A new number, with its files; what of their contents is there already is held."""
+    """Insert a version and its files under a new number; contents that exist already are protected from garbage collection."""
     app = scope.get(WebAppRow, id=app_id)
     number = int(app.last_version) + 1
     now = max(clock.now_ms(), app.updated_at)
@@ -76,7 +76,7 @@ def stored_bytes(scope: TenantScope, app_id: str) -> int:
 
 
 def hold_contents(scope: TenantScope, app_id: str, number: int) -> None:
-    """The contents of the version that are there are not collected before its rows can be seen."""
+    """Protect existing contents of the version from garbage collection until its rows are committed."""
     db.execute(
         "UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 IN "
         "(SELECT sha256 FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ?)",
@@ -85,43 +85,43 @@ def hold_contents(scope: TenantScope, app_id: str, number: int) -> None:
 
 
 def missing_contents(scope: TenantScope, app_id: str, number: int) -> list[str]:
-    """The sha256 of each content of the version that nobody has sent."""
-    found = db.rows(
+    """The sha256 of each content of the version that was not uploaded yet."""
+    rows = db.rows(
         "SELECT DISTINCT f.sha256 FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? AND NOT EXISTS "
         "(SELECT 1 FROM blob b WHERE b.tenant_id = f.tenant_id AND b.sha256 = f.sha256) ORDER BY 1",
         (scope.tenant_id, app_id, number),
     )
-    return [str(sha256) for (sha256,) in found]
+    return [str(sha256) for (sha256,) in rows]
 
 
 def require_contents(scope: TenantScope, app_id: str, number: int) -> None:
-    """Conflict while contents of the version have not been sent."""
+    """Conflict while contents of the version are missing."""
     if missing := missing_contents(scope, app_id, number):
         raise Conflict(Sentence(
-            "%(count)s contents have not been sent yet, the first is %(first)s; send them, then finalize",
+            "%(count)s contents are missing, the first is %(first)s; send them, then finalize",
             count=len(missing), first=missing[0],
         ))
 
 
 def all_contents(scope: TenantScope, app_id: str, number: int) -> set[FileSpec]:
-    """Every content of the version, whether it has been sent or not."""
-    found = db.rows(
+    """Every content of the version, uploaded or not."""
+    rows = db.rows(
         "SELECT DISTINCT sha256, size FROM webapp_file WHERE tenant_id = ? AND app_id = ? AND number = ?",
         (scope.tenant_id, app_id, number),
     )
-    return {FileSpec(str(sha256), int(size)) for sha256, size in found}
+    return {FileSpec(str(sha256), int(size)) for sha256, size in rows}
 
 
 def new_contents(scope: TenantScope, app_id: str, number: int, sha256: str | None = None) -> list[tuple[str, FileSpec]]:
-    """A path and the content for each content of the version, or this one, that no version of the app had before."""
-    found = db.rows(
+    """A path and the content for each content of the version (or only `sha256`) that no earlier version of the app had."""
+    rows = db.rows(
         "SELECT min(f.path), f.sha256, min(f.size) FROM webapp_file f WHERE f.tenant_id = ? AND f.app_id = ? AND f.number = ? "
         "AND f.sha256 = coalesce(?, f.sha256) "
         "AND NOT EXISTS (SELECT 1 FROM webapp_form v WHERE v.tenant_id = f.tenant_id AND v.app_id = f.app_id "
         "AND v.content = f.sha256) GROUP BY f.sha256 ORDER BY 1",
         (scope.tenant_id, app_id, number, sha256),
     )
-    return [(str(path), FileSpec(str(sha256), int(size))) for path, sha256, size in found]
+    return [(str(path), FileSpec(str(sha256), int(size))) for path, sha256, size in rows]
 
 
 def read_files(scope: TenantScope, app_id: str, number: int) -> dict[str, FileSpec]:
@@ -131,14 +131,14 @@ def read_files(scope: TenantScope, app_id: str, number: int) -> dict[str, FileSp
 
 
 def make_ready(scope: TenantScope, blobs: Blobs, row: VersionRow, rules: Mapping[str, Any], forms: Iterable[Form]) -> None:
-    """The version may be published from now on."""
+    """Mark the version as ready to be published."""
     insert_forms(scope, blobs, row.app_id, forms)
-    of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
-    scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_this).execute()
+    of_version = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+    scope.update(VersionRow, state="ready", rules=dict(rules)).where(*of_version).execute()
 
 
 def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[Form]) -> None:
-    """Contents of the app as they are sent."""
+    """Insert the encoded forms of the app's contents."""
     for form in forms:
         if form.encoding != IDENTITY:
             blobs.hold(scope, form.sha256)
@@ -150,13 +150,13 @@ def insert_forms(scope: TenantScope, blobs: Blobs, app_id: str, forms: Iterable[
 
 
 def fail(scope: TenantScope, row: VersionRow, reason: str) -> None:
-    """The version can never be served; a write of its own."""
-    of_this = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
-    db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_this).execute())
+    """Mark the version as failed for good; runs its own write."""
+    of_version = (VersionRow.app_id == row.app_id, VersionRow.number == row.number)
+    db.write(lambda: scope.update(VersionRow, state="failed", reason=reason[:500]).where(*of_version).execute())
 
 
 def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Difference:
-    """What the version has that the other has not."""
+    """Compare the files of two versions."""
     newer, older = read_files(scope, app_id, number), read_files(scope, app_id, against)
     both = newer.keys() & older.keys()
     changed = tuple(sorted(path for path in both if newer[path].sha256 != older[path].sha256))
@@ -165,7 +165,7 @@ def compare(scope: TenantScope, app_id: str, number: int, against: int) -> Diffe
 
 
 def purge_old(scope: TenantScope, app_id: str, needed: AbstractSet[int]) -> int:
-    """Delete the oldest versions beyond KEPT_VERSIONS, never the published one or what is `needed`; answers how many."""
+    """Delete the oldest versions beyond KEPT_VERSIONS, except the published one and those in `needed`; returns how many."""
     app = scope.get(WebAppRow, id=app_id)
     rows = scope.select(VersionRow, VersionRow.number).where(VersionRow.app_id == app_id).order_by(VersionRow.number.desc())
     old = [row.number for row in rows][KEPT_VERSIONS:]
@@ -173,6 +173,6 @@ def purge_old(scope: TenantScope, app_id: str, needed: AbstractSet[int]) -> int:
     if not old:
         return 0
     scope.delete(VersionRow).where(VersionRow.app_id == app_id, VersionRow.number.in_(old)).execute()
-    kept = scope.select(FileRow, FileRow.sha256).where(FileRow.app_id == app_id)
-    scope.delete(FormRow).where(FormRow.app_id == app_id, FormRow.content.not_in(kept)).execute()
+    remaining = scope.select(FileRow, FileRow.sha256).where(FileRow.app_id == app_id)
+    scope.delete(FormRow).where(FormRow.app_id == app_id, FormRow.content.not_in(remaining)).execute()
     return len(old)

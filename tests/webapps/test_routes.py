@@ -38,44 +38,44 @@ def test_a_route_is_read_whole() -> None:
 
 
 WRONG = [
-    ("a list of routes", "/routes/0", "a route is an object"),
+    ("a list of routes", "/routes/0", "a route must be an object"),
     ({**ORDER, "entities": "stock"}, "/routes/0", "either a process or entities"),
     ({"path": "/a", "access": "public"}, "/routes/0", "either a process or entities"),
-    ({**ORDER, "cors": True}, "/routes/0/cors", "'cors' is not a member of such a route"),
-    ({**STOCK, "wait": 1}, "/routes/0/wait", "'wait' is not a member of such a route"),
-    ({**ORDER, "path": "api"}, "/routes/0/path", "begins with /"),
-    ({**ORDER, "path": "/_gos/executions"}, "/routes/0/path", "the appliance's own"),
-    ({**ORDER, "path": "/_GOS"}, "/routes/0/path", "the appliance's own"),
-    ({**ORDER, "path": "/a//b"}, "/routes/0/path", "'' is no part of a path"),
-    ({**ORDER, "path": "/a/../b"}, "/routes/0/path", "'..' is no part"),
-    ({**ORDER, "path": "/a/*"}, "/routes/0/path", "'*' is no part"),
-    ({**ORDER, "path": "/:a/:a"}, "/routes/0/path", "comes once"),
+    ({**ORDER, "cors": True}, "/routes/0/cors", "unknown field 'cors'"),
+    ({**STOCK, "wait": 1}, "/routes/0/wait", "unknown field 'wait'"),
+    ({**ORDER, "path": "api"}, "/routes/0/path", "begin with /"),
+    ({**ORDER, "path": "/_gos/executions"}, "/routes/0/path", "reserved for the appliance"),
+    ({**ORDER, "path": "/_GOS"}, "/routes/0/path", "reserved for the appliance"),
+    ({**ORDER, "path": "/a//b"}, "/routes/0/path", "'' is not a valid path segment"),
+    ({**ORDER, "path": "/a/../b"}, "/routes/0/path", "'..' is not a valid"),
+    ({**ORDER, "path": "/a/*"}, "/routes/0/path", "'*' is not a valid"),
+    ({**ORDER, "path": "/:a/:a"}, "/routes/0/path", "only once"),
     ({**ORDER, "path": "/" + "a" * 200}, "/routes/0/path", "at most 200"),
-    ({**ORDER, "method": "OPTIONS"}, "/routes/0/method", "method is one of"),
+    ({**ORDER, "method": "OPTIONS"}, "/routes/0/method", "method must be one of"),
     ({**ORDER, "process": "Place Order"}, "/routes/0/process", "not a valid name"),
-    ({**ORDER, "wait": 31}, "/routes/0/wait", "from 0 to 30"),
-    ({**ORDER, "wait": True}, "/routes/0/wait", "from 0 to 30"),
-    ({name: value for name, value in ORDER.items() if name != "access"}, "/routes/0/access", "who may call"),
-    ({**ORDER, "access": "everybody"}, "/routes/0/access", "who may call"),
-    ({**ORDER, "input": "all"}, "/routes/0/input", "input is an object"),
-    ({**ORDER, "input": {"a": "$env.HOME"}}, "/routes/0/input/a", "'$env.HOME' is not understood"),
-    ({**ORDER, "input": {"a": ["$path.number"]}}, "/routes/0/input/a/0", "no placeholder of the path; it has $path.id"),
-    ({**ORDER, "input": {"a": "$visitor.session"}}, "/routes/0/input/a", "of the visitor there are"),
-    ({**ORDER, "input": {"a": "$query.a.b"}}, "/routes/0/input/a", "has no members"),
-    ({**ORDER, "input": {"a": "$body.a b"}}, "/routes/0/input/a", "is not understood"),
-    ({**ORDER, "input": {"a": float("inf")}}, "/routes/0/input/a", "not a number of JSON"),
-    ({**ORDER, "method": "GET", "input": {"a": "$body.a"}}, "/routes/0/input/a", "there is no $body"),
+    ({**ORDER, "wait": 31}, "/routes/0/wait", "up to 30"),
+    ({**ORDER, "wait": True}, "/routes/0/wait", "up to 30"),
+    ({name: value for name, value in ORDER.items() if name != "access"}, "/routes/0/access", "public, signed_in or member"),
+    ({**ORDER, "access": "everybody"}, "/routes/0/access", "public, signed_in or member"),
+    ({**ORDER, "input": "all"}, "/routes/0/input", "input must be an object"),
+    ({**ORDER, "input": {"a": "$env.HOME"}}, "/routes/0/input/a", "'$env.HOME' is not valid"),
+    ({**ORDER, "input": {"a": ["$path.number"]}}, "/routes/0/input/a/0", "not a placeholder of the path, which has $path.id"),
+    ({**ORDER, "input": {"a": "$visitor.session"}}, "/routes/0/input/a", "available fields of the visitor"),
+    ({**ORDER, "input": {"a": "$query.a.b"}}, "/routes/0/input/a", "has no fields"),
+    ({**ORDER, "input": {"a": "$body.a b"}}, "/routes/0/input/a", "is not valid"),
+    ({**ORDER, "input": {"a": float("inf")}}, "/routes/0/input/a", "not valid in JSON"),
+    ({**ORDER, "method": "GET", "input": {"a": "$body.a"}}, "/routes/0/input/a", "$body is not available"),
     ({**ORDER, "method": "GET", "then": "/x"}, "/routes/0/then", "needs a body"),
     ({**ORDER, "then": "//evil.example"}, "/routes/0/then", "a page of this app"),
     ({**ORDER, "then": "https://evil.example"}, "/routes/0/then", "a page of this app"),
-    ({**ORDER, "rate_limit": {"requests": 0, "window_s": 1}}, "/routes/0/rate_limit/requests", "whole number"),
+    ({**ORDER, "rate_limit": {"requests": 0, "window_s": 1}}, "/routes/0/rate_limit/requests", "an integer from 1"),
     ({**ORDER, "rate_limit": {"requests": 1, "window_s": 1, "per": "key"}}, "/routes/0/rate_limit/per", "address or session"),
     ({**ORDER, "upload": {"folder": "../x", "types": ["image/*"]}}, "/routes/0/upload/folder", "folder of documents"),
     ({**ORDER, "upload": {"folder": "x", "types": []}}, "/routes/0/upload/types", "media types"),
     ({**ORDER, "upload": {"folder": "x", "types": ["*/*"]}}, "/routes/0/upload/types", "media types"),
     ({**STOCK, "operations": ["drop"]}, "/routes/0/operations", "of list, view"),
-    ({**STOCK, "operations": ["list", "list"]}, "/routes/0/operations", "listed once"),
-    ({**STOCK, "path": "/stock/:id"}, "/routes/0/path", "no placeholder"),
+    ({**STOCK, "operations": ["list", "list"]}, "/routes/0/operations", "listed only once"),
+    ({**STOCK, "path": "/stock/:id"}, "/routes/0/path", "cannot have a placeholder"),
 ]  # fmt: skip
 
 
@@ -93,9 +93,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_one_request_has_one_answer() -> None:
-    with pytest.raises(ValidationFailed, match="answered by the route /api/orders/:id already"):
+    with pytest.raises(ValidationFailed, match="already handled by the route /api/orders/:id"):
         parse_routes([ORDER, {**ORDER, "path": "/api/orders/:number"}])
-    with pytest.raises(ValidationFailed, match=r"GET /api/stock/:x is answered"):
+    with pytest.raises(ValidationFailed, match=r"GET /api/stock/:x is already handled"):
         parse_routes([STOCK, {**ORDER, "path": "/api/stock/:x", "method": "GET"}])
     assert len(parse_routes([ORDER, {**ORDER, "method": "PUT"}])) == 2
 
@@ -142,8 +142,8 @@ def test_a_file_that_a_route_would_hide_is_named() -> None:
 @pytest.mark.parametrize(
     ("access", "wanted", "message"),
     [
-        ("public", "signed_in", "nobody signs in"), ({"password": {"secret": "DOOR"}}, "member", "nobody signs in"),
-        ({"email": {"integration": "post", "allow": ["a@b.example"]}}, "member", "no members open"),
+        ("public", "signed_in", "has no sign-in"), ({"password": {"secret": "DOOR"}}, "member", "has no sign-in"),
+        ({"email": {"integration": "post", "allow": ["a@b.example"]}}, "member", "members do not sign in"),
     ],
 )  # fmt: skip
 def test_a_route_for_visitors_whom_the_app_never_has_is_refused(access: Any, wanted: str, message: str) -> None:
@@ -210,5 +210,5 @@ def test_a_version_keeps_its_routes(webapps: WebApps, blobs: Blobs, acme: Tenant
     with pytest.raises(ValidationFailed, match="would hide the file index"):
         webapps.create_version(acme, "shop", NewVersion(files, hiding))
     archive = write_zip({"app.yaml": b"routes: [{path: /_gos/x, method: GET, process: p, access: public}]", "index.html": b"x"})
-    with pytest.raises(ValidationFailed, match=r"the appliance's own"):
+    with pytest.raises(ValidationFailed, match=r"reserved for the appliance"):
         webapps.deploy_archive(acme, "shop", io.BytesIO(archive))

@@ -238,6 +238,6 @@ def test_an_app_stores_no_more_than_it_may(webapps: WebApps, blobs: Any, acme: T
     one, other = FileSpec("a" * 64, 600), FileSpec("b" * 64, 600)
     strict.create_version(acme, "shop", NewVersion({"a": one, "again": one}))
     strict.create_version(acme, "shop", NewVersion({"b": one}))
-    with pytest.raises(PayloadTooLarge, match="may have"):
+    with pytest.raises(PayloadTooLarge, match="the limit is"):
         strict.create_version(acme, "shop", NewVersion({"a": other}))
     assert strict.stored_bytes(acme, "shop") == 600

@@ -1,4 +1,4 @@
-"""Which route of a version answers a request; the path that says more comes first, whatever the order it was written in."""
+"""Finds the route of a version for a request; more specific paths take precedence, regardless of their order."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ OURS = f"{RESERVED}/"
 
 @dataclass(frozen=True)
 class Match:
-    """A route that answers: by which operation on entities (empty for a process), and what its placeholders stand for."""
+    """The route for a request, its operation on entities (empty for a process), and the values of its placeholders."""
 
     route: Route
     operation: str
@@ -21,22 +21,22 @@ class RouteTable:
     """The routes of one version."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        found = [(parts, method, operation, route) for route in routes for method, parts, operation in endpoints_of(route)]
-        self._endpoints = sorted(found, key=lambda each: [part.startswith(":") for part in each[0]])
+        endpoints = [(parts, method, operation, route) for route in routes for method, parts, operation in endpoints_of(route)]
+        self._endpoints = sorted(endpoints, key=lambda each: [part.startswith(":") for part in each[0]])
 
     def find(self, method: str, path: str) -> Match | None:
-        """The route that answers this method there; none does where the appliance itself answers."""
+        """The route for this method and path; None where the appliance itself responds."""
         if path.startswith(OURS):
             return None
         parts = path.split("/")[1:]
-        for wanted, offered, operation, route in self._endpoints:
-            if offered == method and (values := fits(wanted, parts)) is not None:
+        for pattern, route_method, operation, route in self._endpoints:
+            if route_method == method and (values := fits(pattern, parts)) is not None:
                 return Match(route, operation, values)
         return None
 
     def methods(self, path: str) -> list[str]:
-        """What may be asked of the path; empty when no route is there."""
+        """The methods allowed for the path; empty when it has no route."""
         if path.startswith(OURS):
             return []
         parts = path.split("/")[1:]
-        return sorted({offered for wanted, offered, _, _ in self._endpoints if fits(wanted, parts) is not None})
+        return sorted({route_method for pattern, route_method, _, _ in self._endpoints if fits(pattern, parts) is not None})

@@ -1,4 +1,4 @@
-"""Requests to WebApps: who came, what they got, how much that was, and how much of it is allowed."""
+"""Traffic of WebApps: request log, statistics, usage and quotas."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What is kept of a request's address, browser and origin: enough to count by, too little to find a person by."""
+"""Reduces the address, browser and referrer of a request to what statistics need, so that no person can be identified."""
 
 import hashlib
 import ipaddress
@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 Addresses = Literal["truncated", "full", "none"]
 OTHER = "other"
-FOLLOWED = "/_gos/executions/"  # every execution that is followed has an address of its own below
+FOLLOWED = "/_gos/executions/"  # each followed execution has its own path below this
 FOLLOWED_SHOWN = f"{FOLLOWED}<ticket>"
-# In this order: each names itself after those that come later.
+# Order matters: browsers also name those further down the list.
 _FAMILIES = (
     ("bot", re.compile(r"bot\b|crawl|spider|slurp|preview|monitor", re.IGNORECASE)),
     ("Edge", re.compile(r"\bEdg(?:e|A|iOS)?/")),
@@ -25,13 +25,13 @@ _FAMILIES = (
 
 
 def shown_path(path: str) -> str:
-    """The path as it is kept: without the ticket, which opens what it names and makes a page of every execution."""
+    """The path to store: without the ticket of an execution, which grants access to it and would add one path per execution."""
     return FOLLOWED_SHOWN if path.startswith(FOLLOWED) else path
 
 
 @lru_cache(maxsize=4096)
 def shown_address(address: str, addresses: Addresses) -> str:
-    """The address as it is kept: whole, its network (/24, /48), or nothing; nothing where it is no address."""
+    """The address to store: in full, its network (/24 or /48), or empty; also empty when it is not an IP address."""
     if addresses == "none":
         return ""
     try:
@@ -47,13 +47,13 @@ def shown_address(address: str, addresses: Addresses) -> str:
 
 @lru_cache(maxsize=4096)
 def agent_family(agent: str) -> str:
-    """The kind of browser or program."""
+    """The family of the browser or program."""
     return next((name for name, pattern in _FAMILIES if pattern.search(agent)), OTHER)
 
 
 @lru_cache(maxsize=4096)
 def referrer_host(referrer: str, own: str) -> str:
-    """The host a visitor came from; empty within the app and where there is none."""
+    """The host a visitor came from; empty within the app, or when unknown."""
     try:
         host = urlsplit(referrer).hostname or ""
     except ValueError:
@@ -61,7 +61,7 @@ def referrer_host(referrer: str, own: str) -> str:
     return "" if host == own or len(host) > 253 or not host.isprintable() else host
 
 
-def visitor_number(salt: str, tenant: str, app: str, came: tuple[str, str]) -> str:
-    """The number of a visitor for one day, one app: from the address and the browser they came with."""
-    told = "\0".join((salt, tenant, app, *came)).encode("utf8", "replace")
-    return hashlib.blake2b(told, digest_size=8).hexdigest()
+def visitor_number(salt: str, tenant: str, app: str, client: tuple[str, str]) -> str:
+    """A pseudonymous number of a visitor for one day and one app, from the address and the browser."""
+    message = "\0".join((salt, tenant, app, *client)).encode("utf8", "replace")
+    return hashlib.blake2b(message, digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""The rows of requests to WebApps."""
+"""Database rows of requests to WebApps."""
 
 from peewee import BigAutoField, BigIntegerField, DoubleField, IntegerField, TextField
 

@@ -1,4 +1,4 @@
-"""The log of requests to WebApps: noted in memory while they are answered, stored in batches beside them."""
+"""The request log of WebApps: collected in memory while requests are served, and stored in batches."""
 
 import secrets
 import threading
@@ -27,7 +27,7 @@ _PLACES = f"({', '.join('?' * 15)})"
 
 @dataclass(slots=True)
 class SeenRequest:
-    """A request that was answered, with all that came with it; `host` is where it was sent, `at` in milliseconds."""
+    """A request that was handled; `host` is the host it was sent to, `at` is in milliseconds."""
 
     tenant: str
     app: str
@@ -47,27 +47,27 @@ class SeenRequest:
 
 
 class RequestLog:
-    """Holds requests until `flush` stores them; when too many wait, more are counted as dropped.
+    """Buffers requests until `flush` stores them; when the buffer is full, further ones are counted as dropped.
 
-    A process that is killed loses what waited: two seconds' worth.
+    A process that is killed loses its buffer, about two seconds of requests.
     """
 
     def __init__(self, addresses: Addresses, quotas: Quotas, most_waiting: int = MOST_WAITING) -> None:
         self.quotas = quotas
         self._addresses = addresses
-        self._most_waiting = most_waiting
+        self._max_buffered = most_waiting
         self._waiting: deque[SeenRequest] = deque()
         self._flushing = threading.Lock()
 
     def add(self, request: SeenRequest) -> None:
-        """Note a request; on the event loop, so that nothing is waited for."""
-        if len(self._waiting) >= self._most_waiting:
+        """Add a request. Called on the event loop, so it never waits."""
+        if len(self._waiting) >= self._max_buffered:
             DROPPED.inc(1)
         else:
             self._waiting.append(request)
 
     def flush(self) -> None:
-        """Store what waits; what could not be stored waits again."""
+        """Store the buffered requests; they stay in the buffer if storing fails."""
         with self._flushing:
             while batch := [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]:
                 try:
@@ -79,12 +79,13 @@ class RequestLog:
 
 
 def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
-    """Inside a write; answers the bytes of the whole batch, also of what is no app and not kept."""
+    """Inside a write; returns the bytes of the whole batch, including requests that are not logged because their app does not
+    exist."""
     known = _known_apps({request.tenant for request in batch})
-    kept = [request for request in batch if (request.tenant, request.app) in known]
-    salts = {day: _salt(day) for day in {request.at // DAY * DAY for request in kept}}
+    logged = [request for request in batch if (request.tenant, request.app) in known]
+    salts = {day: _salt(day) for day in {request.at // DAY * DAY for request in logged}}
     values: list[object] = []
-    for request in kept:
+    for request in logged:
         number = visitor_number(
             salts[request.at // DAY * DAY], request.tenant, request.app, (request.address, request.agent)
         )  # fmt: skip
@@ -94,36 +95,36 @@ def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
             storable_text(referrer_host(request.referrer, request.host), 253), request.visitor_kind, number, request.route,
             request.execution_id,
         )  # fmt: skip
-    if kept:
-        places = ", ".join([_PLACES] * len(kept))
+    if logged:
+        places = ", ".join([_PLACES] * len(logged))
         db.execute(f"INSERT INTO webapp_request ({_COLUMNS}) VALUES {places}", tuple(values))  # noqa: S608
-    count(Answered(each.tenant, "webapp", each.app, each.at, each.status, each.ms, each.bytes) for each in kept)
+    count(Answered(each.tenant, "webapp", each.app, each.at, each.status, each.ms, each.bytes) for each in logged)
     sent: Counter[tuple[str, str, int]] = Counter()
     for request in batch:
         sent[request.tenant, request.app, request.at // DAY * DAY] += request.bytes
-    for key, requests in sorted(Counter((request.tenant, request.app, request.at // DAY * DAY) for request in kept).items()):
+    for key, requests in sorted(Counter((request.tenant, request.app, request.at // DAY * DAY) for request in logged).items()):
         add_sums(key, requests, sent[key])
     return sent
 
 
 def _known_apps(tenants: set[str]) -> set[tuple[str, str]]:
-    """Any name may be asked for on a tenant's content host; only what is an app is logged."""
+    """The apps that exist: any name can be requested on a tenant's content host, but only requests to apps are logged."""
     places = ", ".join("?" * len(tenants))
     sql = f"SELECT tenant_id, id FROM webapp WHERE tenant_id IN ({places})"  # noqa: S608
     return {(str(tenant), str(app)) for tenant, app in db.rows(sql, tuple(sorted(tenants)))}
 
 
 def _salt(day: int) -> str:
-    """The salt of a day, the same for every process; those of days long over are deleted with the making of a new one."""
-    found: Sequence[tuple[str, ...]] = db.rows("SELECT salt FROM webapp_salt WHERE day = ?", (day,))
-    if not found:
+    """The salt of a day, shared by all processes; older salts are deleted when a new one is created."""
+    rows: Sequence[tuple[str, ...]] = db.rows("SELECT salt FROM webapp_salt WHERE day = ?", (day,))
+    if not rows:
         db.execute("DELETE FROM webapp_salt WHERE day < ?", (clock.now_ms() // DAY * DAY - DAY,))
         db.execute("INSERT INTO webapp_salt (day, salt) VALUES (?, ?)", (day, secrets.token_hex(16)))
         return _salt(day)
-    return str(found[0][0])
+    return str(rows[0][0])
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's requests, and their sums, from before `before_ms`; answers how many requests."""
+    """Delete the requests and sums of every tenant before `before_ms`; returns the number of requests."""
     delete_older("webapp_traffic", "day", "day", before_ms)
     return delete_older("webapp_request", "id", "at", before_ms)

@@ -1,4 +1,4 @@
-"""How much may come to a WebApp: requests in a minute, bytes sent on a day; 0 is no limit."""
+"""Quotas of WebApps: requests per minute, and bytes sent per day; 0 means no limit."""
 
 import threading
 from collections import Counter
@@ -12,10 +12,10 @@ MINUTE = 60_000
 
 
 class Quotas:
-    """Counts in memory, so that asking costs nothing.
+    """Counts in memory, so that checks are cheap.
 
-    A minute's requests are those of this process.  A day's bytes are those of all processes as they were stored last,
-    and what this one has sent since.
+    Requests per minute are counted per process. Bytes per day are those of all processes as last stored, plus what this process
+    has sent since.
     """
 
     def __init__(self, requests_per_minute: int, bytes_per_day: int) -> None:
@@ -26,20 +26,20 @@ class Quotas:
         self._day = 0
         self._stored: dict[tuple[str, str], int] = {}
         self._sent: Counter[tuple[str, str]] = Counter()
-        self._day_lock = threading.Lock()  # of what is sent on the event loop and stored beside it
+        self._day_lock = threading.Lock()  # `_sent` is changed on the event loop and by the thread that stores requests
 
     def count(self, tenant: str, app: str, now: int) -> None:
-        """Count a request at `now` (ms); RateLimited when the minute or the day is used up."""
+        """Count a request at `now` (ms); RateLimited when the quota of the minute or the day is used up."""
         self._turn(now)
         if self._per_minute:
             self._counts[tenant, app] += 1
             if self._counts[tenant, app] > self._per_minute:
-                raise _used_up("requests a minute", self._per_minute, MINUTE - now % MINUTE)
+                raise _exceeded("requests a minute", self._per_minute, MINUTE - now % MINUTE)
         if self._per_day and self._stored.get((tenant, app), 0) + self._sent[tenant, app] >= self._per_day:
-            raise _used_up("MiB a day", self._per_day >> 20, DAY - now % DAY)
+            raise _exceeded("MiB a day", self._per_day >> 20, DAY - now % DAY)
 
     def add_sent(self, tenant: str, app: str, size: int) -> None:
-        """Count what was sent."""
+        """Count bytes that were sent."""
         if self._per_day and size:
             with self._day_lock:
                 self._sent[tenant, app] += size
@@ -54,19 +54,19 @@ class Quotas:
                 self._stored, self._sent = {}, Counter()
 
     def learn(self, stored: Stored) -> None:
-        """Take over what all processes have stored of today, now that this one's part is among it."""
+        """Update the stored bytes of today from all processes, after this process stored `stored`."""
         for (tenant, app, day), size in stored.items() if self._per_day else ():
             total = traffic_of_day(tenant, app, day).bytes
             with self._day_lock:
                 if day == self._day * DAY:
                     self._sent[tenant, app] -= size
                     self._stored[tenant, app] = total
-                    self._sent += Counter()  # forgets what is nothing, such as names that are no app
+                    self._sent += Counter()  # drops zero counts, such as those of names that are no app
 
 
-def _used_up(what: str, most: int, wait_ms: int) -> RateLimited:
+def _exceeded(unit: str, limit: int, wait_ms: int) -> RateLimited:
     seconds = str(-(-wait_ms // 1000))
     return RateLimited(
-        Sentence("this app may have %(most)s %(what)s, which are used up; try again later", most=most, what=what),
+        Sentence("this app has reached its limit of %(most)s %(what)s; try again later", most=limit, what=unit),
         headers={"Retry-After": seconds},
     )

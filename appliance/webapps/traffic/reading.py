@@ -1,4 +1,4 @@
-"""What came to a WebApp: its requests one by one, and their numbers over time."""
+"""Reads the traffic of a WebApp: single requests, and statistics over time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ TOP = 20
 WIDEST = 366 * DAY
 _NICE_POINTS = 120
 _BUCKETS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
-# Of the requests in question: all, bytes, answers from 500 on, and visitors, each counted anew every day.
+# Columns of the statistics: requests, bytes, responses with status 500 or above, and visitors (counted anew every day).
 _NUMBERS = "COUNT(*), COALESCE(SUM(bytes), 0), COUNT(CASE WHEN status >= 500 THEN 1 END), COUNT(DISTINCT visitor)"
-# What is counted together; tickets in paths of before they were left out are left out here.
-_COUNTED = {"path": f"CASE WHEN SUBSTR(path, 1, {len(FOLLOWED)}) = '{FOLLOWED}' THEN '{FOLLOWED_SHOWN}' ELSE path END"}
-_OF = "FROM webapp_request WHERE tenant_id = ? AND app_id = ? AND at >= ? AND at < ?"
+# Groups the paths of followed executions, for rows stored before tickets were removed from paths.
+_GROUP_BY = {"path": f"CASE WHEN SUBSTR(path, 1, {len(FOLLOWED)}) = '{FOLLOWED}' THEN '{FOLLOWED_SHOWN}' ELSE path END"}
+_FROM = "FROM webapp_request WHERE tenant_id = ? AND app_id = ? AND at >= ? AND at < ?"
 
 
 @dataclass(frozen=True)
 class RequestFilter:
-    """Which requests: `status` is one (404) or a class (4xx); `path` is one, or with a final `*` all that begin so; `of_routes`:
-    only what a route answered."""
+    """Which requests to list: `status` is a code (404) or a class (4xx); `path` is exact, or a prefix with a final `*`;
+    `of_routes` selects requests handled by a route."""
 
     status: str | None = None
     path: str | None = None
@@ -42,7 +42,7 @@ class RequestFilter:
 
 @dataclass(frozen=True)
 class Window:
-    """[since, until) in milliseconds; `bucket` in milliseconds, None chooses one that draws well."""
+    """The time range [since, until) in milliseconds; `bucket` in milliseconds, or None to choose one that suits a chart."""
 
     since: int
     until: int
@@ -51,7 +51,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Numbers:
-    """How many requests, bytes and answers from 500 on, and how many visitors, each counted anew every day."""
+    """Requests, bytes, responses with status 500 or above, and visitors (counted anew every day)."""
 
     requests: int = 0
     bytes: int = 0
@@ -61,7 +61,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Traffic:
-    """One `Numbers` per bucket, empty ones included; the most frequent paths, referrers, statuses and browsers."""
+    """Counts per bucket, including empty ones, and the most frequent paths, referrers, statuses and browsers."""
 
     since: int
     until: int
@@ -74,59 +74,59 @@ class Traffic:
     agents: Mapping[str, int]
 
 
-def list_requests(scope: TenantScope, app_id: str, wanted: RequestFilter, page: PageRequest) -> Page[RequestRow]:
-    """The requests that match, newest first; NotFound."""
+def list_requests(scope: TenantScope, app_id: str, filters: RequestFilter, page: PageRequest) -> Page[RequestRow]:
+    """Matching requests, newest first; NotFound."""
     scope.get(WebAppRow, id=app_id)
     query = scope.select(RequestRow).where(RequestRow.app_id == app_id)
-    if wanted.status is not None:
-        least, most = _statuses(wanted.status)
+    if filters.status is not None:
+        least, most = _parse_status(filters.status)
         query = query.where(RequestRow.status >= least, RequestRow.status <= most)
-    path = f"{FOLLOWED}*" if wanted.path == FOLLOWED_SHOWN else wanted.path
+    path = f"{FOLLOWED}*" if filters.path == FOLLOWED_SHOWN else filters.path
     if path is not None and path.endswith("*"):
-        beginning = path[:-1]
-        query = query.where(fn.SUBSTR(RequestRow.path, 1, len(beginning)) == beginning)
+        prefix = path[:-1]
+        query = query.where(fn.SUBSTR(RequestRow.path, 1, len(prefix)) == prefix)
     elif path is not None:
         query = query.where(RequestRow.path == path)
-    if wanted.since is not None:
-        query = query.where(RequestRow.at >= wanted.since)
-    if wanted.of_routes:
+    if filters.since is not None:
+        query = query.where(RequestRow.at >= filters.since)
+    if filters.of_routes:
         query = query.where(RequestRow.route.is_null(False))
-    found: Page[RequestRow] = paginate(query, page, {"at": RequestRow.at, "id": RequestRow.id}, default="-at")
-    return found
+    result: Page[RequestRow] = paginate(query, page, {"at": RequestRow.at, "id": RequestRow.id}, default="-at")
+    return result
 
 
-def _statuses(text: str) -> tuple[int, int]:
+def _parse_status(text: str) -> tuple[int, int]:
     if text.isascii() and text.isdigit() and len(text) == 3:
         return int(text), int(text)
     if len(text) == 3 and text[0] in "12345" and text[1:] == "xx":
         return int(text[0]) * 100, int(text[0]) * 100 + 99
-    raise InvalidRequest("status is one, such as 404, or a class, such as 4xx", pointer="/status")
+    raise InvalidRequest("status must be a code such as 404 or a class such as 4xx", pointer="/status")
 
 
 def read_traffic(scope: TenantScope, app_id: str, window: Window) -> Traffic:
-    """The numbers of a window; NotFound, InvalidRequest for an empty or too finely divided one."""
+    """The traffic in a window of time; NotFound, InvalidRequest for an empty window or too many buckets."""
     scope.get(WebAppRow, id=app_id)
     bucket = _choose_bucket(window)
     since, until = window.since // bucket * bucket, -(-window.until // bucket) * bucket
     if (until - since) // bucket > MAX_POINTS:
         raise InvalidRequest(
-            Sentence("that is more than %(max_points)s points; ask for a wider bucket or less time", max_points=MAX_POINTS),
+            Sentence("that is more than %(max_points)s points; choose a wider bucket or a shorter time", max_points=MAX_POINTS),
             pointer="/bucket",
         )
-    asked = (scope.tenant_id, app_id, since, until)
+    params = (scope.tenant_id, app_id, since, until)
     with db.snapshot():
-        total = Numbers(*map(int, db.rows(f"SELECT {_NUMBERS} {_OF}", asked)[0]))
-        sql = f"SELECT (at - ?) / ?, {_NUMBERS} {_OF} GROUP BY 1"
-        found = {int(row[0]): Numbers(*map(int, row[1:])) for row in db.rows(sql, (since, bucket, *asked))}
-        points = [(at, found.get(index, Numbers())) for index, at in enumerate(range(since, until, bucket))]
-        paths, referrers, statuses, agents = (_top(column, asked) for column in ("path", "referrer", "status", "agent"))
+        total = Numbers(*map(int, db.rows(f"SELECT {_NUMBERS} {_FROM}", params)[0]))
+        sql = f"SELECT (at - ?) / ?, {_NUMBERS} {_FROM} GROUP BY 1"
+        by_index = {int(row[0]): Numbers(*map(int, row[1:])) for row in db.rows(sql, (since, bucket, *params))}
+        points = [(at, by_index.get(index, Numbers())) for index, at in enumerate(range(since, until, bucket))]
+        paths, referrers, statuses, agents = (_top(column, params) for column in ("path", "referrer", "status", "agent"))
     return Traffic(since, until, bucket, total, points, paths, referrers, statuses, agents)
 
 
-def _top(column: str, asked: tuple[Any, ...]) -> dict[str, int]:
-    named = f"AND {column} <> ''" if column == "referrer" else ""
-    sql = f"SELECT {_COUNTED.get(column, column)}, COUNT(*) {_OF} {named} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {TOP}"
-    return {str(value): int(count) for value, count in db.rows(sql, asked)}
+def _top(column: str, params: tuple[Any, ...]) -> dict[str, int]:
+    condition = f"AND {column} <> ''" if column == "referrer" else ""
+    sql = f"SELECT {_GROUP_BY.get(column, column)}, COUNT(*) {_FROM} {condition} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {TOP}"
+    return {str(value): int(count) for value, count in db.rows(sql, params)}
 
 
 def _choose_bucket(window: Window) -> int:
@@ -134,6 +134,6 @@ def _choose_bucket(window: Window) -> int:
         raise InvalidRequest("since must lie before until", pointer="/since")
     if window.bucket is not None:
         if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
-            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
+            raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and at most a year", pointer="/bucket")
         return window.bucket
     return next((width for width in _BUCKETS if window.until - window.since <= width * _NICE_POINTS), DAY)

@@ -1,4 +1,4 @@
-"""What came to a WebApp on a day, as two sums."""
+"""Daily totals of requests and bytes of a WebApp."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class DayTraffic:
 
 
 def add_sums(key: tuple[str, str, int], requests: int, size: int) -> None:
-    """Inside a write: add to the sums of a tenant's app on the day that begins then."""
+    """Inside a write: add to the totals of a tenant's app for the day that starts then."""
     db.execute(_COUNT, (*key, requests, size))
 
 
 def traffic_of_day(tenant: str, app: str, day: int) -> DayTraffic:
-    """Requests and bytes of one app on the day that begins then, as far as they are stored."""
+    """The stored requests and bytes of an app for the day that starts at `day`."""
     sql = "SELECT requests, bytes FROM webapp_traffic WHERE tenant_id = ? AND app_id = ? AND day = ?"
-    found = db.rows(sql, (tenant, app, day))
-    return DayTraffic(int(found[0][0]), int(found[0][1])) if found else DayTraffic()
+    rows = db.rows(sql, (tenant, app, day))
+    return DayTraffic(int(rows[0][0]), int(rows[0][1])) if rows else DayTraffic()

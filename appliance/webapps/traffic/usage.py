@@ -1,4 +1,4 @@
-"""What a WebApp uses up of what it may have."""
+"""The usage of a WebApp compared with its limits."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .sums import DAY, traffic_of_day
 
 @dataclass(frozen=True)
 class Allowance:
-    """The most an app may have, None where there is no limit: bytes stored, requests in a minute, bytes sent on a day."""
+    """The limits of an app, None for no limit: bytes stored, requests per minute, bytes sent per day."""
 
     stored: int | None
     per_minute: int | None
@@ -18,13 +18,13 @@ class Allowance:
 
     @classmethod
     def of(cls, stored_mb: int, requests_per_minute: int, egress_mb_per_day: int) -> "Allowance":
-        """From settings, in which 0 is no limit."""
+        """From settings, where 0 means no limit."""
         return cls(stored_mb << 20 or None, requests_per_minute or None, egress_mb_per_day << 20 or None)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What an app has stored, and what came to it and was sent today (UTC; noted within seconds)."""
+    """The bytes an app stores, and its requests and bytes sent today (UTC, a few seconds behind)."""
 
     stored: int
     requests_today: int
@@ -33,6 +33,6 @@ class Usage:
 
 
 def read_usage(scope: TenantScope, app_id: str, stored: int, allowance: Allowance) -> Usage:
-    """Of an app that is there and holds `stored` bytes."""
+    """The usage of an app that stores `stored` bytes."""
     today = traffic_of_day(scope.tenant_id, app_id, clock.now_ms() // DAY * DAY)
     return Usage(stored, today.requests, today.bytes, allowance)
