@@ -1,4 +1,4 @@
-"""REST under /api/v1/: one file per domain; each parses, calls one verb and renders."""
+"""REST routes under /api/v1/, one module per resource: each parses the request, calls one domain function and renders a view."""
 
 from . import datapool, solutions
 from .agents import agent_runs, agents, llm, skills

@@ -1,4 +1,4 @@
-"""/api/v1/datapool"""
+"""/api/v1/datapool: collections, entities, queries, changes, import and export."""
 
 import asyncio
 import json
@@ -25,15 +25,11 @@ from .tenants.tenants import DeletedView, NoQuery
 Entity = dict[str, Any]
 POLL_SECONDS = 0.3
 EVENTS_AT_ONCE = 200
-MEDIA: dict[str, Literal["csv", "ndjson"]] = {
-    "text/csv": "csv",
-    "application/x-ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-}
+MEDIA: dict[str, Literal["csv", "ndjson"]] = {"text/csv": "csv", "application/x-ndjson": "ndjson", "application/jsonl": "ndjson"}
 
 
 class StepView(View):
-    """One step of a schema change: `lost` values disappear, `blocked` entities stand in its way."""
+    """One step of a schema change: it loses `lost` values, and `blocked` entities prevent it."""
 
     field: str
     change: str
@@ -74,7 +70,7 @@ class EntityQuery(Query):
 
 
 class EntityListQuery(ListQuery, EntityQuery):
-    """`filter` is the JSON of a filter; `fields` and `expand` are names with commas between."""
+    """`filter` is a filter as JSON; `fields` and `expand` are comma-separated names."""
 
     filter: str | None = None
     search: str | None = None
@@ -86,7 +82,7 @@ class BatchBody(Body):
 
 
 class OutcomeView(View):
-    """What became of one operation."""
+    """The result of one operation of a batch."""
 
     event: Literal["created", "updated", "unchanged", "deleted"]
     collection: str
@@ -94,8 +90,8 @@ class OutcomeView(View):
 
 
 class ImportQuery(Query):
-    """`key` names the fields, with commas between, that make rows upserts.  `decimal` is the sign before a fraction in numbers of
-    a CSV: with a comma, `1.234,50` is read."""
+    """`key` lists the fields, comma-separated, that identify an entity: rows are then upserted.  `decimal` is the decimal
+    separator of a CSV's numbers: with a comma, `1.234,50` is read."""
 
     key: str = ""
     on_error: Literal["report", "refuse"] = "report"
@@ -112,7 +108,7 @@ class ImportErrorView(View):
 
 
 class ImportView(View):
-    """What became of the rows; `errors` holds the first 1,000, `error_count` counts all."""
+    """Counts of imported rows; `errors` lists the first 1,000 errors, `error_count` counts all of them."""
 
     rows: int
     created: int
@@ -131,7 +127,7 @@ class HistoryQuery(Query):
 
 
 class ChangeView(View):
-    """One change: the entity is as it was after it, of a deletion as it was before."""
+    """One change of an entity; `entity` is its state after the change, or before a deletion."""
 
     event: Literal["created", "updated", "deleted"]
     version: int
@@ -146,8 +142,8 @@ class ExportQuery(Query):
 
 
 def view(collection: dict[str, Any]) -> CollectionView:
-    shown = {("version" if name == "_version" else name): value for name, value in collection.items()}
-    return CollectionView(**shown)
+    members = {("version" if name == "_version" else name): value for name, value in collection.items()}
+    return CollectionView(**members)
 
 
 def change_view(change: datapool.Change) -> ChangeView:
@@ -161,24 +157,27 @@ def shown_entity(entity: Entity, status: int | None = None, location: str = "") 
 
 
 def wanted_version(call: Call) -> int | None:
-    """The version in If-Match; an ETag that cannot be ours matches nothing."""
+    """The version in If-Match, or None without it; VersionConflict for an ETag that this appliance cannot have issued."""
     if call.if_match is None:
         return None
     if not call.if_match.isascii() or not call.if_match.isdigit():
         raise VersionConflict(
-            Sentence("the ETag %(if_match)s is not current; read again and repeat the change", if_match=repr(call.if_match[:40]))
+            Sentence(
+                "the ETag %(if_match)s is not current; read the resource again and repeat the change",
+                if_match=repr(call.if_match[:40]),
+            )
         )
     return int(call.if_match)
 
 
 def read_filter(call: Call, text: str | None) -> Any:
-    """The filter in a query parameter."""
+    """Parse the filter in a query parameter; an absent one matches everything."""
     if text is None:
         return {}
     try:
         return load_json(text.encode("utf8", "replace"), call.services.config.limits.json_depth)
     except InvalidJson as error:
-        raise InvalidFilter('filter is JSON such as {"total": {"_gt": 100}}', pointer="/filter") from error
+        raise InvalidFilter('filter must be JSON such as {"total": {"_gt": 100}}', pointer="/filter") from error
 
 
 @route("GET", "/datapool", scope="entities.read", returns=CollectionView, listed=True)
@@ -190,8 +189,8 @@ def list_collections(call: Call) -> Page[CollectionView]:
 @route("POST", "/datapool", scope="datapool.admin", body=Json("document"), returns=CollectionView, status=201)
 def create_collection(call: Call) -> Answer:
     """Create a collection."""
-    made = datapool.create_collection(call.scope, call.body.data)
-    return Answer(view(made), headers={"Location": f"/api/v1/datapool/{made['name']}"}, etag=str(made["_version"]))
+    created = datapool.create_collection(call.scope, call.body.data)
+    return Answer(view(created), headers={"Location": f"/api/v1/datapool/{created['name']}"}, etag=str(created["_version"]))
 
 
 @route(
@@ -201,8 +200,8 @@ def create_collection(call: Call) -> Answer:
 def run_batch(call: Call) -> list[OutcomeView]:
     """Create, update, upsert and delete up to 1,000 entities: all or nothing.
 
-    An operation is `{op: create|update|upsert|delete, collection, id?, key?, values?, if_version?}`. Every error of every
-    operation is answered with a pointer to it; the outcomes come in the order of the operations.
+    An operation is `{op: create|update|upsert|delete, collection, id?, key?, values?, if_version?}`. Results come in the order
+    of the operations; if any fails, the error lists all problems with a JSON pointer to each.
     """
     outcomes = datapool.run_batch(call.scope, call.body.operations, dry_run=call.body.dry_run)
     return [OutcomeView(event=o.event, collection=o.collection, entity=o.entity) for o in outcomes]
@@ -211,16 +210,16 @@ def run_batch(call: Call) -> list[OutcomeView]:
 @route("GET", "/datapool/{collection}", scope="entities.read", returns=CollectionView)
 def get_collection(call: Call, collection: str) -> Answer:
     """Show a collection's definition."""
-    found = datapool.get_collection(call.scope, collection)
-    return Answer(view(found), etag=str(found["_version"]))
+    definition = datapool.get_collection(call.scope, collection)
+    return Answer(view(definition), etag=str(definition["_version"]))
 
 
 @route("PATCH", "/datapool/{collection}", scope="datapool.admin", body=Json("document"), query=ChangeQuery, returns=CollectionView)
 def change_collection(call: Call, collection: str) -> Answer:
-    """Change a collection's definition and carry its entities over.
+    """Change a collection's definition and migrate its entities.
 
-    `fields` is the whole new list; a field with the id of an earlier one is that field, renamed or converted. With
-    `dry_run` the steps are answered and nothing happens; a step that would lose values needs `allow_loss`. Takes If-Match.
+    `fields` is the complete new list; a field with the id of an existing one renames or converts it. With `dry_run`, the
+    steps are returned and nothing changes; a step that would lose values needs `allow_loss`. Takes If-Match.
     """
     changed = datapool.change_collection(
         call.scope, collection, call.body.data, dry_run=call.query.dry_run, allow_loss=call.query.allow_loss,
@@ -231,7 +230,7 @@ def change_collection(call: Call, collection: str) -> Answer:
 
 @route("DELETE", "/datapool/{collection}", scope="datapool.admin", query=DeleteQuery, returns=DeletedView)
 def delete_collection(call: Call, collection: str) -> DeletedView:
-    """Delete a collection; with entities in it only with `allow_loss`."""
+    """Delete a collection; one that has entities only with `allow_loss`."""
     datapool.delete_collection(call.scope, collection, allow_loss=call.query.allow_loss)
     return DeletedView(deleted=collection)
 
@@ -241,9 +240,9 @@ def delete_collection(call: Call, collection: str) -> DeletedView:
     acts=Acts("query_entities"),
 )  # fmt: skip
 def list_entities(call: Call, collection: str) -> Page[Entity]:
-    """List entities: filter, search, sort, page by page, newest first unless sorted."""
-    given = call.query.model_dump(exclude_none=True, exclude={"filter"})
-    return datapool.query_entities(call.scope, collection, {**given, "filter": read_filter(call, call.query.filter)})
+    """List entities with filter, search and sorting, page by page; newest first unless sorted."""
+    parameters = call.query.model_dump(exclude_none=True, exclude={"filter"})
+    return datapool.query_entities(call.scope, collection, {**parameters, "filter": read_filter(call, call.query.filter)})
 
 
 @route(
@@ -262,8 +261,8 @@ def create_entity(call: Call, collection: str) -> Answer:
 )  # fmt: skip
 def get_entity(call: Call, collection: str, entity_id: str) -> Answer:
     """Show an entity."""
-    wanted = datapool.read_query(call.query.model_dump(exclude_none=True))
-    return shown_entity(datapool.get_entity(call.scope, collection, entity_id, query=wanted))
+    query = datapool.read_query(call.query.model_dump(exclude_none=True))
+    return shown_entity(datapool.get_entity(call.scope, collection, entity_id, query=query))
 
 
 @route(
@@ -291,53 +290,49 @@ def replace_entity(call: Call, collection: str, entity_id: str) -> Answer:
     acts=Acts("write_entities", arguments=operation("delete")),
 )  # fmt: skip
 def delete_entity(call: Call, collection: str, entity_id: str) -> DeletedView:
-    """Delete an entity that no other leads to. Takes If-Match."""
+    """Delete an entity that no other entity refers to. Takes If-Match."""
     datapool.delete_entity(call.scope, collection, entity_id, if_version=wanted_version(call))
     return DeletedView(deleted=entity_id)
 
 
 @route(
-    "GET",
-    "/datapool/{collection}/entities/{entity_id}/history",
-    scope="entities.read",
-    query=HistoryQuery,
-    returns=ChangeView,
-    listed=True,
-    acts=Acts("query_entities"),
-)
+    "GET", "/datapool/{collection}/entities/{entity_id}/history", scope="entities.read", query=HistoryQuery, returns=ChangeView,
+    listed=True, acts=Acts("query_entities"),
+)  # fmt: skip
 def list_entity_history(call: Call, collection: str, entity_id: str) -> Page[ChangeView]:
-    """List what became of an entity, newest first; a deleted entity keeps its history."""
+    """List the changes of an entity, newest first; a deleted entity keeps its history."""
     page = PageRequest(call.query.limit, call.query.cursor)
     return datapool.list_entity_history(call.scope, collection, entity_id, page).map(change_view)
 
 
 @route("GET", "/datapool/{collection}/events", scope="entities.read", media="text/event-stream", acts=Acts("query_entities"))
 async def follow_collection(call: Call, collection: str) -> Answer:
-    """Follow a collection's changes by server-sent events.
+    """Stream a collection's changes as server-sent events.
 
-    From now on, or after the `Last-Event-ID` of an interrupted stream.
+    The stream starts now, or after the `Last-Event-ID` of an interrupted stream.
     """
     last = call.headers.get("last-event-id")
     if last is not None and not (last.isascii() and last.isdigit() and len(last) <= 18):
-        raise InvalidRequest("Last-Event-ID is the id of an event of this stream", pointer="/Last-Event-ID")
+        raise InvalidRequest("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
     find = partial(datapool.get_last_change, call.scope, collection)
     newest = await asyncio.get_running_loop().run_in_executor(call.services.threads, find)
     return Answer(Events(_changes(call, collection, newest if last is None else int(last))))
 
 
 async def _changes(call: Call, collection: str, number: int) -> AsyncIterator[tuple[int, str, Any]]:
-    """Changes as they are committed, until the caller leaves, the key ends or the collection goes."""
+    """Yield changes as they are committed, until the caller disconnects, the key ends or the collection is deleted."""
     loop = asyncio.get_running_loop()
-    while (found := await loop.run_in_executor(call.services.threads, _look, call.scope, collection, number)) is not None:
-        for change in found:
-            number = change.number  # the last one is where the next look begins
+    in_thread = partial(loop.run_in_executor, call.services.threads)
+    while (changes := await in_thread(_changes_after, call.scope, collection, number)) is not None:
+        for change in changes:
+            number = change.number  # the next poll starts after the last change
             yield number, change.event, change_view(change).model_dump()
-        if len(found) < EVENTS_AT_ONCE:
+        if len(changes) < EVENTS_AT_ONCE:
             await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
 
 
-def _look(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:
-    """The next changes; None once the key that opened the stream has ended or may no longer read, or the collection is gone."""
+def _changes_after(scope: TenantScope, collection: str, number: int) -> list[datapool.Change] | None:
+    """The next changes; None once the stream's key has ended or lost its read access, or the collection is deleted."""
     if not standing.is_still_allowed(scope, "entities.read"):
         return None
     try:
@@ -354,18 +349,18 @@ def query_entities(call: Call, collection: str) -> Page[Entity]:
     """Query entities, or groups of them.
 
     The body is `{filter, sort, fields, expand, search, group, aggregate: {name: {fn: count|sum|avg|min|max, field}}, having,
-    limit, cursor, count}`, every member optional.
+    limit, cursor, count}`; all members are optional.
     """
     return datapool.query_entities(call.scope, collection, call.body)
 
 
 @route("POST", "/datapool/{collection}/import", scope="entities.write", body=Json("lines"), query=ImportQuery, returns=ImportView)
 def import_entities(call: Call, collection: str) -> ImportView:
-    """Import CSV (`text/csv`, its `charset` is heeded) or NDJSON (`application/x-ndjson`).
+    """Import CSV (`text/csv`, with an optional `charset`) or NDJSON (`application/x-ndjson`).
 
-    Every row is stored or reported by line and field; with `on_error=refuse` nothing is stored unless every row is good, and the
-    answer is 422 with a detail for each of the first 100 problems (a dry run answers the report).
-    What happens in one transaction (`refuse`, `dry_run`, an Idempotency-Key) may have 20,000 lines.
+    Every row is stored, or reported with its line and field. With `on_error=refuse`, nothing is stored unless every row is
+    valid; otherwise the answer is 422 with the first 100 problems as details (a dry run returns the report).
+    An import in one transaction (`refuse`, `dry_run`, an Idempotency-Key) may have at most 20,000 lines.
     """
     media, parameters = parse_options_header(call.headers.get("content-type", ""))
     media = media.strip().lower()
@@ -390,8 +385,8 @@ def import_entities(call: Call, collection: str) -> ImportView:
 )  # fmt: skip
 def export_entities(call: Call, collection: str) -> Answer:
     """Export entities as a CSV or NDJSON file, oldest first."""
-    form = call.query.format
-    chosen = read_filter(call, call.query.filter)
-    data = b"".join(datapool.export_entities(call.scope, collection, form, chosen=chosen))
-    name = json.dumps(f"{collection}.{form}")
+    format_ = call.query.format
+    filters = read_filter(call, call.query.filter)
+    data = b"".join(datapool.export_entities(call.scope, collection, format_, chosen=filters))
+    name = json.dumps(f"{collection}.{format_}")
     return Answer(data, headers={"Content-Disposition": f"attachment; filename={name}"})

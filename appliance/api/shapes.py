@@ -1,4 +1,4 @@
-"""The shapes of answers for those who answer by another road than HTTP: their schemas, and what makes them."""
+"""The REST views for other transports, such as MCP: their JSON Schemas and the functions that build them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from .webapps.webapps import WebAppVersionView, version_view
 
 
 def make_shapes() -> Shapes:
-    """What the tools of CONTRACT § 12 answer in."""
+    """The shapes in which the tools of docs/contract.md § 12 answer."""
     return Shapes(
         execution=_shape(ExecutionView, execution_view), line=_shape(LineView, line_view),
         document=_shape(DocumentView, document_view), version=_shape(WebAppVersionView, version_view),
@@ -26,14 +26,14 @@ def make_shapes() -> Shapes:
     )  # fmt: skip
 
 
-def _shape(view: type[View], make: Callable[..., View | None]) -> Shape:
+def _shape(view: type[View], build: Callable[..., View | None]) -> Shape:
     adapter = TypeAdapter(view)
 
-    def show(*given: Any) -> dict[str, Any]:
-        made = make(*given)
-        if made is None:
-            raise ValueError(f"there is no {view.__name__} of this")
-        shown: dict[str, Any] = adapter.dump_python(made, mode="json", exclude_none=True)
-        return shown
+    def show(*arguments: Any) -> dict[str, Any]:
+        result = build(*arguments)
+        if result is None:
+            raise ValueError(f"{view.__name__} has no view of this value")
+        document: dict[str, Any] = adapter.dump_python(result, mode="json", exclude_none=True)
+        return document
 
     return Shape(adapter.json_schema(mode="serialization", schema_generator=AnswerSchemas), show)

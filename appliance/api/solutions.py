@@ -38,10 +38,10 @@ class ExportQuery(Query):
 
 
 class PlannedChangeView(View):
-    """One item; `blocked` says what has to be done before the solution can be applied.
+    """The change of one item; `blocked` says what to do before the solution can be applied.
 
-    `leftover`: the solution brought it once and holds it no more; with `prune` it is deleted.
-    `failed`: a WebApp whose version was made, and why that is not published.
+    The action `leftover` marks an item that an earlier version of the solution created and the folder no longer contains; with
+    `prune` it is deleted. `failed` says why the new version of a WebApp was not published.
     """
 
     kind: Kind
@@ -53,7 +53,7 @@ class PlannedChangeView(View):
 
 
 class PlanView(View):
-    """`applied` tells a plan from what was done."""
+    """The changes of a solution; `applied` says whether they have been made or are only planned."""
 
     solution: str
     applied: bool
@@ -62,15 +62,15 @@ class PlanView(View):
 
 
 def plan_view(solution: Solution, changes: list[Change], *, applied: bool) -> PlanView:
-    shown = [
+    views = [
         PlannedChangeView(kind=c.kind, id=c.id, action=c.action, summary=c.summary, blocked=c.blocked, failed=c.failed)
         for c in changes
     ]
-    return PlanView(solution=solution.name, applied=applied, blocked=any(c.blocked for c in changes), changes=shown)
+    return PlanView(solution=solution.name, applied=applied, blocked=any(c.blocked for c in changes), changes=views)
 
 
 def read_body(call: Call) -> Solution:
-    """The solution in the archive that was sent."""
+    """Read the solution from the request's archive."""
     limits = call.services.config.limits
     bounds = ArchiveLimits(limits.archive_files, min(limits.archive_mb << 20, LARGEST_BYTES))
     with call.body.received.open() as file:
@@ -87,10 +87,10 @@ def tools_of(call: Call) -> Tools:
     acts=READS,
 )  # fmt: skip
 def plan_solution(call: Call) -> PlanView:
-    """Say what applying a solution would change, and what stands in its way; changes nothing.
+    """Show what applying a solution would change and what blocks it; nothing is changed.
 
-    Needs, besides solutions.apply, the scopes of what the solution holds: processflow.write, datapool.admin, integrations.write;
-    and webapps.write and webapps.publish when it changes a WebApp.
+    Besides solutions.apply, the key needs the scopes for the solution's contents: processflow.write, datapool.admin and
+    integrations.write; and webapps.write and webapps.publish if it changes a WebApp.
     """
     solution = read_body(call)
     options = ApplyOptions(allow_loss=call.query.allow_loss, prune=call.query.prune)
@@ -99,12 +99,12 @@ def plan_solution(call: Call) -> PlanView:
 
 @route("POST", "/solutions/apply", scope="solutions.apply", body=ARCHIVE, query=ApplyQuery, returns=PlanView, atomic=False)
 def apply_solution(call: Call) -> PlanView:
-    """Apply a solution as a whole or not at all; what is so already is left as it is.
+    """Apply a solution, all or nothing; items that are already up to date stay unchanged.
 
-    With `prune` what this solution brought once and holds no more is deleted, where nothing needs it.
+    With `prune`, items that this solution once created and no longer contains are deleted, unless something still needs them.
 
-    Needs, besides solutions.apply, the scopes of what the solution holds. What stands in its way is answered as a conflict.
-    A WebApp with checks is published after everything else is in place; `failed` says that they did not pass.
+    Besides solutions.apply, the key needs the scopes for the solution's contents. If something blocks the solution, the answer
+    is a conflict. A WebApp with checks is published after everything else; `failed` says why its checks did not pass.
     """
     solution = read_body(call)
     options = ApplyOptions(call.query.allow_loss, call.query.message, call.query.prune)
@@ -113,15 +113,15 @@ def apply_solution(call: Call) -> PlanView:
 
 @route("GET", "/solutions/export", scope="solutions.apply", query=ExportQuery, media="application/zip")
 def export_solution(call: Call) -> Answer:
-    """Export the tenant as a solution folder (zip): published versions, or drafts; secrets never leave.
+    """Export the tenant as a solution folder (zip) with published versions or drafts; secrets are never exported.
 
-    Needs, besides solutions.apply, processflow.read, integrations.read and entities.read, and webapps.read where a WebApp is
-    published. `GOS-Left-Out` names the WebApps and skills that are too large for a solution.
+    Besides solutions.apply, the key needs processflow.read, integrations.read and entities.read, and webapps.read if a WebApp is
+    published. The header `GOS-Left-Out` names WebApps and skills that are too large for a solution.
     """
     apps, left_out = load_published(call.scope, call.services.webapps, call.services.blobs)
     skills, too_large = load_skills(call.scope, call.services.skills)
     files = write_solution(call.scope, call.services.integrations, apps, drafts=call.query.drafts) | skills
     left_out += too_large
     name = json.dumps(f"{call.scope.tenant_id}.zip")
-    told = {"GOS-Left-Out": ", ".join(left_out)} if left_out else {}
-    return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}", **told})
+    extra_headers = {"GOS-Left-Out": ", ".join(left_out)} if left_out else {}
+    return Answer(write_zip(files), headers={"Content-Disposition": f"attachment; filename={name}", **extra_headers})

@@ -1,4 +1,4 @@
-"""/api/v1/agents/{id}/runs: start, follow, cancel, and everything that a run did."""
+"""/api/v1/agents/{id}/runs: start, follow and cancel runs, and read their traces."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,9 +21,9 @@ _ONE = "/agents/{agent_id}/runs/{run_id}"
 
 
 class StartRun(Body):
-    """What the agent is to do: a text, or an object that it is told as JSON.
+    """`input` is the agent's task: a text, or an object, which the model receives as JSON.
 
-    `tainted_by` names what of it somebody else has written, such as `mail`: the run begins tainted.
+    `tainted_by` names outside sources that parts of the input come from, such as `mail`; the run then starts tainted.
     """
 
     input: Annotated[str, Field(min_length=1)] | dict[str, Any]
@@ -36,7 +36,7 @@ class RunsQuery(ListQuery):
 
 
 class RunUsage(View):
-    """What a run has used; `cost` is in the currency of the model's prices."""
+    """Usage of a run so far; `cost` is in the currency of the model's prices."""
 
     turns: int
     tool_calls: int
@@ -54,7 +54,7 @@ class LoadedView(View):
 
 
 class StepOriginView(View):
-    """The step that started a run, and waits for it."""
+    """The process step that started a run and waits for its result."""
 
     execution_id: str
     process_id: str
@@ -65,8 +65,8 @@ class StepOriginView(View):
 
 
 class RunView(View):
-    """A run of an agent.  `tainted_by` are the sources from outside that it has read; `waiting_for` what it waits for; `origin`
-    is the step of a process that started it."""
+    """A run of an agent.  `tainted_by` lists the outside sources it has read, `waiting_for` says what it is waiting for, and
+    `origin` is the process step that started it."""
 
     run_id: str
     agent_id: str
@@ -89,7 +89,7 @@ class RunView(View):
 
 
 class TraceView(View):
-    """One thing that a run did; `call` counts the tool calls of a turn from 1."""
+    """One event in a run's trace; `call` numbers the tool calls of a turn, starting at 1."""
 
     number: int
     kind: Literal["asked", "answered", "unanswered", "called", "dispatched", "returned", "waiting", "resumed", "ended"]
@@ -130,10 +130,10 @@ def trace_view(entry: Entry) -> TraceView:
 
 @route("POST", "/agents/{agent_id}/runs", scope="agents.run", body=StartRun, returns=RunView, status=202)
 def start_run(call: Call, agent_id: str) -> Answer:
-    """Start a run of an agent; it is queued, and follows the version that is the latest now.
+    """Queue a run of an agent, with its latest version unless `version` names another.
 
-    The run acts within the scopes of this key, and only with the tools that its definition lists; policies judge every call.
-    With an Idempotency-Key a repeated request is the same run.
+    The run acts within the scopes of this key and uses only the tools its definition lists; policies check every call.
+    Repeating a request with the same Idempotency-Key returns the same run.
     """
     body: StartRun = call.body
     request = RunRequest(body.input, body.version, call.token, tainted_by=body.tainted_by)
@@ -150,27 +150,27 @@ def list_runs(call: Call, agent_id: str) -> Page[RunView]:
 
 @route("GET", _ONE, scope="agents.read", returns=RunView)
 def get_run(call: Call, agent_id: str, run_id: str) -> RunView:
-    """Show a run: its status, what it waits for, its output or error, and what it has used."""
+    """Show a run: its status, what it is waiting for, its output or error, and its usage."""
     return run_view(runs.get_run(call.scope, agent_id, run_id))
 
 
 @route("GET", f"{_ONE}/trace", scope="agents.read", returns=TraceView, listed=True)
 def list_trace(call: Call, agent_id: str, run_id: str) -> Page[TraceView]:
-    """List everything that a run did, in order: turns of the model, tool calls with arguments and results, waits, the end."""
+    """List everything a run did, in order: model turns, tool calls with arguments and results, waits, and the end."""
     return runs.list_entries(call.scope, agent_id, run_id, call.query.page).map(trace_view)
 
 
 @route("GET", f"{_ONE}/events", scope="agents.read", media="text/event-stream", query=NoQuery)
 async def follow_run(call: Call, agent_id: str, run_id: str) -> Answer:
-    """Follow a run by server-sent events until it is finished: the entries of its trace, as they come.
+    """Stream the entries of a run's trace as server-sent events until the run finishes.
 
-    `Last-Event-ID` goes on where a stream broke.
+    Send `Last-Event-ID` to resume an interrupted stream.
     """
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(call.services.threads, partial(runs.get_run, call.scope, agent_id, run_id))
     last = call.headers.get("last-event-id", "0")
     if not last.isascii() or not last.isdigit() or len(last) > 9:
-        raise ValidationFailed("Last-Event-ID is the id of an event of this stream", pointer="/Last-Event-ID")
+        raise ValidationFailed("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
     return Answer(Events(_events(call, run_id, int(last))))
 
 
@@ -178,13 +178,13 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(call.services.threads, partial(standing.is_still_allowed, call.scope, "agents.read")):
         is_over = await loop.run_in_executor(call.services.threads, partial(runs.is_over, call.scope, run_id))
-        found = await loop.run_in_executor(call.services.threads, partial(runs.entries_after, call.scope, run_id, last))
-        for entry in found:
+        entries = await loop.run_in_executor(call.services.threads, partial(runs.entries_after, call.scope, run_id, last))
+        for entry in entries:
             last = entry.number
             yield entry.number, entry.kind, trace_view(entry).model_dump()
             if entry.kind == "ended":
                 return
-        if not found:
+        if not entries:
             if is_over:
                 return
             await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
@@ -192,5 +192,5 @@ async def _events(call: Call, run_id: str, last: int) -> AsyncIterator[tuple[int
 
 @route("POST", f"{_ONE}/cancel", scope="agents.run", returns=RunView)
 def cancel_run(call: Call, agent_id: str, run_id: str) -> RunView:
-    """Cancel a run: one that waits ends at once and takes back what it asked, one in progress before its next step."""
+    """Cancel a run. A waiting run ends at once and withdraws its open requests; a running one stops before its next step."""
     return run_view(runs.cancel_run(call.scope, agent_id, run_id))

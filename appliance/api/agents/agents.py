@@ -1,4 +1,4 @@
-"""/api/v1/agents: what an agent is, version by version."""
+"""/api/v1/agents: agents and their versions."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ DEFINITION = Json("document", "The definition of the agent; JSON or YAML.")
 
 
 class BudgetView(View):
-    """What one run may use at most; `cost` is in the currency of the model's prices, `seconds` are of working, not of waiting."""
+    """The most one run may use; `cost` is in the currency of the model's prices, `seconds` count time working, not waiting."""
 
     turns: int
     tool_calls: int
@@ -25,8 +25,8 @@ class BudgetView(View):
 
 
 class DefinitionView(View):
-    """What an agent is: `model` an LLM profile, `tools` names of tools and `integration:operation`,
-    `policy` what must be active."""
+    """An agent's definition: `model` is an LLM profile, `tools` lists tool names and `integration:operation`, and `policy`
+    names the policies that must be active."""
 
     id: str
     name: str
@@ -68,25 +68,25 @@ def definition_view(definition: Definition) -> DefinitionView:
 
 
 def agent_summary(agent: Agent) -> AgentSummary:
-    return AgentSummary(**_facts(agent))
+    return AgentSummary(**_summary_fields(agent))
 
 
 def agent_view(scope: TenantScope, agent: Agent) -> AgentView:
     latest = versions.get_version(scope, agent.id, agent.version)
-    return AgentView(**_facts(agent), definition=definition_view(latest.definition))
+    return AgentView(**_summary_fields(agent), definition=definition_view(latest.definition))
 
 
-def _facts(agent: Agent) -> dict[str, Any]:
+def _summary_fields(agent: Agent) -> dict[str, Any]:
     return {
         "id": agent.id, "name": agent.name, "version": agent.version, "digest": agent.digest,
         "created_at": clock.rfc3339(agent.created_at), "updated_at": clock.rfc3339(agent.updated_at),
     }  # fmt: skip
 
 
-def version_view(found: Version) -> AgentVersionView:
+def version_view(version: Version) -> AgentVersionView:
     return AgentVersionView(
-        version=found.version, digest=found.digest, definition=definition_view(found.definition),
-        created_at=clock.rfc3339(found.created_at), created_by=found.created_by,
+        version=version.version, digest=version.digest, definition=definition_view(version.definition),
+        created_at=clock.rfc3339(version.created_at), created_by=version.created_by,
     )  # fmt: skip
 
 
@@ -98,14 +98,14 @@ def list_agents(call: Call) -> Page[AgentSummary]:
 
 @route("POST", "/agents", scope="agents.write", body=DEFINITION, returns=AgentView, status=201)
 def create_agent(call: Call) -> Answer:
-    """Create an agent; one that exists is not touched.
+    """Create an agent; an existing agent with this id is left unchanged.
 
-    `tools` lists all it may use: names of tools, and `integration:operation` (or `integration:*`). Beyond that list, and beyond
-    the scopes of whoever starts a run, it reaches nothing; what of it needs a person's approval say the policies.
+    `tools` lists everything the agent may use: tool names and `integration:operation` (or `integration:*`). It reaches nothing
+    beyond that list and the scopes of whoever starts a run; policies decide which calls need a person's approval.
     """
     agent_id = call.body.data.get("id")
     if not isinstance(agent_id, str):
-        raise ValidationFailed("the definition needs an id", pointer="/id")
+        raise ValidationFailed("the definition needs an `id`, which is a text", pointer="/id")
     agent, _ = versions.save_agent(call.scope, parse_definition(agent_id, call.body.data), create_only=True)
     return Answer(agent_view(call.scope, agent), headers={"Location": f"/api/v1/agents/{agent.id}"}, etag=agent.digest)
 
@@ -119,9 +119,9 @@ def get_agent(call: Call, agent_id: str) -> Answer:
 
 @route("PUT", "/agents/{agent_id}", scope="agents.write", body=DEFINITION, returns=AgentView, also={201: AgentView})
 def put_agent(call: Call, agent_id: str) -> Answer:
-    """Create an agent or make its next version; one that says the same makes none.
+    """Create an agent or its next version; an unchanged definition creates no new version.
 
-    Runs under way go on with the version they began with. With If-Match the agent must still be the one of that ETag.
+    Runs in progress keep the version they started with. With If-Match, the agent must still have that ETag.
     """
     agent, is_new = versions.save_agent(call.scope, parse_definition(agent_id, call.body.data), if_match=call.if_match)
     headers = {"Location": f"/api/v1/agents/{agent.id}"} if is_new else {}
@@ -130,7 +130,7 @@ def put_agent(call: Call, agent_id: str) -> Answer:
 
 @route("DELETE", "/agents/{agent_id}", scope="agents.write", returns=DeletedView)
 def delete_agent(call: Call, agent_id: str) -> DeletedView:
-    """Delete an agent with its versions and runs; refused while a run of it is open."""
+    """Delete an agent with its versions and runs; refused while it has an unfinished run."""
     versions.delete_agent(call.scope, agent_id)
     return DeletedView(deleted=agent_id)
 

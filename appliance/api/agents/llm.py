@@ -1,4 +1,4 @@
-"""/api/v1/llm-profiles: which language models a tenant may ask, and what that has cost."""
+"""/api/v1/llm-profiles: the language models a tenant may use, and what they have cost."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ from appliance.solutions.testing import try_profile
 
 
 class SealedKey(Settings):
-    """A key as it was read back: it stays as it is."""
+    """The placeholder that reading a profile returns instead of its key; sending it back keeps the stored key."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -23,7 +23,8 @@ class SealedKey(Settings):
 
 
 class PutProfile(Profile):
-    """A profile.  `api_key` is a key, `= secrets.<name>`, or what was read back, which keeps it; without it none is sent."""
+    """An LLM profile.  `api_key` is a key, `= secrets.<name>`, or the placeholder that reading returned, which keeps the stored
+    key; without it, requests to the model carry no key."""
 
     api_key: Annotated[str, Field(min_length=1, max_length=10_000)] | SealedKey | None = None
 
@@ -38,7 +39,7 @@ class SealedView(View):
 
 
 class ProfileView(View):
-    """An LLM profile; its key is `{"sealed": true, "updated_at"}`, or the reference to a secret."""
+    """An LLM profile; `api_key` is shown as `{"sealed": true, "updated_at"}` or as a reference to a secret."""
 
     slug: str
     name: str
@@ -59,7 +60,7 @@ class ProfileView(View):
 
 
 class SumView(View):
-    """Calls, tokens and what they cost, in the profile's currency; what is under way counts as the most it may come to."""
+    """Calls, tokens and cost in the profile's currency; a call in progress counts with the most it may use."""
 
     calls: int
     input_tokens: int
@@ -72,7 +73,7 @@ class DayView(SumView):
 
 
 class UsageView(View):
-    """What a profile has cost; days are UTC's, `days` are the last 31."""
+    """Usage of a profile: days are UTC days, and `days` covers the last 31."""
 
     profile: str
     currency: str | None = None
@@ -83,27 +84,27 @@ class UsageView(View):
     days: list[DayView]
 
 
-def profile_view(found: StoredProfile) -> ProfileView:
-    profile = found.profile
-    key: SealedView | str | None = f"= secrets.{found.reference}" if found.reference is not None else None
-    if found.key_at is not None:
-        key = SealedView(updated_at=clock.rfc3339(found.key_at))
+def profile_view(stored: StoredProfile) -> ProfileView:
+    profile = stored.profile
+    key: SealedView | str | None = f"= secrets.{stored.reference}" if stored.reference is not None else None
+    if stored.key_at is not None:
+        key = SealedView(updated_at=clock.rfc3339(stored.key_at))
     return ProfileView(
-        slug=found.slug, name=profile.name or found.slug, kind=profile.kind, model=profile.model, base_url=profile.address,
+        slug=stored.slug, name=profile.name or stored.slug, kind=profile.kind, model=profile.model, base_url=profile.address,
         api_key=key, parameters=profile.parameters, timeout=profile.timeout, structured=profile.structured, price=profile.price,
-        budgets=profile.budgets, redaction=profile.redaction, fallbacks=profile.fallbacks, version=found.version,
-        created_at=clock.rfc3339(found.created_at), updated_at=clock.rfc3339(found.updated_at),
+        budgets=profile.budgets, redaction=profile.redaction, fallbacks=profile.fallbacks, version=stored.version,
+        created_at=clock.rfc3339(stored.created_at), updated_at=clock.rfc3339(stored.updated_at),
     )  # fmt: skip
 
 
-def _parts(body: PutProfile) -> tuple[Profile, KeyChange]:
+def _profile_and_key(body: PutProfile) -> tuple[Profile, KeyChange]:
     profile = Profile.model_validate(body.model_dump(exclude={"slug", "api_key"}))
     return profile, KEEP if isinstance(body.api_key, SealedKey) else body.api_key
 
 
-def _answer(found: StoredProfile, *, is_new: bool = False) -> Answer:
-    headers = {"Location": f"/api/v1/llm-profiles/{found.slug}"} if is_new else {}
-    return Answer(profile_view(found), etag=str(found.version), headers=headers, status=201 if is_new else 200)
+def _answer(stored: StoredProfile, *, is_new: bool = False) -> Answer:
+    headers = {"Location": f"/api/v1/llm-profiles/{stored.slug}"} if is_new else {}
+    return Answer(profile_view(stored), etag=str(stored.version), headers=headers, status=201 if is_new else 200)
 
 
 @route("GET", "/llm-profiles", scope="integrations.read", returns=ProfileView, listed=True)
@@ -114,15 +115,15 @@ def list_llm_profiles(call: Call) -> Page[ProfileView]:
 
 @route("POST", "/llm-profiles", scope="integrations.write", body=CreateProfile, returns=ProfileView, status=201)
 def create_llm_profile(call: Call) -> Answer:
-    """Create an LLM profile: a model that steps and code may ask under this name.
+    """Create an LLM profile: a model that steps and code may call by this name.
 
-    The key is sealed and never read back. Executions that wait for a profile of this name go on. An address outside the
-    public internet has to be in the operator's `egress.allow`.
+    The key is sealed and never read back. Executions that wait for a profile of this name continue. An address outside the
+    public internet must be listed in the operator's `egress.allow`.
     """
     body: CreateProfile = call.body
-    profile, key = _parts(body)
+    profile, key = _profile_and_key(body)
     if key is KEEP:
-        raise ValidationFailed("no key is sealed here; send it", pointer="/api_key")
+        raise ValidationFailed("a new profile has no stored key yet; send the key itself", pointer="/api_key")
     return _answer(call.services.llm.create_profile(call.scope, body.slug, profile, key), is_new=True)
 
 
@@ -138,29 +139,29 @@ def get_llm_profile(call: Call, slug: str) -> Answer:
 def put_llm_profile(call: Call, slug: str) -> Answer:
     """Create or replace an LLM profile.
 
-    `api_key` sent back as it was read keeps the key, unless the address is another one; left out, the profile has none.
+    Sending `api_key` back as it was read keeps the key, unless the address changes; leaving it out removes the key.
     """
-    profile, key = _parts(call.body)
+    profile, key = _profile_and_key(call.body)
     version = _version(call.if_match) if call.if_match is not None else None
-    found, is_new = call.services.llm.put_profile(call.scope, slug, profile, key, if_version=version)
-    return _answer(found, is_new=is_new)
+    stored, is_new = call.services.llm.put_profile(call.scope, slug, profile, key, if_version=version)
+    return _answer(stored, is_new=is_new)
 
 
 def _version(etag: str) -> int:
     if not etag.isascii() or not etag.isdigit() or len(etag) > 9:
-        raise VersionConflict("If-Match is not an ETag of this LLM profile; read it and decide again")
+        raise VersionConflict("If-Match is not an ETag of this LLM profile; read the profile again and repeat the change")
     return int(etag)
 
 
 @route("DELETE", "/llm-profiles/{slug}", scope="integrations.write", returns=DeletedView)
 def delete_llm_profile(call: Call, slug: str) -> DeletedView:
-    """Delete an LLM profile; what it has cost stays on record, and counts again for one of the same name."""
+    """Delete an LLM profile; its recorded usage stays and counts again for a new profile of the same name."""
     call.services.llm.delete_profile(call.scope, slug)
     return DeletedView(deleted=slug)
 
 
 class LlmTrialView(View):
-    """What a profile answered to a short question, or why it did not; `cost` is in its currency."""
+    """A profile's answer to a short test question, or why there was none; `cost` is in the profile's currency."""
 
     ok: bool
     message: str
@@ -172,22 +173,22 @@ class LlmTrialView(View):
 
 @route("POST", "/llm-profiles/{slug}/test", scope="integrations.write", returns=LlmTrialView, atomic=False)
 async def test_llm_profile(call: Call, slug: str) -> LlmTrialView:
-    """Ask the profile's model one short question, which is booked like any other; that it fails is an answer, not an error."""
-    found = await asyncio.wrap_future(try_profile(call.services, call.scope, slug))
+    """Ask the profile's model a short test question, which counts as usage; a failure is reported as a result, not as an error."""
+    trial = await asyncio.wrap_future(try_profile(call.services, call.scope, slug))
     return LlmTrialView(
-        ok=found.ok, message=found.message, duration_ms=found.ms, input_tokens=found.used.input_tokens,
-        output_tokens=found.used.output_tokens, cost=found.used.cost_nano / NANO,
+        ok=trial.ok, message=trial.message, duration_ms=trial.ms, input_tokens=trial.used.input_tokens,
+        output_tokens=trial.used.output_tokens, cost=trial.used.cost_nano / NANO,
     )  # fmt: skip
 
 
 @route("GET", "/llm-profiles/{slug}/usage", scope="integrations.read", returns=UsageView)
 def get_llm_usage(call: Call, slug: str) -> UsageView:
-    """Show what an LLM profile has cost today, this month and on each of the last 31 days, beside its budgets."""
-    found = call.services.llm.get_usage(call.scope, slug)
+    """Show what an LLM profile has cost today, this month and on each of the last 31 days, with its budgets."""
+    usage = call.services.llm.get_usage(call.scope, slug)
     return UsageView(
-        profile=slug, currency=found.currency, day=SumView(**_sums(found.day)), month=SumView(**_sums(found.month)),
-        in_flight=SumView(**_sums(found.in_flight)), budgets=found.budgets,
-        days=[DayView(day=day, **_sums(used)) for day, used in found.days],
+        profile=slug, currency=usage.currency, day=SumView(**_sums(usage.day)), month=SumView(**_sums(usage.month)),
+        in_flight=SumView(**_sums(usage.in_flight)), budgets=usage.budgets,
+        days=[DayView(day=day, **_sums(used)) for day, used in usage.days],
     )  # fmt: skip
 
 

@@ -19,14 +19,14 @@ from appliance.documents import disposition
 
 FILES = Json(
     "archive",
-    "A zip, tar or tar.gz of the skill's files, SKILL.md at its top or inside the one folder that is; or `application/json`: "
-    "`{files: {path: text, or {base64}}}`.",
+    "A zip, tar or tar.gz of the skill's files, with SKILL.md at the top or inside a single top-level folder; or "
+    "`application/json`: `{files: {path: text, or {base64}}}`.",
 )
 LARGEST_JSON = LARGEST_SET * 2
 
 
 class SkillFileView(View):
-    """A file of a skill; only text is given to models."""
+    """A file of a skill; models receive only text files."""
 
     path: str
     sha256: str
@@ -35,7 +35,7 @@ class SkillFileView(View):
 
 
 class SkillGrantView(View):
-    """What a person approved last; it counts while `version_digest` is the skill's own."""
+    """The latest approval by a person; it applies only while `version_digest` equals the skill's digest."""
 
     version_digest: str
     tools: list[str]
@@ -44,7 +44,7 @@ class SkillGrantView(View):
 
 
 class SkillView(View):
-    """A skill as it is now.  Without trust no tool is granted, whatever `grant` says of an earlier digest."""
+    """The current state of a skill.  An untrusted skill has no granted tools, even if `grant` approved an earlier digest."""
 
     name: str
     description: str
@@ -70,7 +70,7 @@ class WholeSkillView(SkillView):
 
 
 class LoadQuery(Query):
-    """`expected_digest`: refused when the skill is another one by now."""
+    """The call is refused when the skill's digest is no longer `expected_digest`."""
 
     expected_digest: str | None = None
 
@@ -86,10 +86,11 @@ class NewFiles(Body):
 def skill_view(skill: Skill) -> SkillView:
     grant = None
     if skill.grant is not None:
-        given = skill.grant
+        approval = skill.grant
         grant = SkillGrantView(
-            version_digest=given.digest, tools=list(given.tools), approved_by=given.login, approved_at=clock.rfc3339(given.at)
-        )
+            version_digest=approval.digest, tools=list(approval.tools), approved_by=approval.login,
+            approved_at=clock.rfc3339(approval.at),
+        )  # fmt: skip
     return SkillView(
         name=skill.name, description=skill.description, version_digest=skill.version_digest, trust=skill.trust,
         requested_tools=list(skill.requested_tools), granted_tools=list(skill.granted_tools), grant=grant,
@@ -109,20 +110,20 @@ def get_skill(call: Call, name: str) -> Answer:
     """Load a skill: instructions and the list of its files. The ETag is its digest, which covers all of them."""
     loaded = call.services.skills.load_skill(call.scope, name, expected_digest=call.query.expected_digest)
     files = [SkillFileView(**file_document(file)) for file in loaded.files]
-    told = skill_view(loaded.skill).model_dump()
-    return Answer(WholeSkillView(**told, instructions=loaded.instructions, files=files), etag=loaded.version_digest)
+    members = skill_view(loaded.skill).model_dump()
+    return Answer(WholeSkillView(**members, instructions=loaded.instructions, files=files), etag=loaded.version_digest)
 
 
 @route("GET", "/skills/{name}/files/{path}", scope="skills.read", media="*/*", acts=Acts("load_tenant_skill"))
 def get_skill_file(call: Call, name: str, path: str) -> Answer:
-    """Download a file of a skill, as an attachment that no browser runs. `path` may hold slashes. The ETag is its sha256."""
+    """Download a file of a skill as an attachment that browsers do not run. `path` may contain slashes. The ETag is its sha256."""
     file, pieces = call.services.skills.open_file(call.scope, name, path)
-    told = {
+    headers = {
         "ETag": f'"{file.sha256}"', "Cache-Control": CACHE, "Content-Type": _media_type(file),
         "Content-Disposition": disposition(path.rpartition("/")[2], "attachment"),
         "Content-Security-Policy": "default-src 'none'; sandbox", "X-Content-Type-Options": "nosniff",
     }  # fmt: skip
-    return Answer(Pieces(pieces, file.size), 200, told)
+    return Answer(Pieces(pieces, file.size), 200, headers)
 
 
 def _media_type(file: SkillFile) -> str:
@@ -131,10 +132,10 @@ def _media_type(file: SkillFile) -> str:
 
 @route("PUT", "/skills/{name}", scope="skills.write", body=FILES, returns=SkillView, also={201: SkillView}, atomic=False)
 def put_skill(call: Call, name: str) -> Answer:
-    """Replace the files of a skill, or make it; all of them or none. Takes If-Match with the digest.
+    """Create a skill or replace all its files in one step. Takes If-Match with the digest.
 
-    What is put is untrusted until somebody else, signed in to the console, approves exactly this digest. Every problem of the
-    files is named at once.
+    The new content is untrusted until another person, signed in to the console, approves exactly this digest. If files are
+    invalid, the error lists every problem.
     """
     skill, is_new = call.services.skills.put_skill(call.scope, name, _read_files(call), call.if_match)
     headers = {"Location": f"/api/v1/skills/{name}"} if is_new else {}
@@ -149,7 +150,10 @@ def _read_files(call: Call) -> dict[str, bytes]:
             return read_archive(file)
         if received.size > LARGEST_JSON:
             raise PayloadTooLarge(
-                Sentence("the files have at most %(largest_json)s MiB as JSON; a skill is small", largest_json=LARGEST_JSON >> 20)
+                Sentence(
+                    "a skill may have at most %(largest_json)s MiB as JSON; remove files it does not need",
+                    largest_json=LARGEST_JSON >> 20,
+                )
             )
         raw = file.read()
     load_json(raw, call.services.config.limits.json_depth)
@@ -157,20 +161,20 @@ def _read_files(call: Call) -> dict[str, bytes]:
         body = NewFiles.model_validate_json(raw)
     except ValidationError as error:
         raise from_pydantic(error) from error
-    return {path: _content(path, given) for path, given in body.files.items()}
+    return {path: _content(path, content) for path, content in body.files.items()}
 
 
-def _content(path: str, given: str | Base64Content) -> bytes:
-    if isinstance(given, str):
-        return given.encode("utf8")
+def _content(path: str, content: str | Base64Content) -> bytes:
+    if isinstance(content, str):
+        return content.encode("utf8")
     try:
-        return base64.b64decode(given.base64, validate=True)
+        return base64.b64decode(content.base64, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValidationFailed("it is not base64", pointer=f"/files/{path[:200]}/base64") from error
+        raise ValidationFailed("the content is not valid base64", pointer=f"/files/{path[:200]}/base64") from error
 
 
 @route("DELETE", "/skills/{name}", scope="skills.write", returns=DeletedView)
 def delete_skill(call: Call, name: str) -> DeletedView:
-    """Delete a skill with its versions; nothing that was granted it lasts."""
+    """Delete a skill with its versions and grants."""
     call.services.skills.delete_skill(call.scope, name)
     return DeletedView(deleted=name)

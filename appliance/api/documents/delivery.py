@@ -16,7 +16,7 @@ Cache = Annotated[int, Field(ge=0, le=31_536_000)] | Literal["immutable", "reval
 
 
 class PublishDocument(Body):
-    """`path` on the CDN host; `immutable` takes the number of a revision, other caches any."""
+    """`path` is on the CDN host; `cache: immutable` needs a numbered revision, other cache settings take any revision."""
 
     path: str
     revision: WantedRevision = "latest"
@@ -24,7 +24,7 @@ class PublishDocument(Body):
 
 
 class PublicationView(View):
-    """Where a document is public; `serves` is the revision delivered now, absent when none may be."""
+    """Where a document is public; `serves` is the revision delivered now, absent when no revision may be delivered."""
 
     document_id: str
     path: str
@@ -36,11 +36,11 @@ class PublicationView(View):
     created_by: str
 
 
-def _view(call: Call, found: Publication) -> PublicationView:
-    url = f"{call.services.config.cdn_url(call.scope.tenant_id)}/{quote(found.path)}"
+def _view(call: Call, publication: Publication) -> PublicationView:
+    url = f"{call.services.config.cdn_url(call.scope.tenant_id)}/{quote(publication.path)}"
     return PublicationView(
-        document_id=found.document_id, path=found.path, url=url, revision=found.revision, cache=found.cache,
-        serves=found.serves, created_at=clock.rfc3339(found.created_at), created_by=found.created_by,
+        document_id=publication.document_id, path=publication.path, url=url, revision=publication.revision, cache=publication.cache,
+        serves=publication.serves, created_at=clock.rfc3339(publication.created_at), created_by=publication.created_by,
     )  # fmt: skip
 
 
@@ -49,11 +49,11 @@ def _view(call: Call, found: Publication) -> PublicationView:
     atomic=False,
 )  # fmt: skip
 def publish_document(call: Call, document_id: str) -> PublicationView:
-    """Make a document public on the CDN host, at one path.
+    """Publish a document on the CDN host at one path.
 
-    `revision` is a number, `latest` (default) or `latest_approved`; in a folder whose rule demands a review only approved
+    `revision` is a number, `latest` (default) or `latest_approved`; in a folder whose rule requires a review, only approved
     revisions are delivered. `cache` is `revalidate` (default), a number of seconds, or `immutable` for a numbered revision.
-    A change is seen within a second.
+    A change takes effect within a second.
     """
     body: PublishDocument = call.body
     new = NewPublication(body.path, body.revision, body.cache)
@@ -68,6 +68,6 @@ def get_publication(call: Call, document_id: str) -> PublicationView:
 
 @route("POST", "/documents/{document_id}/unpublish", scope="documents.share", returns=DeletedView)
 def unpublish_document(call: Call, document_id: str) -> DeletedView:
-    """Deliver a document in public no longer; what browsers were allowed to keep, they keep."""
+    """Unpublish a document; copies that browsers may already cache are not recalled."""
     call.services.publications.unpublish(call.scope, document_id)
     return DeletedView(deleted=document_id)

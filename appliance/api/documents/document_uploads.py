@@ -1,4 +1,4 @@
-"""/api/v1/documents/uploads: documents that are sent in parts, each continued where the last one ended."""
+"""/api/v1/documents/uploads: resumable uploads, sent in parts that each continue where the last one ended."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _OFFSET = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class OpenUpload(Body):
-    """What is to be sent: a new document (`name`, `folder`, `tags`, `media_type`, `metadata`), or the next revision of
+    """What will be uploaded: a new document (`name`, `folder`, `tags`, `media_type`, `metadata`), or the next revision of
     `document_id` (`media_type`, `comment`)."""
 
     size: Annotated[int, Field(ge=0, le=2**50)]
@@ -39,7 +39,7 @@ class OpenUpload(Body):
 
 
 class UploadView(View):
-    """An upload; `offset` bytes of `size` have been acknowledged. `document_id` and `revision` say what it has become."""
+    """An upload; `offset` of `size` bytes have been received. `document_id` and `revision` name the finished document."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ def upload_view(upload: Upload) -> UploadView:
     )  # fmt: skip
 
 
-def _told(call: Call, upload: Upload, status: int | None = None) -> Answer:
+def _upload_answer(call: Call, upload: Upload, status: int | None = None) -> Answer:
     headers = {
         **offset_told(upload.received), "Upload-Complete": "?1" if upload.state == "done" else "?0",
         "Upload-Length": str(upload.size),
@@ -73,40 +73,40 @@ def _told(call: Call, upload: Upload, status: int | None = None) -> Answer:
 
 @route("POST", "/documents/uploads", scope="documents.write", body=OpenUpload, returns=UploadView, status=201)
 def open_upload(call: Call) -> Answer:
-    """Announce a document that is sent in parts, or its next revision.
+    """Open a resumable upload of a new document or of a document's next revision.
 
-    Send the bytes with PATCH to the upload's address. Its rules are those of the IETF draft Resumable Uploads for HTTP,
-    with a length that is known from the beginning. An upload that nobody continues for a day is forgotten.
+    Send the bytes with PATCH to the upload's address. Uploads follow the IETF draft Resumable Uploads for HTTP, with a
+    length known from the beginning. An upload that is not continued for a day is deleted.
     """
     body: OpenUpload = call.body
     if (body.name is None) == (body.document_id is None):
-        raise ValidationFailed("give the `name` of a new document, or the `document_id` of one that is there", pointer="/name")
+        raise ValidationFailed("send either the `name` of a new document or the `document_id` of an existing one", pointer="/name")
     if body.document_id is not None:
-        _refuse_both(body)
+        _refuse_document_members(body)
     elif body.comment is not None:
-        raise ValidationFailed("a comment is about the revision of a document that is there", pointer="/comment")
-    new = NewDocument(body.name or "", body.media_type, body.folder or "", tuple(body.tags or ()), body.metadata or {})
-    wanted = NewUpload(body.size, body.sha256, new, body.document_id, body.comment or "")
-    return _told(call, call.services.uploads.open_upload(call.scope, wanted), 201)
+        raise ValidationFailed("a `comment` needs the `document_id` of an existing document", pointer="/comment")
+    new_document = NewDocument(body.name or "", body.media_type, body.folder or "", tuple(body.tags or ()), body.metadata or {})
+    new_upload = NewUpload(body.size, body.sha256, new_document, body.document_id, body.comment or "")
+    return _upload_answer(call, call.services.uploads.open_upload(call.scope, new_upload), 201)
 
 
-def _refuse_both(body: OpenUpload) -> None:
+def _refuse_document_members(body: OpenUpload) -> None:
     for name in ("folder", "tags", "metadata"):
         if getattr(body, name) is not None:
             raise ValidationFailed(
-                Sentence("a revision has no %(name)s of its own; change the document's with PATCH", name=name), pointer=f"/{name}"
+                Sentence("a revision has no `%(name)s` of its own; change the document's with PATCH", name=name), pointer=f"/{name}"
             )
 
 
 @route("GET", "/documents/uploads/{upload_id}", scope="documents.write", returns=UploadView)
 def get_upload(call: Call, upload_id: str) -> Answer:
-    """Show an upload: where it goes on, and what it has become. HEAD tells the same in headers (`Upload-Offset`)."""
-    return _told(call, call.services.uploads.get_upload(call.scope, upload_id))
+    """Show an upload: where to continue, and the document it became. HEAD returns the same in headers (`Upload-Offset`)."""
+    return _upload_answer(call, call.services.uploads.get_upload(call.scope, upload_id))
 
 
 @route("DELETE", "/documents/uploads/{upload_id}", scope="documents.write", returns=DeletedView)
 def delete_upload(call: Call, upload_id: str) -> DeletedView:
-    """Give an upload up; a document that it has become stays."""
+    """Abandon an upload; a document it has already created stays."""
     call.services.uploads.delete_upload(call.scope, upload_id)
     return DeletedView(deleted=upload_id)
 
@@ -116,10 +116,10 @@ def delete_upload(call: Call, upload_id: str) -> DeletedView:
     body=Json("stream", "The bytes that follow the offset."),
 )  # fmt: skip
 async def append_upload(call: Call, upload_id: str) -> Answer:
-    """Send bytes of an upload, those that follow `Upload-Offset`; the last of them make the document.
+    """Send the bytes of an upload that follow `Upload-Offset`; the last ones create the document or revision.
 
-    A connection that breaks loses at most what was on its way: ask where to go on. A wrong offset, and the slower one of
-    two senders, get 409 with the right `Upload-Offset`.
+    After a broken connection, read the upload to find out where to continue. A wrong offset, and the slower of two concurrent
+    senders, get 409 with the correct `Upload-Offset`.
     """
     uploads, threads, loop = call.services.uploads, call.services.threads, asyncio.get_running_loop()
     offset = _offset(call.headers)
@@ -127,23 +127,26 @@ async def append_upload(call: Call, upload_id: str) -> Answer:
     try:
         async for piece in call.body:
             await loop.run_in_executor(threads, part.write, piece)
-    except BaseException:  # the sender has left, or sends what does not belong here: what came before is kept
-        threads.submit(_keep_rest, part)
+    except BaseException:  # The sender disconnected or sent too much; the bytes received before that are kept.
+        threads.submit(_save_rest, part)
         raise
-    return _told(call, await loop.run_in_executor(threads, part.finish))
+    return _upload_answer(call, await loop.run_in_executor(threads, part.finish))
 
 
-def _keep_rest(part: Part) -> None:
+def _save_rest(part: Part) -> None:
     try:
         part.keep()
-    except ApplianceError as error:  # somebody else sends the same upload, or it was deleted meanwhile
-        log.info("the rest of a part was not kept: %s", error.message)
+    except ApplianceError as error:  # another request sends the same upload, or it was deleted meanwhile
+        log.info("the received bytes of an interrupted upload were discarded: %s", error.message)
     except Exception:
-        log.exception("the rest of a part could not be kept")
+        log.exception("storing the received bytes of an interrupted upload failed")
 
 
 def _offset(headers: Mapping[str, str]) -> int:
     text = headers.get("upload-offset", "")
     if not _OFFSET.fullmatch(text):
-        raise InvalidRequest("say in Upload-Offset where these bytes begin; GET the upload to hear it", pointer="/Upload-Offset")
+        raise InvalidRequest(
+            "the header Upload-Offset must say where these bytes begin; GET the upload to read its `offset`",
+            pointer="/Upload-Offset",
+        )
     return int(text)

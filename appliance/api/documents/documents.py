@@ -1,4 +1,4 @@
-"""/api/v1/documents"""
+"""/api/v1/documents: documents, their contents, revisions and folders."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ FILE = Json("file", "The file itself, or a form with the field `file`.")
 
 
 class DocumentView(View):
-    """A document; `size`, `sha256` and `media_type` are of its newest `revision`."""
+    """A document; `size`, `sha256` and `media_type` describe its newest `revision`."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ class DocumentView(View):
 
 
 class FolderView(View):
-    """A folder; `documents` are in it, `total` in it and below."""
+    """A folder; `documents` counts those directly in it, `total` also those in subfolders."""
 
     path: str
     documents: int
@@ -55,7 +55,7 @@ class MovedView(View):
 
 
 class RevisionView(View):
-    """One content a document has had."""
+    """One revision of a document's content."""
 
     number: int
     media_type: str
@@ -67,9 +67,9 @@ class RevisionView(View):
 
 
 class DocumentListQuery(ListQuery):
-    """`name` is a part of it, `folder` exactly the folder, `under` the folder and all below it, `media_type` like `image/png` or
-    `image/*`; `metadata` is a JSON object whose members the document's metadata has: `{"customer": "ACME"}`; `search` are words
-    that its text has, or a part of its name."""
+    """`name` matches part of the name, `folder` exactly that folder, `under` a folder and its subfolders, `media_type` a type such
+    as `image/png` or `image/*`. `metadata` is a JSON object whose members must be in the document's metadata, such as
+    `{"customer": "ACME"}`; `search` matches words of the text, or part of the name."""
 
     name: str | None = None
     tag: str | None = None
@@ -81,7 +81,7 @@ class DocumentListQuery(ListQuery):
 
 
 class FolderListQuery(Query):
-    """The folders below `under`; all when it is not given."""
+    """Only folders below `under`; without it, all folders."""
 
     under: str = ""
     limit: int = DEFAULT_LIMIT
@@ -90,8 +90,8 @@ class FolderListQuery(Query):
 
 
 class UploadQuery(Query):
-    """What the document is called; `tags` has commas between, `metadata` is a JSON object.  A form may give the same as its
-    fields."""
+    """Attributes of the new document; `tags` is comma-separated, `metadata` a JSON object.  A form may send them as fields
+    instead."""
 
     name: str | None = None
     folder: str | None = None
@@ -115,7 +115,7 @@ class RevisionListQuery(Query):
 
 
 class ChangeDocument(Body):
-    """RFC 7396 merge, also of `metadata`, in which null takes a member away; `tags` is the whole new list."""
+    """A JSON merge patch (RFC 7396), also within `metadata`, where null removes a member; `tags` is the complete new list."""
 
     name: str | None = None
     folder: str | None = None
@@ -125,7 +125,7 @@ class ChangeDocument(Body):
 
 
 class MoveFolder(Body):
-    """From one path to another: `{"from": "inbox/2026", "to": "archive/2026"}`."""
+    """The paths before and after: `{"from": "inbox/2026", "to": "archive/2026"}`."""
 
     source: Annotated[str, Field(alias="from")]
     target: Annotated[str, Field(alias="to")]
@@ -154,36 +154,44 @@ def shown(document: Document, status: int | None = None) -> Answer:
 
 
 def wanted_version(call: Call) -> int | None:
-    """The version in If-Match; an ETag that cannot be ours matches nothing."""
+    """The version in If-Match, or None without it; VersionConflict for an ETag that this appliance cannot have issued."""
     if call.if_match is None:
         return None
     if not call.if_match.isascii() or not call.if_match.isdigit() or len(call.if_match) > 9:
         raise VersionConflict(
-            Sentence("the ETag %(if_match)s is not current; read again and repeat the change", if_match=repr(call.if_match[:40]))
+            Sentence(
+                "the ETag %(if_match)s is not current; read the resource again and repeat the change",
+                if_match=repr(call.if_match[:40]),
+            )
         )
     return int(call.if_match)
 
 
 def said(call: Call, *names: str) -> dict[str, str]:
-    """What the query and the form's fields say; ValidationFailed for what is unknown or said twice."""
+    """Merge the query parameters and the form's fields; ValidationFailed for an unknown field or one that is sent twice."""
     upload: Upload = call.body
     query = {name: value for name, value in call.query.model_dump().items() if value is not None}
     for name in upload.fields:
         if name not in names:
             raise ValidationFailed(
-                Sentence("a form may have %(names)s beside its file, not %(name)s", names=", ".join(names), name=repr(name[:60])),
+                Sentence(
+                    "the form field %(name)s is not known; beside the file, a form may have %(names)s",
+                    names=", ".join(names), name=repr(name[:60]),
+                ),
                 pointer=f"/{name[:60]}",
             )
         if name in query:
             raise ValidationFailed(
-                Sentence("%(name)s is in the query and in the form; give it once", name=name), pointer=f"/{name}"
+                Sentence("`%(name)s` is in the query and in the form; send it once", name=name), pointer=f"/{name}"
             )
         if "\0" in upload.fields[name]:
-            raise ValidationFailed(Sentence("%(name)s holds a NUL character, which no text may", name=name), pointer=f"/{name}")
-    found = query | dict(upload.fields)
+            raise ValidationFailed(
+                Sentence("`%(name)s` contains a NUL character, which is not allowed", name=name), pointer=f"/{name}"
+            )
+    parameters = query | dict(upload.fields)
     if upload.media_type and "\0" not in upload.media_type:
-        found.setdefault("media_type", upload.media_type)
-    return found
+        parameters.setdefault("media_type", upload.media_type)
+    return parameters
 
 
 @route(
@@ -191,52 +199,52 @@ def said(call: Call, *names: str) -> dict[str, str]:
     acts=Acts("search_documents"),
 )  # fmt: skip
 def list_documents(call: Call) -> object:
-    """List documents: filter by name, tag, folder, media type and metadata; newest first unless sorted.
+    """List documents, filtered by name, tag, folder, media type and metadata; newest first unless sorted.
 
-    `search` finds documents whose text has a word that begins so, for each of its words, or whose name holds it; `snippet` is
-    HTML, escaped, with the found words in `<mark>`.
+    `search` finds documents whose text contains, for each search word, a word that begins with it, or whose name contains the
+    search text. `snippet` is escaped HTML with the matches in `<mark>`.
     """
     query: DocumentListQuery = call.query
     metadata = read_metadata(query.metadata) if query.metadata is not None else {}
-    wanted = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
-    page = call.services.documents.list_documents(call.scope, wanted, query.page)
-    found: Mapping[str, str] = {}
+    filters = Wanted(query.name, query.tag, query.folder, query.media_type, metadata, query.search, query.under)
+    page = call.services.documents.list_documents(call.scope, filters, query.page)
+    snippets: Mapping[str, str] = {}
     if query.search is not None:
-        found = texts.snippets(call.scope, [each.sha256 for each in page.items], search_words(query.search))
-    return page.map(lambda each: document_view(each, found.get(each.sha256)))
+        snippets = texts.snippets(call.scope, [each.sha256 for each in page.items], search_words(query.search))
+    return page.map(lambda each: document_view(each, snippets.get(each.sha256)))
 
 
 @route("POST", "/documents", scope="documents.write", body=FILE, query=UploadQuery, returns=DocumentView, status=201)
 def create_document(call: Call) -> Answer:
     """Upload a document.
 
-    Send the file as the body with `?name=`, or a form (`multipart/form-data`) whose field `file` holds it; `name`, `folder`,
-    `tags` (commas between), `media_type` and `metadata` (JSON) are parameters of the query or fields of the form. The media
-    type is what the content shows; a name or a given type only chooses among kinds of text and of office files.
+    Send the file as the body with `?name=`, or as the field `file` of a form (`multipart/form-data`). `name`, `folder`, `tags`
+    (comma-separated), `media_type` and `metadata` (JSON) are query parameters or form fields. The media type is detected from
+    the content; the name and `media_type` only decide between kinds of text and of office files.
     """
-    words = said(call, "name", "folder", "tags", "media_type", "metadata")
+    parameters = said(call, "name", "folder", "tags", "media_type", "metadata")
     upload: Upload = call.body
-    name = words.get("name") or (clean_name(upload.filename) if upload.filename else None)
+    name = parameters.get("name") or (clean_name(upload.filename) if upload.filename else None)
     if name is None:
-        raise ValidationFailed("name the document with ?name=, or send a form whose file has a name", pointer="/name")
-    tags = tuple(tag.strip() for tag in words.get("tags", "").split(",") if tag.strip())
-    metadata = read_metadata(words["metadata"]) if "metadata" in words else {}
-    new = NewDocument(name, words.get("media_type"), words.get("folder", ""), tags, metadata)
+        raise ValidationFailed("the document has no name; add ?name=, or send a form whose file has a name", pointer="/name")
+    tags = tuple(tag.strip() for tag in parameters.get("tags", "").split(",") if tag.strip())
+    metadata = read_metadata(parameters["metadata"]) if "metadata" in parameters else {}
+    new = NewDocument(name, parameters.get("media_type"), parameters.get("folder", ""), tags, metadata)
     return shown(call.services.documents.create_document(call.scope, new, upload.content), 201)
 
 
 @route("GET", "/documents/folders", scope="documents.read", query=FolderListQuery, returns=FolderView, listed=True)
 def list_folders(call: Call) -> object:
-    """List the folders that hold documents, with how many are in each, by path."""
+    """List the folders that contain documents, by path, with the number of documents in each."""
     query: FolderListQuery = call.query
     page = PageRequest(query.limit, query.cursor, count=query.count == "exact")
-    found = call.services.documents.list_folders(call.scope, query.under, page)
-    return found.map(lambda folder: FolderView(path=folder.path, documents=folder.documents, total=folder.total))
+    folders = call.services.documents.list_folders(call.scope, query.under, page)
+    return folders.map(lambda folder: FolderView(path=folder.path, documents=folder.documents, total=folder.total))
 
 
 @route("POST", "/documents/folders/move", scope="documents.write", body=MoveFolder, returns=MovedView)
 def move_folder(call: Call) -> MovedView:
-    """Move a folder with all that is in it, at once or not at all; into a folder that is there it is merged."""
+    """Move a folder with everything in it, all or nothing; an existing target folder is merged with it."""
     body: MoveFolder = call.body
     return MovedView(moved=call.services.documents.move_folder(call.scope, body.source, body.target))
 
@@ -249,7 +257,7 @@ def get_document(call: Call, document_id: str) -> Answer:
 
 @route("PATCH", "/documents/{document_id}", scope="documents.write", body=ChangeDocument, returns=DocumentView)
 def change_document(call: Call, document_id: str) -> Answer:
-    """Rename, move, tag or describe a document; its content stays. Takes If-Match."""
+    """Change a document's name, folder, tags, media type or metadata; its content stays. Takes If-Match."""
     body: ChangeDocument = call.body
     tags = None if body.tags is None else tuple(body.tags)
     changes = Changes(body.name, body.folder, tags, body.media_type, body.metadata)
@@ -270,10 +278,10 @@ def delete_document(call: Call, document_id: str) -> DeletedView:
     acts=Acts("read_document"),
 )  # fmt: skip
 def download_document(call: Call, document_id: str) -> Answer:
-    """Download a document's content, the newest unless `revision` says otherwise.
+    """Download a document's content: the newest, or that of `revision`.
 
-    Takes `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since`. The ETag is the content's sha256. It is
-    delivered as an attachment that no browser runs.
+    Takes `Range`, `If-Range`, `If-None-Match` and `If-Modified-Since`. The ETag is the content's sha256. The content is
+    delivered as an attachment that browsers do not run.
     """
     content = call.services.documents.open_content(call.scope, document_id, call.query.revision)
     return answer_content(content, call.headers)
@@ -284,10 +292,10 @@ def download_document(call: Call, document_id: str) -> Answer:
     acts=Acts("read_document"),
 )  # fmt: skip
 def get_document_text(call: Call, document_id: str) -> Answer:
-    """Show the text of a document's content, as it was extracted or recognised, in UTF-8.
+    """Show the text extracted from a document's content (or recognised by OCR), in UTF-8.
 
-    202 while it is being read, with `Retry-After`; 404 when the content has no text; 422 `text_failed` with a `reason` for what is
-    encrypted, broken or too large to be read.
+    Answers 202 with `Retry-After` while the text is being extracted, 404 when the content has no text, and 422 `text_failed`
+    with a `reason` when the content is encrypted, broken or too large.
     """
     text = call.services.documents.open_text(call.scope, document_id, call.query.revision)
     headers = {
@@ -310,7 +318,7 @@ def get_document_text(call: Call, document_id: str) -> Answer:
     acts=Acts("read_document"),
 )
 def list_revisions(call: Call, document_id: str) -> object:
-    """List the contents a document has had, newest first."""
+    """List the revisions of a document, newest first."""
     page = PageRequest(call.query.limit, call.query.cursor)
     return call.services.documents.list_revisions(call.scope, document_id, page).map(revision_view)
 
@@ -320,13 +328,13 @@ def list_revisions(call: Call, document_id: str) -> object:
     status=201,
 )  # fmt: skip
 def add_revision(call: Call, document_id: str) -> Answer:
-    """Upload a new content of a document, as the body or as the field `file` of a form; equal to the newest it changes nothing.
+    """Upload a new revision of a document, as the body or as the field `file` of a form. Takes If-Match.
 
-    Takes If-Match.
+    Content equal to that of the newest revision changes nothing.
     """
-    words = said(call, "comment", "media_type")
+    parameters = said(call, "comment", "media_type")
     document = call.services.documents.add_revision(
-        call.scope, document_id, call.body.content, comment=words.get("comment", ""), media_type=words.get("media_type"),
+        call.scope, document_id, call.body.content, comment=parameters.get("comment", ""), media_type=parameters.get("media_type"),
         if_version=wanted_version(call),
     )  # fmt: skip
     return shown(document, 201)

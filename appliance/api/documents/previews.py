@@ -1,4 +1,4 @@
-"""/api/v1/documents/{document_id}/preview"""
+"""/api/v1/documents/{document_id}/preview: small pictures of images and PDF pages."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ LASTING = "private, max-age=86400, immutable"
 
 
 class PreviewQuery(ContentQuery):
-    """The first page is 1; pictures other than TIFF have one.  `width` is in pixels; nothing is enlarged."""
+    """Pages count from 1; images other than TIFF have one page.  `width` is in pixels; smaller images are not enlarged."""
 
     page: Annotated[int, Field(ge=1, le=MOST_PAGE)] = 1
     width: Literal["160", "320", "640", "1280"] = "320"
@@ -25,15 +25,15 @@ class PreviewQuery(ContentQuery):
     "GET", "/documents/{document_id}/preview", scope="documents.read", query=PreviewQuery, media=MEDIA_TYPE, also={304: bytes}
 )  # fmt: skip
 def get_document_preview(call: Call, document_id: str) -> Answer:
-    """Show a picture (PNG, JPEG, WebP, GIF, TIFF, BMP) or a page of a PDF as a small WebP, made on the first request.
+    """Show an image (PNG, JPEG, WebP, GIF, TIFF, BMP) or a page of a PDF as a small WebP, rendered on the first request.
 
-    With `revision` the answer may be kept and never asked for again, else it is asked for anew with its ETag. 404 for contents of
-    other kinds, SVG and HTML among them; 422 `preview_failed` with a `reason` for what is broken, locked or too large.
+    With `revision` the answer may be cached for a day; without it, revalidate with the ETag. 404 for other kinds of content,
+    SVG and HTML included; 422 `preview_failed` with a `reason` when the content is broken, encrypted or too large.
     """
     query: PreviewQuery = call.query
-    found = call.services.previews.get_preview(call.scope, document_id, query.page, int(query.width), query.revision)
-    told = {"ETag": f'"{found.sha256}"', "Cache-Control": CACHE if query.revision is None else LASTING}
-    if parse_etags(call.headers.get("if-none-match")).contains_weak(found.sha256):
-        return Answer(b"", 304, told)
-    told |= {"Content-Type": MEDIA_TYPE, "Content-Security-Policy": "default-src 'none'; sandbox"}
-    return Answer(found.data, 200, told)
+    preview = call.services.previews.get_preview(call.scope, document_id, query.page, int(query.width), query.revision)
+    headers = {"ETag": f'"{preview.sha256}"', "Cache-Control": CACHE if query.revision is None else LASTING}
+    if parse_etags(call.headers.get("if-none-match")).contains_weak(preview.sha256):
+        return Answer(b"", 304, headers)
+    headers |= {"Content-Type": MEDIA_TYPE, "Content-Security-Policy": "default-src 'none'; sandbox"}
+    return Answer(preview.data, 200, headers)

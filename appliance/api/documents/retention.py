@@ -1,4 +1,4 @@
-"""/api/v1/documents/{document_id}/retention, /legal-hold, /api/v1/documents/folder-rules"""
+"""/api/v1/documents/{document_id}/retention and /legal-hold, and /api/v1/documents/folder-rules."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from appliance.documents import FolderRule, Keeping, folder_rules, keeping
 
 
 class LegalHoldView(View):
-    """Why a document must stay."""
+    """A legal hold: its reason, and who set it when."""
 
     reason: str
     held_at: str
@@ -19,7 +19,7 @@ class LegalHoldView(View):
 
 
 class RetentionView(View):
-    """What keeps a document: absent members keep nothing."""
+    """What prevents a document from being deleted; a member is absent where nothing is set."""
 
     document_id: str
     retain_until: str | None = None
@@ -27,7 +27,7 @@ class RetentionView(View):
 
 
 class RetainDocument(Body):
-    """Until when; null ends it."""
+    """`retain_until` is an RFC 3339 time; null ends the retention."""
 
     retain_until: str | None
 
@@ -37,7 +37,7 @@ class HoldDocument(Body):
 
 
 class FolderRuleView(View):
-    """What holds for a folder and all below it."""
+    """The rule of a folder; it also applies to its subfolders."""
 
     folder: str
     review: Literal["none", "required"]
@@ -47,7 +47,8 @@ class FolderRuleView(View):
 
 
 class PutFolderRule(Body):
-    """`review: required`: only approved revisions leave. `delete_after_days` counts from a document's newest content."""
+    """With `review: required`, only approved revisions may be published or shared. `delete_after_days` counts from a document's
+    newest revision."""
 
     folder: str
     review: Literal["none", "required"] = "none"
@@ -58,12 +59,12 @@ class FolderQuery(Query):
     folder: str
 
 
-def _view(found: Keeping) -> RetentionView:
+def _view(state: Keeping) -> RetentionView:
     hold = None
-    if found.hold is not None:
-        hold = LegalHoldView(reason=found.hold.reason, held_at=clock.rfc3339(found.hold.held_at), held_by=found.hold.held_by)
-    until = clock.optional_rfc3339(found.retain_until)
-    return RetentionView(document_id=found.document_id, retain_until=until, legal_hold=hold)
+    if state.hold is not None:
+        hold = LegalHoldView(reason=state.hold.reason, held_at=clock.rfc3339(state.hold.held_at), held_by=state.hold.held_by)
+    until = clock.optional_rfc3339(state.retain_until)
+    return RetentionView(document_id=state.document_id, retain_until=until, legal_hold=hold)
 
 
 def _rule_view(rule: FolderRule) -> FolderRuleView:
@@ -75,13 +76,13 @@ def _rule_view(rule: FolderRule) -> FolderRuleView:
 
 @route("GET", "/documents/{document_id}/retention", scope="documents.read", returns=RetentionView)
 def get_document_retention(call: Call, document_id: str) -> RetentionView:
-    """Show what keeps a document from being deleted or moved."""
+    """Show the retention and legal hold that keep a document from being deleted or moved."""
     return _view(keeping.get_keeping(call.scope, document_id))
 
 
 @route("PUT", "/documents/{document_id}/retention", scope="documents.retain", body=RetainDocument, returns=RetentionView)
 def retain_document(call: Call, document_id: str) -> RetentionView:
-    """Retain a document until a day; before it, nobody can delete or move it."""
+    """Retain a document until a time; before then it cannot be deleted or moved."""
     body: RetainDocument = call.body
     until = None if body.retain_until is None else clock.parse_rfc3339(body.retain_until, pointer="/retain_until")
     return _view(keeping.set_retention(call.scope, document_id, until))
@@ -89,7 +90,7 @@ def retain_document(call: Call, document_id: str) -> RetentionView:
 
 @route("PUT", "/documents/{document_id}/legal-hold", scope="documents.retain", body=HoldDocument, returns=RetentionView)
 def hold_document(call: Call, document_id: str) -> RetentionView:
-    """Put a document under a legal hold; until it is released nobody can delete or move it."""
+    """Put a document under a legal hold; until it is released, the document cannot be deleted or moved."""
     return _view(keeping.set_hold(call.scope, document_id, call.body.reason))
 
 
@@ -101,19 +102,19 @@ def release_document(call: Call, document_id: str) -> RetentionView:
 
 @route("GET", "/documents/folder-rules", scope="documents.read", returns=list[FolderRuleView])
 def list_folder_rules(call: Call) -> list[FolderRuleView]:
-    """List the rules of folders."""
+    """List the folder rules."""
     return [_rule_view(rule) for rule in folder_rules.list_rules(call.scope)]
 
 
 @route("PUT", "/documents/folder-rules", scope="documents.retain", body=PutFolderRule, returns=FolderRuleView)
 def put_folder_rule(call: Call) -> FolderRuleView:
-    """Set the rule of a folder, which need not hold anything yet."""
+    """Set the rule of a folder; the folder may still be empty."""
     body: PutFolderRule = call.body
     return _rule_view(folder_rules.put_rule(call.scope, FolderRule(body.folder, body.review, body.delete_after_days)))
 
 
 @route("DELETE", "/documents/folder-rules", scope="documents.retain", query=FolderQuery, returns=DeletedView)
 def delete_folder_rule(call: Call) -> DeletedView:
-    """Take the rule of a folder away."""
+    """Remove the rule of a folder."""
     folder_rules.delete_rule(call.scope, call.query.folder)
     return DeletedView(deleted=call.query.folder)

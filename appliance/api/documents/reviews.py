@@ -1,4 +1,4 @@
-"""/api/v1/documents/{id}/reviews.  Deciding has no route: only a signed-in person decides, in the console."""
+"""/api/v1/documents/{id}/reviews.  There is no route to decide a review: only a signed-in person can, in the console."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,8 @@ from appliance.documents.reviews import NewReview, Review, reviews
 
 
 class AskReview(Body):
-    """Which revision (the newest unless told), by whom (logins), how many of them must approve, and until when (RFC 3339)."""
+    """The `revision` to review (default: the newest), the logins of the `reviewers`, how many of them must approve (`needed`),
+    and the deadline (`due`, RFC 3339)."""
 
     reviewers: list[str]
     revision: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
@@ -33,7 +34,7 @@ class VoteView(View):
 
 
 class ReviewView(View):
-    """A review of one content, which its `sha256` names; `review_url` is where the reviewers decide."""
+    """A review of the content with this `sha256`; the reviewers decide at `review_url`."""
 
     id: str
     document_id: str
@@ -66,14 +67,14 @@ def review_view(call: Call, row: Review) -> ReviewView:
 def request_review(call: Call, document_id: str) -> Answer:
     """Ask people to review a revision.
 
-    The review is bound to the revision's sha256. Its reviewers decide at `review_url`, signed in; an API key never does,
-    and nobody decides about what they have sent themselves.
+    The review is bound to the revision's sha256. Reviewers decide at `review_url`, signed in; an API key cannot decide, and
+    people cannot review what they uploaded themselves.
     """
     body: AskReview = call.body
     due_at = None if body.due is None else clock.parse_rfc3339(body.due, pointer="/due")
-    wanted = NewReview(body.reviewers, body.revision, body.needed, due_at, body.note or "")
-    made = reviews.request_review(call.scope, document_id, wanted)
-    return Answer(review_view(call, made), 201, {"Location": f"/api/v1/documents/{document_id}/reviews/{made.id}"})
+    new_review = NewReview(body.reviewers, body.revision, body.needed, due_at, body.note or "")
+    review = reviews.request_review(call.scope, document_id, new_review)
+    return Answer(review_view(call, review), 201, {"Location": f"/api/v1/documents/{document_id}/reviews/{review.id}"})
 
 
 @route(
@@ -87,11 +88,11 @@ def list_reviews(call: Call, document_id: str) -> object:
 
 @route("GET", "/documents/{document_id}/reviews/{review_id}", scope="documents.read", returns=ReviewView)
 def get_review(call: Call, document_id: str, review_id: str) -> ReviewView:
-    """Show a review and what was said so far."""
+    """Show a review and the decisions so far."""
     return review_view(call, reviews.get_review(call.scope, document_id, review_id))
 
 
 @route("DELETE", "/documents/{document_id}/reviews/{review_id}", scope="documents.review", returns=ReviewView)
 def withdraw_review(call: Call, document_id: str, review_id: str) -> ReviewView:
-    """Withdraw a review that is no longer wanted; it stays to be read."""
+    """Withdraw a review that is no longer needed; it stays in the list."""
     return review_view(call, reviews.withdraw_review(call.scope, document_id, review_id))

@@ -1,4 +1,4 @@
-"""/api/v1/documents/{document_id}/shares, /downloads"""
+"""/api/v1/documents/{document_id}/shares and /downloads: public links and who used them."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,21 +15,21 @@ from .delivery import WantedRevision
 
 
 class CreateAudience(Body):
-    """`allow` are e-mail addresses and `*@domain`; the action `send` of `integration` brings them their codes."""
+    """`allow` lists e-mail addresses and `*@domain`; the action `send` of `integration` sends their one-time codes."""
 
     integration: str
     allow: list[str]
 
 
 class ChangeAudience(Body):
-    """What is left out stays as it is."""
+    """Members that are left out stay unchanged."""
 
     integration: str = ""
     allow: list[str] = Field(default_factory=list)
 
 
 class CreateShare(Body):
-    """`expires_at` is at most 366 days ahead (default: 14 days); with an `audience` only those people may fetch."""
+    """`expires_at` is at most 366 days ahead (default: 14 days); with an `audience`, only those people may download."""
 
     revision: WantedRevision = "latest"
     expires_at: str | None = None
@@ -40,13 +40,13 @@ class CreateShare(Body):
 
 
 class UpdateShare(Body):
-    """The audience from now on."""
+    """The new audience, in effect at once."""
 
     audience: ChangeAudience
 
 
 class AudienceView(View):
-    """Who may fetch, and the integration that sends their codes."""
+    """Who may download, and the integration that sends their one-time codes."""
 
     integration: str
     allow: list[str]
@@ -71,15 +71,15 @@ class ShareView(View):
 
 
 class NewShareView(ShareView):
-    """The share with its links, told once: `url` is a page for people, `file_url` the file itself."""
+    """The share with its links, which are shown only once: `url` is a page for people, `file_url` the file itself."""
 
     url: str | None = None
     file_url: str | None = None
 
 
 class DownloadView(View):
-    """A download through a share, by the `person` who proved the address where it has an audience; without `share_id` the
-    `count` deliveries of one minute from the public path."""
+    """A download through a share; `person` is the verified e-mail address where the share has an audience.  Without `share_id`, it
+    stands for the `count` deliveries from the public path within one minute."""
 
     id: str
     at: str
@@ -94,24 +94,24 @@ class DownloadView(View):
 
 
 def _members(share: Share) -> dict[str, Any]:
-    found = share.audience
+    audience = share.audience
     return {
         "id": share.id, "document_id": share.document_id, "revision": share.revision, "state": share.state,
         "expires_at": clock.rfc3339(share.expires_at), "has_password": share.has_password,
         "max_downloads": share.max_downloads, "downloads": share.downloads, "note": share.note,
         "created_at": clock.rfc3339(share.created_at), "created_by": share.created_by,
         "revoked_at": clock.optional_rfc3339(share.revoked_at),
-        "audience": AudienceView(integration=found.integration, allow=list(found.allow)) if found else None,
+        "audience": AudienceView(integration=audience.integration, allow=list(audience.allow)) if audience else None,
     }  # fmt: skip
 
 
-def _sender(call: Call, slug: str) -> str:
-    """An integration that can send e-mails; a mistake is told now, and not to those who wait for a code."""
+def _check_sender(call: Call, slug: str) -> str:
+    """The slug, checked to be an integration that can send e-mails, so that a mistake shows now and not to whoever needs a code."""
     if "send" not in (call.services.integrations.find_actions(call.scope, slug) or ()):
-        told = Sentence(
-            "there is no integration %(slug)s with an action send; make one of the connector email", slug=repr(slug[:80])
+        message = Sentence(
+            "there is no integration %(slug)s with an action `send`; create one with the connector `email`", slug=repr(slug[:80])
         )
-        raise ValidationFailed(told, pointer="/audience/integration")
+        raise ValidationFailed(message, pointer="/audience/integration")
     return slug
 
 
@@ -129,7 +129,7 @@ def _download_view(download: Download) -> DownloadView:
 
 @route("GET", "/documents/{document_id}/shares", scope="documents.read", query=ListQuery, returns=ShareView, listed=True)
 def list_shares(call: Call, document_id: str) -> object:
-    """List the shares of a document, newest first, ended ones too."""
+    """List the shares of a document, newest first, including ended ones."""
     return call.services.shares.list_shares(call.scope, document_id, call.query.page).map(_view)
 
 
@@ -138,24 +138,24 @@ def list_shares(call: Call, document_id: str) -> object:
     atomic=False,
 )  # fmt: skip
 def create_share(call: Call, document_id: str) -> Answer:
-    """Make a link to a document.
+    """Create a link to a document.
 
-    It leads to `revision` (a number, `latest` or `latest_approved`), ends at `expires_at`, may ask for a `password`, let in
-    an `audience` alone, who prove their e-mail addresses by a code, and serve `max_downloads`. `url` and `file_url` are told
-    this once.
+    It serves `revision` (a number, `latest` or `latest_approved`) and ends at `expires_at`. It may require a `password`, allow
+    only an `audience` whose members verify their e-mail addresses with a one-time code, and end after `max_downloads`. `url`
+    and `file_url` are shown only in this answer.
     """
     body: CreateShare = call.body
     audience = None
     if body.audience is not None:
-        call.services.documents.get_document(call.scope, document_id)  # what is not there is told before a mistake in the body
-        audience = AudienceChange(_sender(call, body.audience.integration), body.audience.allow)
+        call.services.documents.get_document(call.scope, document_id)  # A missing document is reported before errors in the body.
+        audience = AudienceChange(_check_sender(call, body.audience.integration), body.audience.allow)
     expires_at = None if body.expires_at is None else clock.parse_rfc3339(body.expires_at, pointer="/expires_at")
     new = NewShare(body.revision, expires_at, body.password, body.max_downloads, body.note, audience)
     share, token = call.services.shares.create_share(call.scope, document_id, new)
     url = f"{call.services.config.cdn_url(call.scope.tenant_id)}/s/{token}"
-    told = NewShareView(**_members(share), url=url, file_url=f"{url}/file")
+    view = NewShareView(**_members(share), url=url, file_url=f"{url}/file")
     headers = {"Location": f"/api/v1/documents/{document_id}/shares/{share.id}"}
-    return Answer(told, 201, headers, replay=NewShareView(**_members(share)))
+    return Answer(view, 201, headers, replay=NewShareView(**_members(share)))
 
 
 @route("GET", "/documents/{document_id}/shares/{share_id}", scope="documents.read", returns=ShareView)
@@ -168,11 +168,11 @@ def get_share(call: Call, document_id: str, share_id: str) -> ShareView:
     "PATCH", "/documents/{document_id}/shares/{share_id}", scope="documents.share", body=UpdateShare, returns=ShareView
 )  # fmt: skip
 def update_share(call: Call, document_id: str, share_id: str) -> ShareView:
-    """Change the audience of a share: whoever has come in proves the address again, whoever is no longer named is out."""
+    """Change the audience of a share; everyone verifies their address again, and people no longer listed lose access."""
     call.services.shares.get_share(call.scope, document_id, share_id)
-    given: ChangeAudience = call.body.audience
-    integration = _sender(call, given.integration) if "integration" in given.model_fields_set else None
-    change = AudienceChange(integration, given.allow if "allow" in given.model_fields_set else None)
+    audience: ChangeAudience = call.body.audience
+    integration = _check_sender(call, audience.integration) if "integration" in audience.model_fields_set else None
+    change = AudienceChange(integration, audience.allow if "allow" in audience.model_fields_set else None)
     return _view(call.services.shares.change_audience(call.scope, document_id, share_id, change))
 
 
@@ -185,7 +185,7 @@ def revoke_share(call: Call, document_id: str, share_id: str) -> DeletedView:
 
 @route("GET", "/documents/{document_id}/downloads", scope="documents.read", query=ListQuery, returns=DownloadView, listed=True)
 def list_downloads(call: Call, document_id: str) -> object:
-    """List who has downloaded a document, newest first."""
+    """List the downloads of a document, newest first."""
     return downloads.list_downloads(call.scope, document_id, call.query.page).map(_download_view)
 
 

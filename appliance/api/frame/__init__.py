@@ -1,4 +1,4 @@
-"""What every family of routes shares: routes, callers, bodies, answers, errors and the OpenAPI document."""
+"""The shared base of all REST routes: declaration, authentication, bodies, answers, errors and the OpenAPI document."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""From a request's headers to an authenticated caller."""
+"""Authenticates a request by its API key."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ LONGEST_KEY = 200
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the front has established about a request, and the request's own parts; who came is noted in `callers`."""
+    """A request: what the ASGI front has established about it, and its own parts; authenticating it appends to `callers`."""
 
     host: HostMatch
     request_id: str
@@ -36,7 +36,7 @@ class Arrived:
 
 
 def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
-    """BrowserCallRefused for a key that travels in a web page: keys belong on servers, pages use WebApp routes."""
+    """Raise BrowserCallRefused for a key sent by a web page: keys belong on servers, and pages use WebApp routes."""
     if "x-api-key" not in headers:
         return
     site = headers.get("sec-fetch-site")
@@ -47,20 +47,21 @@ def refuse_browser(headers: Mapping[str, str], own_origin: str) -> None:
         )
 
 
-def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[keys.Caller, dict[str, str]]:
-    """The caller and its RateLimit headers; a coded error when the key is missing, wrong, spent or too narrow."""
-    host = arrived.host
+def authenticate(services: Services, route: Route, incoming: Arrived) -> tuple[keys.Caller, dict[str, str]]:
+    """The caller and its RateLimit headers; a coded error when the key is missing or wrong, has used up its rate or lacks the
+    route's scope."""
+    host = incoming.host
     if host.kind == "unknown":
         raise UnknownHost("this host name is not served here; check domains.base and the tenant's name")
-    text = arrived.headers.get("x-api-key", "").strip()
+    text = incoming.headers.get("x-api-key", "").strip()
     if not text:
         raise MissingApiKey("send an API key in the header X-API-Key; `gos key add` or the console issues one")
     caller = keys.authenticate_key(
-        services.sealer, text[:LONGEST_KEY], tenant_id=host.tenant, address=arrived.address, request_id=arrived.request_id
+        services.sealer, text[:LONGEST_KEY], tenant_id=host.tenant, address=incoming.address, request_id=incoming.request_id
     )
-    if arrived.trace:
-        caller = replace(caller, scope=replace(caller.scope, trace=arrived.trace))
-    arrived.callers.append(caller.scope)
+    if incoming.trace:
+        caller = replace(caller, scope=replace(caller.scope, trace=incoming.trace))
+    incoming.callers.append(caller.scope)
     limits = services.rate_limiter.count(caller).headers()
     if route.scope is not None and route.scope not in caller.scope.scopes:
         raise ScopeMissing(
@@ -74,8 +75,8 @@ def authenticate(services: Services, route: Route, arrived: Arrived) -> tuple[ke
 def _why_missing(scope: str, caller: keys.Caller) -> str:
     if scope in caller.withheld:
         return Sentence(
-            "this key was issued with the scope %(scope)s, but whoever issued it does not hold it any more; ask "
+            "this key was issued with the scope %(scope)s, but the person who issued it no longer has that scope; ask "
             "an owner to adopt the key in the console (API keys)",
             scope=scope,
         )
-    return Sentence("this key lacks the scope %(scope)s; use a key that has it, or issue one", scope=scope)
+    return Sentence("this key lacks the scope %(scope)s; use or issue a key that has it", scope=scope)

@@ -1,4 +1,4 @@
-"""Contents as answers: conditional requests and ranges (RFC 9110, sections 13 and 14), sent a piece at a time."""
+"""Downloads: conditional requests and ranges (RFC 9110, sections 13 and 14), sent a piece at a time."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ _ONE_RANGE = re.compile(r"bytes=\s*(?=\d|-\d)(\d{0,18})-(\d{0,18})\s*", re.ASCII
 
 
 def stream_pieces(pieces: Pieces, status: int, headers: Mapping[str, str], threads: Executor) -> Response:
-    """The pieces as they are read, each in a thread; the reader of the answer sets the pace."""
+    """A response that sends the pieces as they are read, each in a thread, at the pace of the client."""
     response = Response(_read(pieces.source, threads), status)
     for name, value in headers.items():
         response.headers[name] = value
@@ -39,7 +39,7 @@ async def _read(source: Iterator[bytes], threads: Executor) -> AsyncIterator[byt
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says about the content it wants; names in lower case."""
+    """The conditional and range headers of a request; header names are in lower case."""
 
     headers: Mapping[str, str]
 
@@ -51,53 +51,53 @@ class Asked:
 
 
 def answer_content(content: Content, headers: Mapping[str, str]) -> Answer:
-    """200, 206 or 304 with the content; VersionConflict, RangeNotSatisfiable.
+    """Answer a download with 200, 206 or 304; raises VersionConflict or RangeNotSatisfiable.
 
-    It is delivered as a download that no browser runs or shows: attachment, with a sandbox that allows nothing.
+    The content is sent as an attachment with a sandbox that allows nothing, so that no browser runs or shows it.
     """
-    asked, modified = Asked(headers), _whole_seconds(content.created_at)
-    told = {
+    request, modified = Asked(headers), _whole_seconds(content.created_at)
+    response_headers = {
         "ETag": f'"{content.sha256}"', "Last-Modified": http_date(modified), "Cache-Control": CACHE, "Accept-Ranges": "bytes",
     }  # fmt: skip
-    _refuse_outdated(asked, content.sha256, modified)
-    if _is_known(asked, content.sha256, modified):
-        return Answer(b"", 304, told)
-    told |= {
+    _refuse_outdated(request, content.sha256, modified)
+    if _is_unmodified(request, content.sha256, modified):
+        return Answer(b"", 304, response_headers)
+    response_headers |= {
         "Content-Type": content.media_type, "Content-Disposition": disposition(content.name, "attachment"),
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }  # fmt: skip
-    chosen = _range(asked, content, modified)
-    if chosen is None:
-        return Answer(Pieces(content.pieces(0, content.size), content.size), 200, told)
-    start, end = chosen
-    told["Content-Range"] = f"bytes {start}-{end - 1}/{content.size}"
-    return Answer(Pieces(content.pieces(start, end), end - start), 206, told)
+    byte_range = _range(request, content, modified)
+    if byte_range is None:
+        return Answer(Pieces(content.pieces(0, content.size), content.size), 200, response_headers)
+    start, end = byte_range
+    response_headers["Content-Range"] = f"bytes {start}-{end - 1}/{content.size}"
+    return Answer(Pieces(content.pieces(start, end), end - start), 206, response_headers)
 
 
 def _whole_seconds(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC)
 
 
-def _refuse_outdated(asked: Asked, etag: str, modified: datetime) -> None:
-    wanted, since = asked.etags("if-match"), asked.since("if-unmodified-since")
+def _refuse_outdated(request: Asked, etag: str, modified: datetime) -> None:
+    etags, since = request.etags("if-match"), request.since("if-unmodified-since")
     by_date = since is not None and modified > since
-    if by_date if wanted is None else not wanted.contains(etag):
-        raise VersionConflict("the content is no longer the one you name; read the document again")
+    if by_date if etags is None else not etags.contains(etag):
+        raise VersionConflict("the content has changed since; read the document again")
 
 
-def _is_known(asked: Asked, etag: str, modified: datetime) -> bool:
-    known, since = asked.etags("if-none-match"), asked.since("if-modified-since")
-    if known is not None:
-        return known.contains_weak(etag)
+def _is_unmodified(request: Asked, etag: str, modified: datetime) -> bool:
+    etags, since = request.etags("if-none-match"), request.since("if-modified-since")
+    if etags is not None:
+        return etags.contains_weak(etag)
     return since is not None and modified <= since
 
 
-def _range(asked: Asked, content: Content, modified: datetime) -> tuple[int, int] | None:
-    """The one range of bytes that is asked for; None for the whole: also for several ranges, and for one of another content."""
-    wanted = _ONE_RANGE.fullmatch(asked.headers.get("range", ""))
-    if wanted is None or not _is_same(asked, content.sha256, modified):
+def _range(request: Asked, content: Content, modified: datetime) -> tuple[int, int] | None:
+    """The requested range of bytes; None for the whole content, which also answers several ranges and a range of other content."""
+    match = _ONE_RANGE.fullmatch(request.headers.get("range", ""))
+    if match is None or not _has_same_content(request, content.sha256, modified):
         return None
-    first, last = (int(part) if part else None for part in wanted.groups())
+    first, last = (int(part) if part else None for part in match.groups())
     if first is not None and last is not None and last < first:
         return None
     if first is None:
@@ -110,10 +110,10 @@ def _range(asked: Asked, content: Content, modified: datetime) -> tuple[int, int
     return first, content.size if last is None else min(last + 1, content.size)
 
 
-def _is_same(asked: Asked, etag: str, modified: datetime) -> bool:
-    if "if-range" not in asked.headers:
+def _has_same_content(request: Asked, etag: str, modified: datetime) -> bool:
+    if "if-range" not in request.headers:
         return True
-    condition = parse_if_range_header(asked.headers["if-range"])
+    condition = parse_if_range_header(request.headers["if-range"])
     if condition.date is not None:
         return condition.date == modified
-    return condition.etag == etag and not asked.headers["if-range"].strip().startswith("W/")
+    return condition.etag == etag and not request.headers["if-range"].strip().startswith("W/")

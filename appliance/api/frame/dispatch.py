@@ -1,4 +1,4 @@
-"""From an HTTP request to a declared route's handler and back."""
+"""Dispatches HTTP requests to the handlers of declared routes: authentication, parsing, idempotency and rendering."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ from .uploads import DRAIN_BYTES, receive_upload
 
 @dataclass(frozen=True)
 class Sent:
-    """A finished answer."""
+    """A complete response: status, body and headers."""
 
     status: int
     body: bytes
@@ -50,10 +50,10 @@ class Sent:
 
 
 def make_blueprint(services: Services) -> Blueprint:
-    """Every declared route under /api/v1, with coded answers for unknown paths and methods."""
+    """The blueprint of every declared route under /api/v1, with coded errors for unknown paths and methods."""
     blueprint = Blueprint("api", __name__, url_prefix=PREFIX)
     for declared in ROUTES:
-        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path).replace("<path>", "<path:path>")  # the one that may hold slashes
+        rule = re.sub(r"{(\w+)}", r"<\1>", declared.path).replace("<path>", "<path:path>")  # only `path` may contain slashes
         blueprint.add_url_rule(
             rule, declared.name, partial(_serve, services, declared), methods=[declared.method], strict_slashes=False
         )
@@ -65,8 +65,8 @@ def make_blueprint(services: Services) -> Blueprint:
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
 
-def _front() -> Mapping[str, Any]:
-    """What the front has put into the ASGI scope."""
+def _asgi_scope() -> Mapping[str, Any]:
+    """The ASGI scope with the entries the front has added."""
     return cast(Mapping[str, Any], request.scope)
 
 
@@ -77,52 +77,52 @@ async def _unknown_path(services: Services, rest: str) -> Response:
     )
     if allowed:
         error = MethodNotAllowed(
-            Sentence("%(method)s is not possible here; possible: %(allowed)s", method=request.method, allowed=", ".join(allowed)),
+            Sentence("%(method)s is not allowed here; use %(allowed)s", method=request.method, allowed=", ".join(allowed)),
             headers={"Allow": ", ".join(allowed)},
         )
-    return _response(_refuse(error, _front()["gos.request_id"], request.headers.get("Accept", "")))
+    return _response(_refuse(error, _asgi_scope()["gos.request_id"], request.headers.get("Accept", "")))
 
 
 async def _serve(services: Services, route: Route, **path_args: str) -> Response:
-    """The answer, counted for the key that asked."""
-    began, callers = clock.monotonic(), list[TenantScope]()
+    """Answer the request, and count it in the traffic of its key."""
+    started, callers = clock.monotonic(), list[TenantScope]()
     response = await _answer(services, route, path_args, callers)
     for scope in callers[:1]:
-        services.key_traffic.note(scope, response.status_code, (clock.monotonic() - began) * 1000, response.content_length or 0)
+        services.key_traffic.note(scope, response.status_code, (clock.monotonic() - started) * 1000, response.content_length or 0)
     return response
 
 
 async def _answer(services: Services, route: Route, path_args: dict[str, str], callers: list[TenantScope]) -> Response:
-    front = _front()
+    front = _asgi_scope()
     request_id = front["gos.request_id"]
     accept = request.headers.get("Accept", "")
     with logs.log_context(request_id=request_id):
         try:
             headers = {name.lower(): value for name, value in request.headers.items()}
             auth.refuse_browser(headers, f"{request.scheme}://{request.host}")
-            arrived = Arrived(
+            incoming = Arrived(
                 front["gos.host"], request_id, front["gos.address"], headers,
                 {name: request.args.getlist(name) for name in request.args}, request.path, b"", callers=callers,
                 trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoPlace(),
             )  # fmt: skip
             if route.takes_upload:
-                sent = await _serve_upload(services, route, arrived, path_args)
+                sent = await _serve_upload(services, route, incoming, path_args)
             elif route.takes_stream:
-                sent = await _async_work(services, route, replace(arrived, stream=aiter(request.body)), path_args)
+                sent = await _async_work(services, route, replace(incoming, stream=aiter(request.body)), path_args)
             else:
-                arrived = replace(arrived, raw=await _read_body(services))
+                incoming = replace(incoming, raw=await _read_body(services))
                 work = _async_work if route.is_async else _sync_work
-                async with services.large_bodies.turn(front["gos.host"].tenant or "", len(arrived.raw)) as end:
-                    sent = await work(services, route, replace(arrived, end_turn=end), path_args)
-        except Exception as error:  # noqa: BLE001  logged and answered there
+                async with services.large_bodies.turn(front["gos.host"].tenant or "", len(incoming.raw)) as end:
+                    sent = await work(services, route, replace(incoming, end_turn=end), path_args)
+        except Exception as error:  # noqa: BLE001  _refuse logs and answers it
             return _response(_refuse(error, request_id, accept))
     if isinstance(sent, Sent):
         return _response(sent)
-    return _bare(sent) if request.method == "HEAD" else sent
+    return _head_response(sent) if request.method == "HEAD" else sent
 
 
-def _bare(response: Response) -> Response:
-    """The head alone, which says the size of what a GET would answer."""
+def _head_response(response: Response) -> Response:
+    """The response to a HEAD request: no body, with the Content-Length of the GET."""
     length = response.headers.get("Content-Length")
     bare = Response(b"", response.status_code, response.headers)
     if length is not None:
@@ -130,17 +130,17 @@ def _bare(response: Response) -> Response:
     return bare
 
 
-async def _serve_upload(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
-    """A body that goes to the disk: of nobody unknown, and gone with the request unless a verb has kept it."""
+async def _serve_upload(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """Stream an authenticated upload to disk and serve it; the file is deleted with the request unless it became a blob."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
-    caller, headers = await in_thread(_admit, services, route, arrived)
-    with _limits_told(headers):
+    caller, headers = await in_thread(_caller_of, services, route, incoming)
+    with _add_rate_limit_headers(headers):
         upload = await receive_upload(services, form=route.body.kind == "file")
     try:
         if route.body.kind == "file":
-            kept = await in_thread(services.documents.keep_received, caller.scope, upload.received)
-            upload = replace(upload, kept=kept)
-        return await _sync_work(services, route, replace(arrived, upload=upload, admitted=(caller, headers)), path_args)
+            blob = await in_thread(services.documents.keep_received, caller.scope, upload.received)
+            upload = replace(upload, kept=blob)
+        return await _sync_work(services, route, replace(incoming, upload=upload, admitted=(caller, headers)), path_args)
     finally:
         await in_thread(upload.received.discard)
 
@@ -160,15 +160,15 @@ async def _read_body(services: Services) -> bytes:
     return b"".join(parts)
 
 
-async def _sync_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
-    """Authentication, parsing, the verb and rendering: one visit to a thread."""
-    call = partial(_run_sync, services, route, arrived, path_args)
+async def _sync_work(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """Run authentication, parsing, the handler and rendering in one thread job."""
+    call = partial(_run_sync, services, route, incoming, path_args)
     result = await asyncio.get_running_loop().run_in_executor(services.threads, call)
     return result if isinstance(result, Sent) else _stream(*result)
 
 
 def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
-    """An answer that is sent as it comes.  ConcurrencyLimited where too many events are followed."""
+    """A streamed response; ConcurrencyLimited when too many event streams are open."""
     if isinstance(answer.data, Pieces):
         return stream_pieces(answer.data, answer.status or 200, {**headers, **answer.headers}, call.services.threads)
     call.services.streams.open(call.scope, call.place)
@@ -176,27 +176,27 @@ def _stream(call: Call, answer: Answer, headers: dict[str, str]) -> Response:
 
 
 def _run_sync(
-    services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]
+    services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]
 ) -> Sent | tuple[Call, Answer, dict[str, str]]:
-    with logs.log_context(request_id=arrived.request_id):
-        prepared = _prepare(services, route, arrived, path_args)
-        with _limits_told(prepared[1]):
-            return _perform_sync(route, arrived, path_args, prepared)
+    with logs.log_context(request_id=incoming.request_id):
+        prepared = _prepare(services, route, incoming, path_args)
+        with _add_rate_limit_headers(prepared[1]):
+            return _perform_sync(route, incoming, path_args, prepared)
 
 
 Prepared = tuple[Call, dict[str, str], Permit | None]
 
 
-def _prepare(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Prepared:
-    """The caller and the body, both judged; the body last, and not on the event loop: a large one takes its time."""
-    caller, headers = _admit(services, route, arrived)
-    with _limits_told(headers):
-        call, permit = governing.admit_agent(route, _make_call(services, route, arrived, caller), path_args)
+def _prepare(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Prepared:
+    """Authenticate, parse and apply policies; in a thread, because parsing a large body would block the event loop."""
+    caller, headers = _caller_of(services, route, incoming)
+    with _add_rate_limit_headers(headers):
+        call, permit = governing.admit_agent(route, _make_call(services, route, incoming, caller), path_args)
     return call, headers, permit
 
 
 def _perform_sync(
-    route: Route, arrived: Arrived, path_args: dict[str, str], prepared: Prepared
+    route: Route, incoming: Arrived, path_args: dict[str, str], prepared: Prepared
 ) -> Sent | tuple[Call, Answer, dict[str, str]]:
     call, headers, permit = prepared
 
@@ -208,24 +208,24 @@ def _perform_sync(
         answer = perform()
         if isinstance(answer.data, Events | Pieces):
             return call, answer, headers
-        return _finish(route, answer, arrived.request_id, headers)
+        return _finish(route, answer, incoming.request_id, headers)
     if route.atomic:
-        return db.write(lambda: _keyed(route, call, perform, arrived, headers))
-    if kept := db.write(partial(_claim, call)):
-        return _again(kept, headers)
-    return _settle(route, call, perform, arrived, headers)
+        return db.write(lambda: _perform_and_record(route, call, perform, incoming, headers))
+    if recorded := db.write(partial(_claim, call)):
+        return _replay(recorded, headers)
+    return _perform_then_record(route, call, perform, incoming, headers)
 
 
-def _admit(services: Services, route: Route, arrived: Arrived) -> tuple[Caller, dict[str, str]]:
-    """The caller and its RateLimit headers."""
-    if arrived.admitted is not None:
-        return arrived.admitted
-    return auth.authenticate(services, route, arrived)
+def _caller_of(services: Services, route: Route, incoming: Arrived) -> tuple[Caller, dict[str, str]]:
+    """The caller and its RateLimit headers; an upload was already authenticated before its body was read."""
+    if incoming.admitted is not None:
+        return incoming.admitted
+    return auth.authenticate(services, route, incoming)
 
 
 @contextmanager
-def _limits_told(headers: Mapping[str, str]) -> Iterator[None]:
-    """A refusal tells what is left of the rate limit, like every answer."""
+def _add_rate_limit_headers(headers: Mapping[str, str]) -> Iterator[None]:
+    """Add the RateLimit headers to errors raised inside, so that errors carry them like every answer."""
     try:
         yield
     except ApplianceError as error:
@@ -235,103 +235,107 @@ def _limits_told(headers: Mapping[str, str]) -> Iterator[None]:
 
 def _key(call: Call) -> RequestKey:
     if call.idempotency is None:
-        raise RuntimeError("a keyed request without its key")
+        raise RuntimeError("the request has no Idempotency-Key")
     return call.idempotency
 
 
 def _claim(call: Call) -> KeptAnswer | None:
-    """Inside a write: see `idempotency.begin`."""
+    """Claim the Idempotency-Key, or return its recorded answer; call inside a write, see `idempotency.begin`."""
     return idempotency.begin(call.scope, _key(call), call.services.instance, call.services.is_alive)
 
 
-def _keyed(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]) -> Sent:
-    """Record and effect in one transaction; an error's effects are undone, its answer is kept."""
-    if kept := _claim(call):
-        return _again(kept, headers)
+def _perform_and_record(
+    route: Route, call: Call, perform: Callable[[], Answer], incoming: Arrived, headers: dict[str, str]
+) -> Sent:
+    """Perform and record in one transaction; an error is recorded as the answer, and its effects are rolled back."""
+    if recorded := _claim(call):
+        return _replay(recorded, headers)
     try:
         with db.savepoint():
             answer = perform()
     except ApplianceError as error:
-        sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
+        sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
         if isinstance(error, GrantRequired):
             idempotency.forget(call.scope, _key(call))
         else:
-            idempotency.finish(call.scope, _key(call), _kept(sent))
+            idempotency.finish(call.scope, _key(call), _to_record(sent))
         return Sent(sent.status, sent.body, {**headers, **sent.headers})
-    return _keep(route, call, answer, arrived, headers)
+    return _record(route, call, answer, incoming, headers)
 
 
-def _keep(route: Route, call: Call, answer: Answer, arrived: Arrived, headers: dict[str, str]) -> Sent:
-    """Inside a write: finish the record with what a repetition shall get."""
-    sent = _finish(route, answer, arrived.request_id, headers)
-    again = sent
+def _record(route: Route, call: Call, answer: Answer, incoming: Arrived, headers: dict[str, str]) -> Sent:
+    """Record the answer that repeated requests get (`replay` where secrets are left out); call inside a write."""
+    sent = _finish(route, answer, incoming.request_id, headers)
+    repeated = sent
     if answer.replay is not None:
         bare = Answer(answer.replay, answer.status, answer.headers, answer.etag)
-        again = _finish(route, bare, arrived.request_id, {})
-    idempotency.finish(call.scope, _key(call), _kept(again))
+        repeated = _finish(route, bare, incoming.request_id, {})
+    idempotency.finish(call.scope, _key(call), _to_record(repeated))
     return sent
 
 
-def _settle(route: Route, call: Call, perform: Callable[[], Answer], arrived: Arrived, headers: dict[str, str]) -> Sent:
-    """A verb that leaves the process: the record is finished after it, in a transaction of its own."""
+def _perform_then_record(
+    route: Route, call: Call, perform: Callable[[], Answer], incoming: Arrived, headers: dict[str, str]
+) -> Sent:
+    """Perform an action that leaves the process; its answer is recorded afterwards, in a transaction of its own."""
     try:
         answer = perform()
     except ApplianceError as error:
-        _keep_refusal(call, error, arrived)
+        _record_refusal(call, error, incoming)
         raise
     except BaseException:
         db.write(lambda: idempotency.forget(call.scope, _key(call)))
         raise
-    return db.write(lambda: _keep(route, call, answer, arrived, headers))
+    return db.write(lambda: _record(route, call, answer, incoming, headers))
 
 
-def _keep_refusal(call: Call, error: ApplianceError, arrived: Arrived) -> None:
-    """A refusal is the first answer, unless it is about the key itself or says that trying again may help.
+def _record_refusal(call: Call, error: ApplianceError, incoming: Arrived) -> None:
+    """Record an error as the answer, unless it is about the Idempotency-Key itself or is retryable.
 
-    What needs an approval is sent again with it, which is another body, and what needs a grant works once an owner has given it:
-    nothing was done, so the key is still good.
+    A call that needs an approval is sent again with another body, and one that needs a grant succeeds once an owner grants it:
+    nothing was done, so the key is released.
     """
-    waits = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
-    if isinstance(error, waits) or error.extra.get("retryable"):
+    released = IdempotencyMismatch | IdempotencyInFlight | ApprovalRequired | GrantRequired
+    if isinstance(error, released) or error.extra.get("retryable"):
         db.write(lambda: idempotency.forget(call.scope, _key(call)))
         return
-    sent = _refuse(error, arrived.request_id, arrived.headers.get("accept", ""))
-    db.write(lambda: idempotency.finish(call.scope, _key(call), _kept(sent)))
+    sent = _refuse(error, incoming.request_id, incoming.headers.get("accept", ""))
+    db.write(lambda: idempotency.finish(call.scope, _key(call), _to_record(sent)))
 
 
-def _kept(sent: Sent) -> KeptAnswer:
+def _to_record(sent: Sent) -> KeptAnswer:
     names = ("Location", "ETag", "Content-Type")
     return KeptAnswer(sent.status, {n: v for n, v in sent.headers.items() if n in names}, sent.body.decode())
 
 
-def _again(kept: KeptAnswer, headers: Mapping[str, str]) -> Sent:
-    return Sent(kept.status, kept.body.encode(), {**headers, **kept.headers, "Idempotency-Replayed": "true"})
+def _replay(recorded: KeptAnswer, headers: Mapping[str, str]) -> Sent:
+    return Sent(recorded.status, recorded.body.encode(), {**headers, **recorded.headers, "Idempotency-Replayed": "true"})
 
 
-async def _async_work(services: Services, route: Route, arrived: Arrived, path_args: dict[str, str]) -> Sent | Response:
-    """A handler that waits: the database parts visit a thread, the waiting does not hold one."""
+async def _async_work(services: Services, route: Route, incoming: Arrived, path_args: dict[str, str]) -> Sent | Response:
+    """Run an asynchronous handler: database work runs in threads, waiting occupies none."""
     in_thread = partial(asyncio.get_running_loop().run_in_executor, services.threads)
-    call, headers, permit = await in_thread(_prepare, services, route, arrived, path_args)
-    with _limits_told(headers):
+    call, headers, permit = await in_thread(_prepare, services, route, incoming, path_args)
+    with _add_rate_limit_headers(headers):
         if call.idempotency is None:
             await _begin(in_thread, permit, call)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
             if isinstance(answer.data, Events):
                 return _stream(call, answer, headers)
-            return _finish(route, answer, arrived.request_id, headers)
-        kept = await in_thread(db.write, partial(_claim, call))
-        if kept:
-            return _again(kept, headers)
+            return _finish(route, answer, incoming.request_id, headers)
+        recorded = await in_thread(db.write, partial(_claim, call))
+        if recorded:
+            return _replay(recorded, headers)
         try:
             await _begin(in_thread, permit, call)
             answer = as_answer(route, await _await(route.handler(call, **path_args)))
         except ApplianceError as error:
-            await in_thread(_keep_refusal, call, error, arrived)
+            await in_thread(_record_refusal, call, error, incoming)
             raise
-        except BaseException:  # a bug, or the caller has left: the next request with this key must not wait for this one
+        except BaseException:  # A bug, or the caller disconnected: the next request with this key must not wait for this one.
             db.submit(partial(idempotency.forget, call.scope, _key(call)))
             raise
-        return await in_thread(db.write, partial(_keep, route, call, answer, arrived, headers))
+        return await in_thread(db.write, partial(_record, route, call, answer, incoming, headers))
 
 
 async def _begin(in_thread: Callable[..., Awaitable[Any]], permit: Permit | None, call: Call) -> None:
@@ -343,24 +347,24 @@ async def _await(result: Awaitable[Any]) -> Any:
     return await result
 
 
-def _make_call(services: Services, route: Route, arrived: Arrived, caller: Caller) -> Call:
-    query = parsing.parse_query(route, arrived.args)
-    content_type = arrived.headers.get("content-type", "")
-    given = arrived.raw
-    body: Any = arrived.upload
-    if arrived.stream is not None:
-        body = arrived.stream
-    elif arrived.upload is None:
-        body = parsing.parse_body(route, arrived.raw, content_type, services.config.limits.json_depth)
+def _make_call(services: Services, route: Route, incoming: Arrived, caller: Caller) -> Call:
+    query = parsing.parse_query(route, incoming.args)
+    content_type = incoming.headers.get("content-type", "")
+    fingerprint = incoming.raw
+    body: Any = incoming.upload
+    if incoming.stream is not None:
+        body = incoming.stream
+    elif incoming.upload is None:
+        body = parsing.parse_body(route, incoming.raw, content_type, services.config.limits.json_depth)
     else:
-        given = json.dumps([arrived.upload.received.sha256, arrived.upload.filename, dict(arrived.upload.fields)]).encode()
-    key = arrived.headers.get("idempotency-key")
+        fingerprint = json.dumps([incoming.upload.received.sha256, incoming.upload.filename, dict(incoming.upload.fields)]).encode()
+    key = incoming.headers.get("idempotency-key")
     request_key = None
     if key is not None and route.method == "POST":
-        given += json.dumps(sorted(arrived.args.items())).encode()
-        request_key = RequestKey(idempotency.check_key(key), route.method, arrived.path, given)
-    if_match = None if route.method == "GET" else _if_match(arrived.headers.get("if-match"))
-    return Call(caller.scope, services, body, query, if_match, request_key, arrived.headers, arrived.place, arrived.end_turn)
+        fingerprint += json.dumps(sorted(incoming.args.items())).encode()
+        request_key = RequestKey(idempotency.check_key(key), route.method, incoming.path, fingerprint)
+    if_match = None if route.method == "GET" else _if_match(incoming.headers.get("if-match"))
+    return Call(caller.scope, services, body, query, if_match, request_key, incoming.headers, incoming.place, incoming.end_turn)
 
 
 def _if_match(header: str | None) -> str | None:
@@ -368,7 +372,7 @@ def _if_match(header: str | None) -> str | None:
         return None
     match = re.fullmatch(r'\s*(?:W/)?"([^"]{1,100})"\s*', header)
     if match is None:
-        raise ValidationFailed('If-Match takes one ETag in quotes, such as "3"', pointer="/If-Match")
+        raise ValidationFailed('If-Match must be one ETag in quotes, such as "3"', pointer="/If-Match")
     return match[1]
 
 

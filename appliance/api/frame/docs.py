@@ -1,4 +1,4 @@
-"""/api-docs/: the contract and an explorer that takes an API key and makes calls, all from this host."""
+"""/api-docs/: the OpenAPI document and an explorer that makes calls with an API key, served from this host alone."""
 
 import asyncio
 from functools import cache
@@ -11,7 +11,7 @@ from appliance.solutions import Services, schema_files
 
 from . import openapi
 
-# style-src 'self' suffices for swagger-ui; its icons are data: images.
+# Swagger UI needs no more than style-src 'self'; its icons are data: images.
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -20,12 +20,12 @@ CSP = (
 
 @cache
 def contract() -> dict[str, Any]:
-    """The document without its server: the routes do not change while the appliance runs."""
+    """The OpenAPI document without servers; cached, because routes do not change while the appliance runs."""
     return openapi.document("")
 
 
 def make_docs(services: Services, page: Path) -> Blueprint:
-    """The pages under /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
+    """The blueprint of /api-docs/; `page` is the explorer's HTML, whose assets are static files."""
     blueprint = Blueprint("docs", __name__, url_prefix="/api-docs")
     html = page.read_text("utf8")
     schemas = schema_files(services.integrations.registry)
@@ -36,8 +36,8 @@ def make_docs(services: Services, page: Path) -> Blueprint:
         return response
 
     async def document() -> Response:
-        made = await asyncio.get_running_loop().run_in_executor(services.threads, contract)
-        return jsonify({**made, "servers": [{"url": f"{request.scheme}://{request.host}"}]})
+        openapi_document = await asyncio.get_running_loop().run_in_executor(services.threads, contract)
+        return jsonify({**openapi_document, "servers": [{"url": f"{request.scheme}://{request.host}"}]})
 
     async def schema(name: str) -> Response:
         return jsonify(schemas[name])

@@ -1,4 +1,4 @@
-"""Coded errors as HTTP answers: the envelope of CONTRACT § 3, or RFC 9457 when the caller asks for it."""
+"""Renders coded errors as HTTP answers: the envelope of docs/contract.md § 3, or RFC 9457 when the caller accepts it."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ _CODES = {"missing": "required", "extra_forbidden": "unknown_member"}
 
 
 def error_body(error: BaseException, request_id: str, accept: str) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and headers for an error; one without a code is logged in full and shown as `internal`."""
+    """Status, body and headers of an error; an exception without a code is logged in full and answered as `internal`."""
     if not isinstance(error, ApplianceError):
         log.error("unhandled error", exc_info=error)
         error = ApplianceError(INTERNAL)
@@ -44,25 +44,25 @@ def _dump(value: Any) -> bytes:
 
 
 def from_pydantic(error: ValidationError, *, query: bool = False) -> ApplianceError:
-    """What pydantic found, as one coded error that lists every finding."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    if found and found[0]["type"] == "json_invalid":
-        return InvalidJson(Sentence("the body is not JSON: %(msg)s", msg=found[0]['msg'].removeprefix('Invalid JSON: ')))
+    """Convert a pydantic error to one coded error whose details list every problem."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    if problems and problems[0]["type"] == "json_invalid":
+        return InvalidJson(Sentence("the body is not JSON: %(msg)s", msg=problems[0]['msg'].removeprefix('Invalid JSON: ')))
     details = [
-        Detail("/" + "/".join(_escape(part) for part in item["loc"]), _CODES.get(item["type"], "invalid"), _say(item))
-        for item in found
+        Detail("/" + "/".join(_escape(part) for part in item["loc"]), _CODES.get(item["type"], "invalid"), _message(item))
+        for item in problems
     ]
     first = f"{details[0].pointer}: {details[0].message}"
     if query:
-        return InvalidRequest(Sentence("the query string is not acceptable, %(first)s", first=first), details=details)
-    return ValidationFailed(Sentence("the body is not acceptable, %(first)s", first=first), details=details)
+        return InvalidRequest(Sentence("the query string is not valid, %(first)s", first=first), details=details)
+    return ValidationFailed(Sentence("the body is not valid, %(first)s", first=first), details=details)
 
 
 def _escape(part: str | int) -> str:
     return str(part).replace("~", "~0").replace("/", "~1")
 
 
-def _say(item: Any) -> str:
+def _message(item: Any) -> str:
     if item["type"] == "missing":
         return "this member is required"
     if item["type"] == "extra_forbidden":

@@ -13,7 +13,7 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def stream_events(events: Events, headers: Mapping[str, str]) -> Response:
-    """`text/event-stream` of (id, event, data); a comment every 15 s keeps proxies from closing an idle stream."""
+    """A `text/event-stream` response of (id, event, data); a comment every 15 s keeps proxies from closing an idle stream."""
     response = Response(_encode(events.source), 200, content_type="text/event-stream")
     response.headers.extend(headers)
     response.headers["Cache-Control"] = "no-store"

@@ -1,4 +1,4 @@
-"""The families of routes, as the explorer lists them: what people begin with comes first."""
+"""The groups of routes in the API explorer, in the order people usually need them."""
 
 from collections.abc import Mapping
 
@@ -9,23 +9,23 @@ FAMILIES: Mapping[str, str] = {
     "documents": "Files with folders, metadata, reviews, retention, shares and publication.",
     "integrations": "Connections to foreign systems, their actions and calls.",
     "webapps": "WebApps with versions, routes, domains and traffic.",
-    "approvals": "Requests for a person's decision.",
+    "approvals": "Requests that wait for a person's decision.",
     "logs": "Log lines, analytics, queues, failures, alerts and the audit trail.",
-    "webhooks": "Deliveries of events to other systems.",
+    "webhooks": "Delivery of events to other systems.",
     "agents": "Agents, their versions and runs.",
-    "skills": "What agents know, as folders in the Agent Skills format.",
-    "llm-profiles": "Language models with their credentials, limits and use.",
-    "policies": "Rules that tool and integration calls pass, their drafts, explanations and replays.",
-    "kill-switches": "Stop integrations, agents and models at once.",
+    "skills": "Knowledge for agents, as folders in the Agent Skills format.",
+    "llm-profiles": "Language models with their credentials, limits and usage.",
+    "policies": "Rules for tool and integration calls: drafts, versions, evaluation and replay.",
+    "kill-switches": "Switch off the tenant, agents, tools or integrations at once.",
     "solutions": "Plan, apply and export everything of a tenant as one folder.",
-    "secrets": "Sealed values that integrations and triggers refer to; they are never read back.",
+    "secrets": "Sealed values that integrations, triggers and processes use; they are never read back.",
     "keys": "API keys: issue, rotate, adopt, revoke.",
-    "members": "Who may work in this tenant.",
-    "invitations": "Links by which people join.",
+    "members": "People who may work in this tenant, and their roles.",
+    "invitations": "Links with which people join the tenant.",
     "tenant": "The tenant itself and its settings.",
 }
 
 
 def tags() -> list[dict[str, str]]:
-    """As the `tags` of an OpenAPI document."""
+    """The groups as the `tags` of the OpenAPI document."""
     return [{"name": name, "description": description} for name, description in FAMILIES.items()]

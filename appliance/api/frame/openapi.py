@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, read off the routes: nothing is kept in step by hand."""
+"""Generates the OpenAPI 3.1 document from the declared routes."""
 
 import inspect
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ def document(base_url: str) -> dict[str, Any]:
         "info": {
             "title": "Governed Operations Service",
             "version": __version__,
-            "description": "Every call needs an API key of this tenant in `X-API-Key`. An error's code is stable, its message says "
-            "what to do next.",
+            "description": "Every call needs an API key of this tenant in `X-API-Key`. Error codes are stable; an error's message "
+            "says what to do next.",
         },
         "servers": [{"url": base_url}],
         "security": [{"apiKey": []}],
@@ -106,22 +106,22 @@ def _body_content(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(route: Route, schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    found = [
+    parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _PATTERNS.get(name, _ID_PATTERN)}}
         for name in route.parameters
     ]
     if route.query is not None:
-        found += _query_parameters(route.query, schemas)
+        parameters += _query_parameters(route.query, schemas)
     if route.method == "POST":
-        found.append(_header("Idempotency-Key", "Repeat a request safely: the first answer is kept 24 h.", 255))
+        parameters.append(_header("Idempotency-Key", "Makes repeating the request safe: the first answer is kept for 24 h.", 255))
     if route.method != "GET" and not route.acts.is_governed and route.acts.effect != "read":
-        found.append(_header("Approval-Id", "The approval of exactly this call, which an agent key needs.", 80))
+        parameters.append(_header("Approval-Id", "The approval of exactly this call, if policies require one.", 80))
     if "If-Match" in (route.description + route.summary):
-        found.append(_header("If-Match", "The ETag that must still be current.", 100, pattern='^"[!#-~]{1,90}"$'))
+        parameters.append(_header("If-Match", "The ETag the resource must still have.", 100, pattern='^"[!#-~]{1,90}"$'))
     if route.takes_stream:
-        text = "Where these bytes begin: as many as have been acknowledged."
-        found.append(_header("Upload-Offset", text, 18, pattern="^[0-9]{1,18}$"))
-    return found
+        text = "The position where these bytes begin: the number of bytes received so far."
+        parameters.append(_header("Upload-Offset", text, 18, pattern="^[0-9]{1,18}$"))
+    return parameters
 
 
 def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,100}$") -> dict[str, Any]:
@@ -131,19 +131,19 @@ def _header(name: str, description: str, longest: int, pattern: str = "^[!-~]{1,
 
 def _query_parameters(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
     schema = query.model_json_schema(ref_template=_REF, mode="validation")
-    _add(schemas, schema.pop("$defs", {}))
+    _add_schemas(schemas, schema.pop("$defs", {}))
     required = set(schema.get("required", ()))
-    found = []
+    parameters = []
     for name, value in schema.get("properties", {}).items():
         plain = _without_null(value)
-        # Explorers show what is said of the parameter, not of its schema.
-        told = {"description": plain.pop("description")} if "description" in plain else {}
-        found.append({"name": name, "in": "query", "required": name in required, **told, "schema": plain})
-    return found
+        # API explorers show the description of the parameter, not of its schema.
+        description = {"description": plain.pop("description")} if "description" in plain else {}
+        parameters.append({"name": name, "in": "query", "required": name in required, **description, "schema": plain})
+    return parameters
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A query parameter cannot be null: absence is."""
+    """The schema without null: an optional query parameter is left out, never null."""
     plain = {key: value for key, value in schema.items() if key not in ("title", "anyOf", "default")}
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     if schema.get("default") is not None:
@@ -174,7 +174,7 @@ def _success(route: Route, returns: Any, schemas: dict[str, Any]) -> dict[str, A
 
 
 class AnswerSchemas(GenerateJsonSchema):
-    """Answers leave members that are null out, so that none of them is required."""
+    """Makes members with a default optional, because answers omit members that are null."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         if self.mode == "serialization" and "default" in field["schema"]:
@@ -182,17 +182,17 @@ class AnswerSchemas(GenerateJsonSchema):
         return super().field_is_required(field, total)
 
 
-def _add(schemas: dict[str, Any], found: Mapping[str, Any]) -> None:
-    for name, schema in found.items():
+def _add_schemas(schemas: dict[str, Any], definitions: Mapping[str, Any]) -> None:
+    for name, schema in definitions.items():
         if schemas.setdefault(name, schema) != schema:
-            raise ValueError(f"two models are called {name}: rename one, the document shows them side by side")
+            raise ValueError(f"two models are called {name}; rename one, because both are in the OpenAPI document")
 
 
 def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
     schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode, schema_generator=AnswerSchemas)
-    _add(schemas, schema.pop("$defs", {}))
+    _add_schemas(schemas, schema.pop("$defs", {}))
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        _add(schemas, {kind.__name__: schema})
+        _add_schemas(schemas, {kind.__name__: schema})
         return {"$ref": _REF.format(model=kind.__name__)}
     return schema
 
@@ -203,8 +203,8 @@ def _meta_schema() -> dict[str, Any]:
         "required": ["request_id"],
         "properties": {
             "request_id": {"type": "string"},
-            "next_cursor": {"type": "string", "description": "Present while there is more."},
-            "total": {"type": "integer", "description": "With count=exact."},
+            "next_cursor": {"type": "string", "description": "Present while there are more pages."},
+            "total": {"type": "integer", "description": "The number of all matches, with count=exact."},
         },
     }
 
@@ -221,7 +221,7 @@ def _error_schema() -> dict[str, Any]:
         "required": ["code", "message", "status", "request_id", "details"],
         "properties": {
             "code": {"type": "string", "enum": codes},
-            "message": {"type": "string", "description": "A sentence that says what to do next."},
+            "message": {"type": "string", "description": "What is wrong and what to do next."},
             "status": {"type": "integer"},
             "request_id": {"type": "string"},
             "details": {"type": "array", "items": detail},
@@ -235,5 +235,5 @@ def _error_schema() -> dict[str, Any]:
 
 
 def statuses() -> list[int]:
-    """Every status an error may have, for tests."""
+    """Every HTTP status an error may have, for tests."""
     return sorted({http_status(c("x")) for c in error_classes()})

@@ -1,4 +1,4 @@
-"""Bodies and query strings into typed values, or a coded error."""
+"""Parses bodies and query strings into typed values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 
 
 def parse_body(route: Route, raw: bytes, content_type: str, max_depth: int) -> Any:
-    """The body as the route declares it; an undeclared body must be empty or an empty object."""
+    """The body as the route declares it, or a coded error; a route without a body takes none, or an empty object."""
     media = content_type.partition(";")[0].strip().lower()
     if isinstance(route.body, Json) and route.body.kind == "document" and media in YAML_TYPES:
         return _parse_yaml(raw)
@@ -60,7 +60,7 @@ def _parse_yaml(raw: bytes) -> Document:
             Sentence("line %(line)s, column %(column)s: %(message)s", line=error.line, column=error.column, message=error.message),
         )
         raise InvalidRequest(
-            Sentence("the body is not acceptable YAML: %(message)s", message=detail.message), details=[detail]
+            Sentence("the body is not valid YAML: %(message)s", message=detail.message), details=[detail]
         ) from error
     if not isinstance(data, dict):
         raise ValidationFailed("the document must be a mapping", pointer="")
@@ -68,22 +68,22 @@ def _parse_yaml(raw: bytes) -> Document:
 
 
 def parse_query(route: Route, args: Mapping[str, list[str]]) -> Any:
-    """The query string as the route's model; a parameter given twice is refused unless it is a list."""
+    """The query string as the route's model; a repeated parameter is refused."""
     if route.query is None:
         if args:
-            raise InvalidRequest(Sentence("this call takes no query parameter; remove %(args)s", args=repr(min(args)[:60])))
+            raise InvalidRequest(Sentence("this call takes no query parameters; remove %(args)s", args=repr(min(args)[:60])))
         return None
     values: dict[str, Any] = {}
-    for name, given in args.items():
-        if len(given) > 1:
+    for name, texts in args.items():
+        if len(texts) > 1:
             raise InvalidRequest(Sentence(
-                "the query parameter %(name)s is given %(given)s times; give it once", name=repr(name[:60]), given=len(given)
+                "the query parameter %(name)s is sent %(count)s times; send it once", name=repr(name[:60]), count=len(texts)
             ))
-        if "\0" in given[0]:
+        if "\0" in texts[0]:
             raise InvalidRequest(
-                Sentence("the query parameter %(name)s holds a NUL character, which no text may", name=repr(name[:60]))
+                Sentence("the query parameter %(name)s contains a NUL character, which is not allowed", name=repr(name[:60]))
             )
-        values[name] = given[0]
+        values[name] = texts[0]
     try:
         return route.query.model_validate(values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""One decorator describes a route once: path, scope, body, query, answer; dispatch, OpenAPI and tests read it here."""
+"""The `route` decorator, which declares a route's path, scope, body, query and answer for dispatch, OpenAPI and tests."""
 
 import inspect
 import re
@@ -20,19 +20,19 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Body(BaseModel):
-    """Base of request bodies: unknown members are refused, types are exact."""
+    """Base of request bodies: unknown members are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Query(BaseModel):
-    """Base of query strings: unknown parameters are refused, texts are read as the declared type."""
+    """Base of query strings: unknown parameters are refused, and texts are converted to the declared type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ListQuery(Query):
-    """The parameters every list takes; `page` is what domains understand."""
+    """The parameters of every list; `page` is the same as the domains' PageRequest."""
 
     limit: int = DEFAULT_LIMIT
     cursor: str | None = None
@@ -45,13 +45,13 @@ class ListQuery(Query):
 
 
 class View(BaseModel):
-    """Base of answers."""
+    """Base of the views that answers are rendered from."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Null(RootModel[None]):
-    """A null that is told; a member that is None is left out, which says that there is nothing yet."""
+    """An explicit null in an answer; a member that is None is omitted, which means that there is no value yet."""
 
 
 NULL = Null(None)
@@ -59,11 +59,11 @@ NULL = Null(None)
 
 @dataclass(frozen=True)
 class Json:
-    """Marks a body that is any JSON object (`kind="object"`), a definition in JSON or YAML (`kind="document"`), or an
-    upload: an archive, lines of CSV or NDJSON, or any file, which may come as a form (`kind="file"`); or bytes that an
-    asynchronous handler takes as they come (`kind="stream"`).
+    """Declares a body without a model: any JSON object (`object`), a definition in JSON or YAML (`document`), an upload
+    (`archive`, `lines` of CSV or NDJSON, or any `file`, which may be sent as a form), or a `stream` of bytes that an
+    asynchronous handler reads as they arrive.
 
-    An `optional` one may be left out; the handler then gets an empty object.
+    An `optional` body may be left out; the handler then gets an empty object.
     """
 
     kind: Literal["object", "document", "archive", "lines", "file", "stream"] = "object"
@@ -77,9 +77,9 @@ class Json:
 
 @dataclass(frozen=True)
 class Upload:
-    """A body that came as a file: the bytes, and what a form said beside them.
+    """A body that was sent as a file: its bytes and the form fields sent with it.
 
-    `received` is there while the request lasts; of a route whose kind is `file` it has become `content`, which is durable.
+    `received` exists for the duration of the request; for routes of the kind `file` it is already stored as `content`.
     """
 
     received: Received
@@ -91,16 +91,16 @@ class Upload:
     @property
     def content(self) -> StoredBlob:
         if self.kept is None:
-            raise RuntimeError("only an upload of the kind file is kept")
+            raise RuntimeError("only an upload of the kind `file` is stored")
         return self.kept
 
 
 @dataclass(frozen=True)
 class Call:
-    """One authenticated request as a handler sees it; `body` and `query` are of the declared types.
+    """One authenticated request as a handler sees it; `body` and `query` have the declared types.
 
-    `body` of a document route is `Document`; of a route that takes an upload `Upload`; of a stream an iterator of bytes.
-    An async handler calls `end_turn` before it waits for anything but its own work, so that others' large bodies go on.
+    The `body` of a document route is a `Document`, of an upload an `Upload`, of a stream an iterator of bytes.  An async
+    handler calls `end_turn` before it waits for anything but its own work, so that other requests' large bodies can proceed.
     """
 
     scope: TenantScope
@@ -115,13 +115,13 @@ class Call:
 
     @property
     def token(self) -> str:
-        """A text that is the same for a repeated request; empty when the caller sent no Idempotency-Key."""
+        """A text that is equal for repetitions of a request; empty when the caller sent no Idempotency-Key."""
         return self.idempotency.token(self.scope) if self.idempotency else ""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A body in JSON or YAML: its text, whether it is YAML, the data, and the line of each JSON pointer (YAML only)."""
+    """A body in JSON or YAML: its data, and the line of each JSON pointer (YAML only)."""
 
     data: Any
     lines: Mapping[str, int]
@@ -129,10 +129,9 @@ class Document:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a handler returns when the view alone does not say everything.
+    """A handler's answer with a status, headers or an ETag of its own.
 
-    `etag` is the version without quotes; `replay` is what a repeated idempotent request gets instead of `data`
-    (secrets left out).
+    `etag` is without quotes; `replay` is what a repeated idempotent request gets instead of `data`, with secrets left out.
     """
 
     data: Any
@@ -151,7 +150,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Bytes handed out a piece at a time, `length` in all."""
+    """A body of `length` bytes that is sent a piece at a time."""
 
     source: Iterator[bytes]
     length: int
@@ -159,11 +158,11 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Acts:
-    """What a route does, as policies see it when the key of an agent calls it.
+    """The action that policies evaluate when a route is called with an agent's key.
 
-    `tool` is the tool that does the same; without one it is `api.<name of the route>`.  Its arguments are those of the call by
-    the same names, unless `arguments` makes them.  `effect` is `read` of a GET and `write` of everything else unless it is
-    said.  `is_governed`: the verb itself has the action judged, or asks people.
+    `tool` is the equivalent tool, by default `api.<name of the route>`; `arguments` builds its arguments, which otherwise are
+    the call's own by the same names.  `effect` defaults to `read` for GET and `write` for everything else.  With `is_governed`
+    the domain function evaluates policies or asks people itself.
     """
 
     tool: str = ""
@@ -204,12 +203,12 @@ class Route:
 
     @property
     def parameters(self) -> list[str]:
-        """Names in the path, in order."""
+        """The names of the path parameters, in order."""
         return re.findall(r"{(\w+)}", self.path)
 
     @property
     def takes_upload(self) -> bool:
-        """Whether the body is a file, which goes to the disk as it comes."""
+        """Whether the body is a file, which is written to disk as it arrives."""
         return isinstance(self.body, Json) and self.body.is_upload
 
     @property
@@ -219,7 +218,7 @@ class Route:
 
     @property
     def needs_body(self) -> bool:
-        """Whether the call is refused without a body; a POST that may send `{}` may as well send nothing."""
+        """Whether a call without a body is refused; a POST for which `{}` is valid may also have no body."""
         if self.body is None or isinstance(self.body, Json):
             return self.body is not None and not self.body.optional
         return self.method != "POST" or any(member.is_required() for member in self.body.model_fields.values())
@@ -245,10 +244,10 @@ def route(
 ) -> Callable[[H], H]:
     """Declare a handler `(call, **path parameters)`.
 
-    `scope` is required of the key, None means any valid key.  `atomic`: the handler neither sleeps nor leaves the
-    process, so that a request with an Idempotency-Key runs in one transaction with its record; others must pass
-    `call.token` on.  `also` documents further success statuses; `acts` says what policies judge
-    where the name and the method do not.  Long because a route is described once, here.
+    The key must have `scope`; None accepts any valid key.  `atomic` means that the handler neither sleeps nor leaves the
+    process, so that a request with an Idempotency-Key runs in one transaction with its record; other handlers must pass
+    `call.token` on.  `also` documents further success statuses; `acts` describes the action for policies where the route's
+    name and method do not.  Long because this declares everything about a route in one place.
     """
     if scope is not None and scope not in SCOPES:
         raise ValueError(f"{path}: unknown scope {scope}")
@@ -258,7 +257,7 @@ def route(
     def register(handler: H) -> H:
         summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n")
         if not summary:
-            raise ValueError(f"{handler.__name__} needs a docstring: it is the documentation of {method} {path}")
+            raise ValueError(f"{handler.__name__} needs a docstring, which documents {method} {path}")
         adapter = TypeAdapter(list[returns] if listed else returns)
         ROUTES.append(
             Route(method, path, handler, scope, summary, description.strip(), body, query, returns, listed, status,
@@ -270,13 +269,13 @@ def route(
 
 
 def as_answer(route: Route, result: Any) -> Answer:
-    """A handler's result as an Answer with the route's status."""
+    """A handler's result as an Answer whose status defaults to the route's."""
     answer = result if isinstance(result, Answer) else Answer(result)
     return answer if answer.status else Answer(answer.data, route.status, answer.headers, answer.etag, answer.replay)
 
 
 def render(route: Route, data: Any, request_id: str) -> bytes:
-    """The success envelope of CONTRACT § 3 as JSON bytes."""
+    """The success envelope of docs/contract.md § 3 as JSON bytes."""
     meta = {"request_id": request_id}
     if isinstance(data, Page):
         meta |= {"next_cursor": data.next_cursor} if data.next_cursor else {}

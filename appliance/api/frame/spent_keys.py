@@ -1,4 +1,4 @@
-"""Requests whose key has used up its rate, refused at ASGI level: before the body is read and before a route is sought."""
+"""Refuses requests of keys that have used up their rate limit at ASGI level, before the body is read or a route is matched."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -19,21 +19,21 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def refuse_spent_keys(services: Services, app: App) -> App:
-    """The application behind a gate that lets everybody through but a key whose window is used up.
+    """Wrap the application so that requests of keys over their rate limit are answered with 429.
 
-    Such a request is authenticated like any other, is counted and gets the same 429; whatever else is wrong with it is
-    the application's to say.  While no key is spent the gate costs nothing.
+    Such a request is authenticated and counted like any other; all other errors are left to the application.  While no key is
+    over its limit, the check costs nothing.
     """
     limiter = services.rate_limiter
 
     async def serve(scope: Scope, receive: Any, send: Any) -> None:
         if limiter.has_spent() and scope["type"] == "http" and scope["path"].startswith(f"{PREFIX}/"):
-            began, headers = clock.monotonic(), _headers(scope)
+            started, headers = clock.monotonic(), _headers(scope)
             refused = await _refuse_spent(services, scope, headers)
             if refused is not None:
                 caller, error = refused
                 status, body, more = error_body(error, scope["gos.request_id"], headers.get("accept", ""))
-                services.key_traffic.note(caller, status, (clock.monotonic() - began) * 1000, len(body))
+                services.key_traffic.note(caller, status, (clock.monotonic() - started) * 1000, len(body))
                 await _answer(send, status, body, more)
                 return
         await app(scope, receive, send)
@@ -42,7 +42,7 @@ def refuse_spent_keys(services: Services, app: App) -> App:
 
 
 async def _refuse_spent(services: Services, scope: Scope, headers: Mapping[str, str]) -> tuple[TenantScope, RateLimited] | None:
-    """Who is refused, and with what; None for whom the application answers."""
+    """The caller to refuse and the error; None if the application should answer the request."""
     text = headers.get("x-api-key", "").strip()[:LONGEST_KEY]
     digest = services.sealer.digest(text.encode())
     if not text or not services.rate_limiter.is_spent(digest):
@@ -70,7 +70,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _answer(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    told = {"Cache-Control": "no-store", **headers, "Content-Length": str(len(body))}
-    encoded = [(name.lower().encode("ascii"), value.encode("latin1")) for name, value in told.items()]
+    response_headers = {"Cache-Control": "no-store", **headers, "Content-Length": str(len(body))}
+    encoded = [(name.lower().encode("ascii"), value.encode("latin1")) for name, value in response_headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})

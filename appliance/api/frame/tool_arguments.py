@@ -1,4 +1,4 @@
-"""The arguments of the tools that do the same as a route: what policies and approvals see of both is one."""
+"""Builds the arguments of the tool equivalent to a route, so that policies and approvals see the same action for both."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,34 +9,34 @@ Arguments = Callable[[Call, Mapping[str, str]], dict[str, Any]]
 
 
 def operation(op: str) -> Arguments:
-    """One operation of `write_entities`."""
+    """Build the arguments of `write_entities` with one operation."""
 
     def arguments(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
-        made: dict[str, Any] = {"op": op, "collection": path_args["collection"]}
+        entry: dict[str, Any] = {"op": op, "collection": path_args["collection"]}
         if "entity_id" in path_args:
-            made["id"] = path_args["entity_id"]
+            entry["id"] = path_args["entity_id"]
         if call.body is not None:
-            made["values"] = call.body
+            entry["values"] = call.body
         if call.if_match is not None and call.if_match.isdecimal():
-            made["if_version"] = int(call.if_match)
-        return {"operations": [made]}
+            entry["if_version"] = int(call.if_match)
+        return {"operations": [entry]}
 
     return arguments
 
 
 def batch(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
-    """The operations of a batch."""
+    """The arguments of `write_entities` for a batch."""
     return {"operations": call.body.operations, **({"dry_run": True} if call.body.dry_run else {})}
 
 
 def execution(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
-    """What `execute_process` starts."""
+    """The arguments of `execute_process`."""
     options = call.query.model_dump(mode="json", exclude_unset=True, exclude={"wait"})
     return {"process_id": path_args["process_id"], "input": call.body, **options}
 
 
 def publication(call: Call, path_args: Mapping[str, str]) -> dict[str, Any]:
-    """What `publish_webapp` publishes."""
+    """The arguments of `publish_webapp`."""
     number = path_args["version"]
     version = int(number) if number.isdecimal() and len(number) < 10 else number
     return {"app": path_args["app"], "version": version, **call.body.model_dump(mode="json", exclude_unset=True)}

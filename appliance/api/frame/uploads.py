@@ -1,4 +1,4 @@
-"""Bodies that are files: written to the disk as they come, whatever their size; one file of a form, or the body itself."""
+"""Receives uploads: the body, or the one file of a form, is written to disk as it arrives."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FILE_FIELD = "file"
 
 
 class Reader(Protocol):
-    """Takes the pieces of a body and says what they came to."""
+    """Reads a body piece by piece into an Upload."""
 
     def feed(self, body: bytes) -> None: ...
     def end(self) -> Upload: ...
@@ -30,7 +30,7 @@ class Reader(Protocol):
 
 
 async def receive_upload(services: Services, *, form: bool) -> Upload:
-    """The request's body as a file that belongs to the caller; a multipart one only where a `form` is expected."""
+    """Receive the request's body as a file, which the caller must discard; multipart is read only if `form` is set."""
     most = services.config.limits.upload_mb << 20
     media, options = parse_options_header(request.headers.get("Content-Type", ""))
     loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ def _too_large(most: int) -> PayloadTooLarge:
 
 
 class Whole:
-    """The body is the file."""
+    """Reads a body that is the file itself."""
 
     def __init__(self, receiver: Receiver, media_type: str) -> None:
         self._receiver = receiver
@@ -80,7 +80,7 @@ class Whole:
 
 
 class Form(FormReader):
-    """A form with one file, called `file`, and texts beside it."""
+    """Reads a form with one file, called `file`, and text fields."""
 
     def __init__(self, receiver: Callable[[], Receiver], boundary: str, most: int) -> None:
         super().__init__(receiver, boundary, FormLimits(MOST_PARTS, 1, FIELD_BYTES, most))
@@ -89,14 +89,15 @@ class Form(FormReader):
     def accept(self, name: str, *, is_file: bool) -> None:
         if is_file and name != FILE_FIELD:
             raise ValidationFailed(
-                Sentence("the form's file must be called %(file_field)s", file_field=repr(FILE_FIELD)), pointer=f"/{name[:60]}"
+                Sentence("the form's file must be sent as the field %(file_field)s", file_field=repr(FILE_FIELD)),
+                pointer=f"/{name[:60]}",
             )
         if name in self._names or (name == FILE_FIELD and not is_file):
-            told = Sentence(
-                "the form's field %(name)s is given twice, or is a text where a file belongs; send one file and its texts",
+            message = Sentence(
+                "the form field %(name)s is sent twice, or is a text instead of a file; send one file and each text once",
                 name=repr(name[:60]),
             )
-            raise ValidationFailed(told, pointer=f"/{name[:60]}")
+            raise ValidationFailed(message, pointer=f"/{name[:60]}")
         self._names.add(name)
 
     def end(self) -> Upload:

@@ -1,4 +1,4 @@
-"""/api/v1/approvals: what is asked of people.  Deciding has no route: only a signed-in person decides, in the console."""
+"""/api/v1/approvals: requests to people.  There is no route to decide one: only a signed-in person can, in the console."""
 
 import asyncio
 from functools import partial
@@ -23,16 +23,16 @@ class ApprovalsQuery(ListQuery):
 
 
 class WantedActionBody(Body):
-    """The very call that is to be made: a tool, such as `execute_tenant_integration` with `{integration, operation, params}`."""
+    """The exact call to approve: a tool, such as `execute_tenant_integration` with `{integration, operation, params}`."""
 
     tool: Annotated[str, Field(min_length=1, max_length=100)]
     arguments: dict[str, Any]
 
 
 class HumanInputBody(Body):
-    """`title` and `reason` are shown as the words of the one who asks. `action` belongs to an `approval`, `schema` (JSON Schema
-    of the answer) to an `input`, `choices` to a `choice`. Without `ttl_seconds` a request lives for a day, or as long as the
-    policies let an approval live; one `idempotency_key` of a caller is one request."""
+    """`title` and `reason` are shown as the requester's words. `action` is for an `approval`, `schema` (JSON Schema of the answer)
+    for an `input`, `choices` for a `choice`. Without `ttl_seconds` a request expires after a day, or when policies say an
+    approval expires. Repeating an `idempotency_key` returns the same request."""
 
     kind: Literal["approval", "input", "choice"]
     title: Annotated[str, Field(max_length=200)] = ""
@@ -45,7 +45,7 @@ class HumanInputBody(Body):
 
 
 class ApprovalVoteView(View):
-    """What one person decided; `by` is a login."""
+    """One person's decision; `by` is a login."""
 
     by: str
     verdict: Literal["approve", "reject", "answer"]
@@ -54,12 +54,12 @@ class ApprovalVoteView(View):
 
 
 class ApprovalView(View):
-    """`schema` describes the answer to an `input`; `requested_by` is the actor that started the execution or the agent's run,
-    or called; `digest` is SHA-256 of what is asked, which the audit trail names with the decision; `decided_by` is a login.
-    `action` and `summary` say in the appliance's words what an approved action would do, `action_digest` is SHA-256 of its
-    canonical form; `needed` different people must approve; a `used` one was dispatched at `used_at` as `used_by`."""
+    """`schema` describes the answer to an `input`. `requested_by` is the actor that called or that started the execution or agent
+    run; `decided_by` is a login. `digest` is the SHA-256 of the request, which the audit trail records with the decision.
+    `action` and `summary` describe what the action would do, `action_digest` is the SHA-256 of its canonical form, and `needed`
+    different people must approve it. A `used` approval was dispatched at `used_at` as `used_by`."""
 
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True)  # `schema` is a name that pydantic keeps for itself
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)  # pydantic reserves the name `schema`
 
     id: str
     kind: Literal["approval", "input", "choice"]
@@ -103,18 +103,18 @@ def vote_view(vote: Vote) -> ApprovalVoteView:
 
 
 def approval_view(call: Call, row: Approval) -> ApprovalView:
-    asked, origin, about = row.request, row.origin, row.about
+    request, origin, about = row.request, row.origin, row.about
     base = call.services.config.tenant_url(call.scope.tenant_id)
     return ApprovalView(
-        id=row.id, kind=asked.kind, title=asked.title, reason=asked.reason or None, details=asked.details,
-        answer_schema=dict(asked.schema) if asked.schema is not None else None, choices=list(asked.choices) or None,
-        approvers=list(asked.approvers), status=row.status, digest=row.digest, execution_id=origin.execution_id or None,
+        id=row.id, kind=request.kind, title=request.title, reason=request.reason or None, details=request.details,
+        answer_schema=dict(request.schema) if request.schema is not None else None, choices=list(request.choices) or None,
+        approvers=list(request.approvers), status=row.status, digest=row.digest, execution_id=origin.execution_id or None,
         process_id=origin.process_id or None, step=origin.step or None, path=origin.path or None,
         iteration=origin.iteration or None, attempt=origin.attempt if origin.execution_id else None, agent=about.agent or None,
         run_id=about.run_id or None, action=about.heading or None, summary=about.summary or None, action_digest=about.digest,
         policy=dict(about.policy) if about.policy else None, needed=about.needed, requested_by=row.requested_by,
         decisions=[vote_view(vote) for vote in row.votes] or None, asked_by=about.asked_by,
-        created_at=clock.rfc3339(row.created_at), expires_at=clock.optional_rfc3339(asked.expires_at),
+        created_at=clock.rfc3339(row.created_at), expires_at=clock.optional_rfc3339(request.expires_at),
         closed_at=clock.optional_rfc3339(row.closed_at),
         decided_by=row.decided_login, answer=NULL if row.status == "answered" and row.answer is None else row.answer,
         comment=row.comment or None, used_at=clock.optional_rfc3339(row.used_at), used_by=row.used_by,
@@ -124,18 +124,18 @@ def approval_view(call: Call, row: Approval) -> ApprovalView:
 
 @route("GET", "/approvals", scope="approvals.read", returns=ApprovalView, listed=True, query=ApprovalsQuery)
 def list_approvals(call: Call) -> Page[ApprovalView]:
-    """List what is or was asked of people, newest first.
+    """List requests to people, open and closed, newest first.
 
-    People decide at `review_url`, signed in; an API key never does.
+    People decide at `review_url`, signed in; an API key cannot decide.
     """
     query: ApprovalsQuery = call.query
-    wanted = ApprovalFilter(query.status, query.execution_id)
-    return approvals.list_approvals(call.scope, wanted, query.page).map(lambda row: approval_view(call, row))
+    filters = ApprovalFilter(query.status, query.execution_id)
+    return approvals.list_approvals(call.scope, filters, query.page).map(lambda row: approval_view(call, row))
 
 
 @route("GET", "/approvals/{approval_id}", scope="approvals.read", returns=ApprovalView)
 def get_approval(call: Call, approval_id: str) -> ApprovalView:
-    """Show one request to a person and, once it is decided, the decision."""
+    """Show a request and, once it is decided, the decision."""
     return approval_view(call, approvals.get_approval(call.scope, approval_id))
 
 
@@ -144,39 +144,41 @@ def get_approval(call: Call, approval_id: str) -> ApprovalView:
     acts=GOVERNED,
 )  # fmt: skip
 async def request_human_input(call: Call) -> Answer:
-    """Ask people for an approval of an action or in words, for an answer, or for a choice.
+    """Ask people for an approval, an answer or a choice.
 
-    An approval of an action is good for exactly this action of this caller, once: send it with the `approval_id`. Whoever
-    asked does not approve it, nor who made their key; only a signed-in person decides.
+    The approval of an action is valid once, for exactly this action and caller: repeat the call with the `approval_id`.
+    Neither the requester nor the person who created their key can approve; only a signed-in person decides.
     """
     body: HumanInputBody = call.body
     if body.action is None:
-        return await asyncio.get_running_loop().run_in_executor(call.services.threads, _ask, call)
-    # Where its system has to be asked for its actions first, that takes as long as a call.
-    return await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_ask, call)))
+        return await asyncio.get_running_loop().run_in_executor(call.services.threads, _create_request, call)
+    # Discovering the actions of an integration may take as long as a call to its system.
+    return await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_create_request, call)))
 
 
-def _ask(call: Call) -> Answer:
+def _create_request(call: Call) -> Answer:
     body: HumanInputBody = call.body
     subject, key = subject_of(call.scope), body.idempotency_key or call.token or None
     if body.action is not None:
-        made = _request_action(call, subject, body, Wish(body.title, body.reason, body.ttl_seconds, key))
+        approval = _request_action(call, subject, body, Wish(body.title, body.reason, body.ttl_seconds, key))
     else:
-        asked = HumanInput(body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, key)
-        made = human_input.request_human_input(call.scope, subject, asked)
-    return Answer(approval_view(call, made), headers={"Location": f"/api/v1/approvals/{made.id}"})
+        request = HumanInput(body.kind, body.title, body.reason, body.answer_schema, body.choices, body.ttl_seconds, key)
+        approval = human_input.request_human_input(call.scope, subject, request)
+    return Answer(approval_view(call, approval), headers={"Location": f"/api/v1/approvals/{approval.id}"})
 
 
-def _request_action(call: Call, subject: Subject, body: HumanInputBody, wish: Wish) -> Approval:
-    wanted, services = body.action, call.services
-    if wanted is None or body.kind != "approval" or body.answer_schema is not None or body.choices is not None:
-        raise ValidationFailed("action belongs to kind approval, which has neither schema nor choices", pointer="/action")
-    action = services.tools.action_of(Caller(call.scope, subject), wanted.tool, wanted.arguments)
+def _request_action(call: Call, subject: Subject, body: HumanInputBody, preferences: Wish) -> Approval:
+    call_to_approve, services = body.action, call.services
+    if call_to_approve is None or body.kind != "approval" or body.answer_schema is not None or body.choices is not None:
+        raise ValidationFailed(
+            "`action` needs the kind `approval`, which has neither `schema` nor `choices`", pointer="/action"
+        )
+    action = services.tools.action_of(Caller(call.scope, subject), call_to_approve.tool, call_to_approve.arguments)
     decision = services.governor.consider(call.scope, subject, action)
-    return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, wish)
+    return ActionApprovals(services.sealer).request_action(call.scope, subject, action, decision, preferences)
 
 
 @route("POST", "/approvals/{approval_id}/cancel", scope="approvals.request", returns=ApprovalView, acts=GOVERNED)
 def cancel_request(call: Call, approval_id: str) -> ApprovalView:
-    """Withdraw a request that you made; what was approved but not used is not good any more either."""
+    """Withdraw a request that you made; an approval that has not been used yet becomes invalid."""
     return approval_view(call, human_input.cancel_request(call.scope, subject_of(call.scope), approval_id))

@@ -1,4 +1,4 @@
-"""/api/v1/kill-switches: what is switched off."""
+"""/api/v1/kill-switches: switch the tenant, agents, tools and integrations off and on."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from appliance.governance import KillSwitch, Kind, switches
 
 
 class KillSwitchView(View):
-    """A tenant, an agent, a tool or an integration; `off` with the reason and who switched it off."""
+    """The switch of the tenant, an agent, a tool or an integration; when `off`, with the reason and who set it."""
 
     kind: Literal["tenant", "agent", "tool", "integration"]
     name: str
@@ -28,7 +28,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class PutKillSwitch(Body):
-    """`{integration, off}`, or `{kind, name, off}`; the tenant as a whole has no name."""
+    """Either `{integration, off}` or `{kind, name, off}`; the kind `tenant` takes no name."""
 
     integration: Name | None = None
     kind: Literal["tenant", "agent", "tool", "integration"] | None = None
@@ -46,17 +46,17 @@ def _view(switch: KillSwitch) -> KillSwitchView:
 
 @route("GET", "/kill-switches", scope="integrations.read", returns=KillSwitchView, listed=True, query=NoQuery)
 def list_kill_switches(call: Call) -> Page[KillSwitchView]:
-    """List what is switched off."""
+    """List everything that is switched off."""
     return Page([_view(switch) for switch in switches.list_switches(call.scope)])
 
 
 @route("PUT", "/kill-switches", scope="integrations.write", body=PutKillSwitch, returns=KillSwitchView)
 def put_kill_switch(call: Call) -> KillSwitchView:
-    """Switch the tenant, an agent, a tool or an integration off or on: from the next call on, whoever makes it.
+    """Switch the tenant, an agent, a tool or an integration off or on, starting with the next call of any caller.
 
-    Anything but an integration also takes the scope `agents.write`.
+    Anything but an integration also needs the scope `agents.write`.
     """
-    kind, name = _meant(call.body)
+    kind, name = _kind_and_name(call.body)
     call.scope.require(switches.SCOPE_OF[kind])
     if kind == "integration":
         call.services.integrations.get_integration(call.scope, name)
@@ -68,13 +68,13 @@ def put_kill_switch(call: Call) -> KillSwitchView:
     return _view(switch)
 
 
-def _meant(body: PutKillSwitch) -> tuple[Kind, str]:
+def _kind_and_name(body: PutKillSwitch) -> tuple[Kind, str]:
     if body.integration is not None:
         if body.kind is not None or body.name is not None:
-            raise ValidationFailed("give either integration, or kind and name", pointer="/integration")
+            raise ValidationFailed("send either `integration`, or `kind` and `name`", pointer="/integration")
         return "integration", body.integration
     if body.kind is None:
-        raise ValidationFailed("say what is meant: kind and name, or integration", pointer="/kind")
+        raise ValidationFailed("say what to switch: send `kind` and `name`, or `integration`", pointer="/kind")
     if (body.kind == "tenant") != (body.name is None):
-        raise ValidationFailed("the tenant has no name, whatever else is switched off has one", pointer="/name")
+        raise ValidationFailed("the kind `tenant` takes no `name`; every other kind needs one", pointer="/name")
     return body.kind, body.name or switches.WHOLE_TENANT

@@ -1,4 +1,4 @@
-"""/api/v1/policies: what may be done, by whom, and who must agree before."""
+"""/api/v1/policies: policies with their drafts and versions, and the evaluation of actions."""
 
 from typing import Annotated, Any, Literal
 
@@ -33,7 +33,8 @@ Name = Annotated[str, Field(max_length=300)]
 
 
 class PolicyView(View):
-    """A policy with its draft; `active_version` is there while one judges, `is_draft_active` says whether it is the draft."""
+    """A policy with its draft; `active_version` is absent while no version is active, and `is_draft_active` says whether the
+    active version equals the draft."""
 
     name: str
     active_version: int | None = None
@@ -47,7 +48,7 @@ class PolicyView(View):
 
 
 class PolicyVersionView(View):
-    """A version; what it says never changes, and it is `active` or `retired`."""
+    """An immutable version of a policy, which is `active` or `retired`."""
 
     policy: str
     version: int
@@ -63,7 +64,8 @@ class PolicyVersionView(View):
 
 
 class ActivateBody(Body):
-    """`version` is an older one to return to; without it the draft becomes a version.  `digest` is what you have read."""
+    """`version` is an earlier version to return to; without it, the draft becomes a version.  `digest` is the digest of the
+    document you have reviewed."""
 
     version: Annotated[int, Field(ge=1, le=10**9)] | None = None
     digest: Annotated[str, Field(max_length=100)] | None = None
@@ -75,7 +77,7 @@ class DifferenceQuery(Query):
 
 
 class PolicyChangeView(View):
-    """What changed: a member of the policy, of the rule `rule`, or that whole rule."""
+    """One change: of a member of the policy or of the rule `rule`, or of the whole rule."""
 
     happened: Literal["added", "removed", "changed"]
     rule: str | None = None
@@ -85,7 +87,7 @@ class PolicyChangeView(View):
 
 
 class PolicyDifferenceView(View):
-    """The changes that make `to` of `from`; `from` is left out where nothing is active."""
+    """The changes from `from` to `to`; `from` is absent when no version is active."""
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
@@ -102,7 +104,7 @@ class SkillBody(Body):
 
 
 class SubjectBody(Body):
-    """Who would act; `actor` is you unless it is named, `credential` the kind of the key."""
+    """The caller to evaluate: `actor` defaults to you, `credential` is the kind of key."""
 
     actor: Name | None = None
     via: Via = "rest"
@@ -114,7 +116,7 @@ class SubjectBody(Body):
 
 
 class ActionBody(Body):
-    """What would be done."""
+    """The action to evaluate."""
 
     tool: Name = "execute_tenant_integration"
     effect: Effect
@@ -127,7 +129,7 @@ class ActionBody(Body):
 
 
 class EvaluateBody(Body):
-    """`policy` is judged by as if it were active, in the place of the active one of its name."""
+    """`policy` is evaluated as if it were active, in place of the active policy of the same name."""
 
     subject: Annotated[SubjectBody, Field(default_factory=lambda: SubjectBody.model_validate({}))]
     action: ActionBody
@@ -135,7 +137,7 @@ class EvaluateBody(Body):
 
 
 class ObligationsView(View):
-    """What comes with permission."""
+    """The conditions attached to a permission."""
 
     approvers: list[str]
     needed: int
@@ -148,7 +150,7 @@ class ObligationsView(View):
 
 
 class FindingView(View):
-    """A rule: whether it holds, or because of which member it does not, or why it cannot be evaluated."""
+    """A rule and whether it matches: `because` names the member that does not match, `fault` why evaluating it failed."""
 
     rule: str
     effect: Verdict
@@ -159,7 +161,7 @@ class FindingView(View):
 
 
 class EvaluationView(View):
-    """The decision, what policies that observe would have made of it, and every active rule, those that hold first."""
+    """The decision, the decision if policies in observe mode were enforced, and every active rule, matching ones first."""
 
     verdict: Verdict
     reasons: list[str]
@@ -171,31 +173,31 @@ class EvaluationView(View):
     findings: list[FindingView]
 
 
-def policy_view(found: StoredPolicy, active_digest: str | None) -> PolicyView:
+def policy_view(policy: StoredPolicy, active_digest: str | None) -> PolicyView:
     return PolicyView(
-        name=found.name, active_version=found.active_version, is_draft_active=found.draft_digest == active_digest,
-        draft=dict(found.draft), draft_digest=found.draft_digest, created_at=clock.rfc3339(found.created_at),
-        created_by=found.created_by, updated_at=clock.rfc3339(found.updated_at), updated_by=found.updated_by,
+        name=policy.name, active_version=policy.active_version, is_draft_active=policy.draft_digest == active_digest,
+        draft=dict(policy.draft), draft_digest=policy.draft_digest, created_at=clock.rfc3339(policy.created_at),
+        created_by=policy.created_by, updated_at=clock.rfc3339(policy.updated_at), updated_by=policy.updated_by,
     )  # fmt: skip
 
 
-def version_view(found: PolicyVersion) -> PolicyVersionView:
-    activated_at = None if found.activated_at is None else clock.rfc3339(found.activated_at)
+def version_view(version: PolicyVersion) -> PolicyVersionView:
+    activated_at = None if version.activated_at is None else clock.rfc3339(version.activated_at)
     return PolicyVersionView(
-        policy=found.policy, version=found.number, state=found.state, mode=found.mode, document=dict(found.document),
-        digest=found.digest, message=found.message, created_at=clock.rfc3339(found.created_at), created_by=found.created_by,
-        activated_at=activated_at, activated_by=found.activated_by,
+        policy=version.policy, version=version.number, state=version.state, mode=version.mode, document=dict(version.document),
+        digest=version.digest, message=version.message, created_at=clock.rfc3339(version.created_at), created_by=version.created_by,
+        activated_at=activated_at, activated_by=version.activated_by,
     )  # fmt: skip
 
 
 def evaluation_view(decision: Decision, findings: list[Finding]) -> EvaluationView:
-    owed = decision.obligations
+    obligations = decision.obligations
     return EvaluationView(
         verdict=decision.verdict, reasons=list(decision.reasons), rules=list(decision.rules), would_be=decision.would_be,
         obligations=ObligationsView(
-            approvers=list(owed.approvers), needed=owed.needed, ttl_seconds=owed.ttl_seconds, redact=list(owed.redact),
-            calls_per_hour=owed.calls_per_hour, calls_per_run=owed.calls_per_run, cost_per_run=owed.cost_per_run,
-            dry_run_first=owed.dry_run_first,
+            approvers=list(obligations.approvers), needed=obligations.needed, ttl_seconds=obligations.ttl_seconds,
+            redact=list(obligations.redact), calls_per_hour=obligations.calls_per_hour,
+            calls_per_run=obligations.calls_per_run, cost_per_run=obligations.cost_per_run, dry_run_first=obligations.dry_run_first,
         ),
         would_be_rules=list(decision.would_be_rules), policy_version=decision.version,
         findings=[
@@ -208,40 +210,40 @@ def evaluation_view(decision: Decision, findings: list[Finding]) -> EvaluationVi
     )  # fmt: skip
 
 
-def _shown(call: Call, found: StoredPolicy) -> PolicyView:
-    version = found.active_version
-    active = None if version is None else call.services.policies.get_version(call.scope, found.name, version)
-    return policy_view(found, active.digest if active else None)
+def _view(call: Call, policy: StoredPolicy) -> PolicyView:
+    version = policy.active_version
+    active = None if version is None else call.services.policies.get_version(call.scope, policy.name, version)
+    return policy_view(policy, active.digest if active else None)
 
 
 @route("GET", "/policies", scope="policies.read", returns=PolicyView, listed=True)
 def list_policies(call: Call) -> Page[PolicyView]:
     """List the tenant's policies."""
-    return call.services.policies.list_policies(call.scope, call.query.page).map(lambda found: _shown(call, found))
+    return call.services.policies.list_policies(call.scope, call.query.page).map(lambda stored: _view(call, stored))
 
 
 @route("GET", "/policies/{policy}", scope="policies.read", returns=PolicyView)
 def get_policy(call: Call, policy: str) -> Answer:
     """Show a policy with its draft."""
-    found = call.services.policies.get_policy(call.scope, policy)
-    return Answer(_shown(call, found), etag=found.draft_digest)
+    stored = call.services.policies.get_policy(call.scope, policy)
+    return Answer(_view(call, stored), etag=stored.draft_digest)
 
 
 @route("PUT", "/policies/{policy}", scope="policies.write", body=POLICY, returns=PolicyView, also={201: PolicyView})
 def put_policy(call: Call, policy: str) -> Answer:
-    """Create a policy or replace its draft; nothing of a draft judges before it is activated.
+    """Create a policy or replace its draft; a draft has no effect until it is activated.
 
-    Everything that is wrong is told at once, each finding with a JSON pointer. With If-Match the draft must still be the
-    one of that ETag.
+    If the draft is invalid, the error lists every problem with a JSON pointer. With If-Match, the draft must still have that
+    ETag.
     """
-    found, is_new = call.services.policies.put_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
-    headers = {"Location": f"/api/v1/policies/{found.name}"} if is_new else {}
-    return Answer(_shown(call, found), status=201 if is_new else 200, headers=headers, etag=found.draft_digest)
+    stored, is_new = call.services.policies.put_draft(call.scope, policy, call.body.data, if_digest=call.if_match)
+    headers = {"Location": f"/api/v1/policies/{stored.name}"} if is_new else {}
+    return Answer(_view(call, stored), status=201 if is_new else 200, headers=headers, etag=stored.draft_digest)
 
 
 @route("DELETE", "/policies/{policy}", scope="policies.write", returns=DeletedView)
 def delete_policy(call: Call, policy: str) -> DeletedView:
-    """Delete a policy with its versions; refused while one of them judges."""
+    """Delete a policy with its versions; refused while one of them is active."""
     call.services.policies.delete_policy(call.scope, policy)
     return DeletedView(deleted=policy)
 
@@ -260,11 +262,11 @@ def get_policy_version(call: Call, policy: str, version: str) -> PolicyVersionVi
 
 @route("GET", "/policies/{policy}/diff", scope="policies.read", query=DifferenceQuery, returns=PolicyDifferenceView)
 def get_policy_diff(call: Call, policy: str) -> PolicyDifferenceView:
-    """Say what the draft changes of the `active` version, or of another one by its number."""
-    found = call.services.policies.get_policy(call.scope, policy)
-    number = found.active_version if call.query.against == "active" else call.query.against
+    """Compare the draft with the `active` version, or with another version by its number."""
+    stored = call.services.policies.get_policy(call.scope, policy)
+    number = stored.active_version if call.query.against == "active" else call.query.against
     before = {} if number is None else call.services.policies.get_version(call.scope, policy, number).document
-    changes = differences(before, found.draft)
+    changes = differences(before, stored.draft)
     return PolicyDifferenceView(from_=number, to="draft", identical=not changes, changes=[_change_view(each) for each in changes])
 
 
@@ -276,30 +278,29 @@ def _change_view(change: PolicyChange) -> PolicyChangeView:
 
 @route("POST", "/policies/{policy}/activate", scope="policies.write", body=ActivateBody, returns=PolicyVersionView)
 def activate_policy(call: Call, policy: str) -> PolicyVersionView:
-    """Have a version judge from this moment on, in every process of the appliance.
+    """Activate a version of a policy, at once and in every process of the appliance.
 
-    Without `version` the draft becomes the next version, unless it is the newest one already. With `digest` it is
-    refused when that is not what would judge.
+    Without `version`, the draft becomes the next version, unless it equals the newest one. With `digest`, the call is refused
+    when the document to activate has another digest.
     """
     body: ActivateBody = call.body
-    found = call.services.policies.activate(
+    version = call.services.policies.activate(
         call.scope, policy, version=body.version, message=body.message, if_digest=body.digest
     )  # fmt: skip
-    return version_view(found)
+    return version_view(version)
 
 
 @route("POST", "/policies/{policy}/deactivate", scope="policies.write", returns=PolicyView)
 def deactivate_policy(call: Call, policy: str) -> PolicyView:
-    """Have nothing of a policy judge any more; what holds without a rule holds then."""
-    return _shown(call, call.services.policies.deactivate(call.scope, policy))
+    """Deactivate a policy, so that none of its rules apply; the defaults apply in their place."""
+    return _view(call, call.services.policies.deactivate(call.scope, policy))
 
 
 @route("POST", "/policies/evaluate", scope="policies.read", body=EvaluateBody, returns=EvaluationView, acts=READS)
 def evaluate_policies(call: Call) -> EvaluationView:
-    """Explain what would be decided of an action, without doing anything.
+    """Explain how policies would decide an action, without executing it.
 
-    Kill switches and budgets are not looked at: this is what the rules say. With `policy` a draft is judged by as if it
-    were active.
+    Only rules are evaluated, not kill switches and budgets. With `policy`, a draft is evaluated as if it were active.
     """
     body: EvaluateBody = call.body
     facts = Facts(_subject(call, body.subject), ToolAction(**body.action.model_dump()))
@@ -314,8 +315,8 @@ def evaluate(policies: Compiled, facts: Facts) -> EvaluationView:
     return evaluation_view(decide(policies, facts), explain(policies, facts))
 
 
-def _subject(call: Call, given: SubjectBody) -> Subject:
-    skills = tuple(SkillUsed(each.name, each.digest, each.trusted) for each in given.skills)
-    actor = given.actor if given.actor is not None else call.scope.actor
-    credential = given.credential or (credential_of(call.scope) if given.actor is None else "")
-    return Subject(actor, given.via, given.agent, given.run_id, skills, tuple(given.tainted_by), credential)
+def _subject(call: Call, body: SubjectBody) -> Subject:
+    skills = tuple(SkillUsed(each.name, each.digest, each.trusted) for each in body.skills)
+    actor = body.actor if body.actor is not None else call.scope.actor
+    credential = body.credential or (credential_of(call.scope) if body.actor is None else "")
+    return Subject(actor, body.via, body.agent, body.run_id, skills, tuple(body.tainted_by), credential)

@@ -1,4 +1,4 @@
-"""/api/v1/policies/replay: what a draft would have changed."""
+"""/api/v1/policies/replay: which past calls a draft policy would have decided differently."""
 
 import asyncio
 from functools import partial
@@ -13,12 +13,12 @@ from appliance.governance.policies import MOST_SHOWN, Policy, Rejudged, ReplayRe
 
 DAYS_MS = 30 * 86_400_000
 LONGEST_WAIT = 20.0
-"""Seconds that a replay waits for its turn; it takes `MOST_SECONDS` at most once it has begun."""
+"""Seconds that a replay may wait to start; once started, it takes `MOST_SECONDS` at most."""
 Known = Literal["allow", "require_approval", "deny", "undecidable"]
 
 
 class ReplayPolicyBody(Body):
-    """The draft of `name`, or its `version`, or a `policy` that is sent along; by default the calls of the last 30 days."""
+    """The policy to replay: the draft of `name`, its `version`, or a `policy` in the body. Default: calls of the last 30 days."""
 
     name: Annotated[str, Field(max_length=63)] | None = None
     version: Annotated[int, Field(ge=1, le=10**9)] | None = None
@@ -30,7 +30,7 @@ class ReplayPolicyBody(Body):
 
 
 class RejudgedView(View):
-    """A call with its verdict before and after, and the rules that decide then; `unknown` is what its record does not say."""
+    """A call with its decision before and after, and the rules behind the latter; `unknown` lists what its record lacks."""
 
     call_id: str
     integration: str
@@ -46,9 +46,9 @@ class RejudgedView(View):
 
 
 class PolicyReplayView(View):
-    """What was found of the `scanned` calls, newest first, back to `oldest_at`; the counts of several pages add up.
+    """The result for the `scanned` calls, newest first, back to `oldest_at`; add up the counts of several pages.
 
-    `undecidable` calls are those of which the record does not say enough to tell whether the draft changes them.
+    `undecidable` lists calls whose record does not contain enough to tell whether the draft changes the decision.
     """
 
     scanned: int
@@ -66,12 +66,12 @@ class PolicyReplayView(View):
     acts=READS,
 )  # fmt: skip
 async def replay_policy(call: Call) -> PolicyReplayView:
-    """Say what a draft would have changed of the integration calls that were made.
+    """Compare how past integration calls are decided now and how a draft policy would decide them.
 
-    Every recorded call is judged by what is active now, and by the same with the draft enforced in the place of the policy
-    of its name. A page ends at `limit` changed calls, or when it has taken long enough; `next_cursor` leads on. Calls that
-    were refused left no record, so a draft that allows more shows nothing of them.
-    Needs integrations.read as well. One replay of a tenant runs at a time; 429 `concurrency_limited` meanwhile.
+    Every recorded call is evaluated twice: by the active policies, and with the draft enforced in place of the policy of the
+    same name. A page ends after `limit` changed calls or when its time is up; continue with `next_cursor`. Refused calls are
+    not recorded, so a replay cannot show what a more permissive draft would have allowed.
+    Also needs the scope `integrations.read`. A tenant runs one replay at a time; further ones get 429 `concurrency_limited`.
     """
     call.scope.require("integrations.read")
     latest = clock.monotonic() + LONGEST_WAIT
@@ -80,17 +80,19 @@ async def replay_policy(call: Call) -> PolicyReplayView:
 
 def _replay(call: Call, latest: float) -> PolicyReplayView:
     if clock.monotonic() > latest:
-        raise ConcurrencyLimited("the replays of other tenants took too long; ask again in a moment", headers={"Retry-After": "5"})
+        raise ConcurrencyLimited(
+            "other tenants' replays are still running; try again in a few seconds", headers={"Retry-After": "5"}
+        )
     body: ReplayPolicyBody = call.body
     now = clock.now_ms()
     until = clock.parse_rfc3339(body.until, pointer="/until") if body.until else now + 1
     since = clock.parse_rfc3339(body.since, pointer="/since") if body.since else until - DAYS_MS
-    found = replay.replay(call.scope, _draft(call, body), ReplayRequest(since, until, body.limit, body.cursor))
+    result = replay.replay(call.scope, _draft(call, body), ReplayRequest(since, until, body.limit, body.cursor))
     return PolicyReplayView(
-        scanned=found.scanned, before=_counts(found.before), after=_counts(found.after),
-        changed=[_view(each) for each in found.changed], undecidable_count=found.undecidable_count,
-        undecidable=[_view(each) for each in found.undecidable],
-        oldest_at=clock.optional_rfc3339(found.oldest_at), next_cursor=found.next_cursor,
+        scanned=result.scanned, before=_counts(result.before), after=_counts(result.after),
+        changed=[_view(each) for each in result.changed], undecidable_count=result.undecidable_count,
+        undecidable=[_view(each) for each in result.undecidable],
+        oldest_at=clock.optional_rfc3339(result.oldest_at), next_cursor=result.next_cursor,
     )  # fmt: skip
 
 
@@ -98,21 +100,21 @@ def _draft(call: Call, body: ReplayPolicyBody) -> Policy:
     if body.policy is not None and body.name is None and body.version is None:
         return parse_policy(body.policy, str(body.policy.get("name", "")))
     if body.policy is not None or body.name is None:
-        raise ValidationFailed("send a policy, or the name of one and perhaps its version", pointer="/policy")
+        raise ValidationFailed("send either `policy`, or `name` with an optional `version`", pointer="/policy")
     policies = call.services.policies
     if body.version is not None:
         return parse_policy(policies.get_version(call.scope, body.name, body.version).document, body.name)
     return parse_policy(policies.get_policy(call.scope, body.name).draft, body.name)
 
 
-def _counts(found: Any) -> dict[Known, int]:
-    return dict(found)
+def _counts(counts: Any) -> dict[Known, int]:
+    return dict(counts)
 
 
-def _view(judged: Rejudged) -> RejudgedView:
-    call = judged.call
+def _view(replayed: Rejudged) -> RejudgedView:
+    call = replayed.call
     return RejudgedView(
         call_id=call.id, integration=call.integration, action=call.action, effect=call.effect, actor=call.actor,
-        at=clock.rfc3339(call.created_at), status=call.status, before=judged.before, after=judged.after,
-        rules=list(judged.rules), unknown=list(judged.unknown),
+        at=clock.rfc3339(call.created_at), status=call.status, before=replayed.before, after=replayed.after,
+        rules=list(replayed.rules), unknown=list(replayed.unknown),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""/api/v1/integrations/{slug}/actions: what can be called of an integration, listed, searched and shown."""
+"""/api/v1/integrations/{slug}/actions: list, search and show the actions of an integration."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ Effect = Literal["read", "idempotent", "write"]
 
 
 class ActionView(View):
-    """An action; `effect` is the most it can do over there, `withheld` why it is not offered at present."""
+    """An action; `effect` is the strongest effect it can have on the foreign system, `withheld` why it is not offered now."""
 
     name: str
     summary: str
@@ -24,7 +24,7 @@ class ActionView(View):
 
 
 class ActionsQuery(Query):
-    """`q`: words that name and summary of an action must all contain."""
+    """`q` lists words that must all occur in an action's name or summary."""
 
     q: Annotated[str, Field(max_length=200)] = ""
     limit: int = DEFAULT_LIMIT
@@ -56,16 +56,16 @@ def action_view(action: Action) -> ActionView:
     acts=Acts("list_tenant_integrations"),
 )  # fmt: skip
 def list_actions(call: Call, slug: str) -> Page[ListedActionView]:
-    """List or search (`q`) what can be called of an integration, by name.
+    """List or search (`q`) the actions of an integration, by name.
 
-    Where a connector discovers the actions of each system, those that were found when the settings were last tested.
+    If the connector discovers actions from the foreign system, these are the ones found when the settings were last tested.
     """
     query: ActionsQuery = call.query
-    found = call.services.integrations.search_actions(call.scope, slug, query.q, query.page)
-    return found.map(lambda each: ListedActionView(name=each.name, summary=each.summary, effect=each.effect))
+    actions = call.services.integrations.search_actions(call.scope, slug, query.q, query.page)
+    return actions.map(lambda each: ListedActionView(name=each.name, summary=each.summary, effect=each.effect))
 
 
 @route("GET", "/integrations/{slug}/actions/{action}", scope="integrations.read", returns=ActionView)
 def get_action(call: Call, slug: str, action: str) -> ActionView:
-    """Show one action of an integration: the schemas of its input and output, its effect, a sample."""
+    """Show an action of an integration: the schemas of its input and output, its effect and a sample."""
     return action_view(call.services.integrations.get_action(call.scope, slug, action))

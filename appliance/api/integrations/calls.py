@@ -1,4 +1,4 @@
-"""/api/v1/integrations/{slug}/executions and /api/v1/logs/calls: the record of calls, their verdicts and their retries."""
+"""/api/v1/integrations/{slug}/executions and /api/v1/logs/calls: records of calls, and settling and retrying them."""
 
 import asyncio
 from functools import partial
@@ -17,7 +17,7 @@ Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 
 
 class CallsQuery(ListQuery):
-    """`created_after` and `created_before` are RFC 3339 times; the later is not included."""
+    """`created_after` (inclusive) and `created_before` (exclusive) are RFC 3339 times."""
 
     status: Status | None = None
     outcome: CallOutcome | None = None
@@ -28,7 +28,7 @@ class CallsQuery(ListQuery):
 
 
 class AllCallsQuery(CallsQuery):
-    """As `CallsQuery`, of one `integration` or of all."""
+    """The parameters of `CallsQuery`, with an optional `integration`."""
 
     integration: str | None = None
 
@@ -39,7 +39,7 @@ class SettleCall(Body):
 
 
 class RetryCall(Body):
-    """`approval_id` names an approval of exactly this action, where policies want one."""
+    """`approval_id` names an approval of exactly this action, where policies require one."""
 
     approval_id: Annotated[str, Field(min_length=1, max_length=80)] | None = None
 
@@ -51,7 +51,7 @@ class QueuePlaceView(View):
 
 
 class OriginView(View):
-    """The place in an execution a call came from; `call` is the number of the host call in step code."""
+    """The step of an execution that made a call; `call` is the number of the host call in step code."""
 
     execution_id: str
     path: str | None = None
@@ -61,7 +61,7 @@ class OriginView(View):
 
 
 class TrafficView(View):
-    """What a call came past: `hosts` it asked for, and of HTTP how many requests and the bytes of their bodies."""
+    """The network traffic of a call: the `hosts` it contacted, and for HTTP the number of requests and bytes of their bodies."""
 
     hosts: list[str]
     requests: int | None = None
@@ -70,9 +70,9 @@ class TrafficView(View):
 
 
 class CallView(View):
-    """One call; `waiting` is a write of unknown outcome that waits for a person's verdict.
+    """One call; `waiting` is a write of unknown outcome that a person must settle.
 
-    `retry_of` is the failed call that it makes again, `retried_as` the one that made it again.
+    `retry_of` is the failed call that this call repeats, `retried_as` the call that repeats this one.
     """
 
     execution_id: str
@@ -101,7 +101,7 @@ class CallView(View):
 
 
 def call_links(slug: str, call_id: str) -> dict[str, str]:
-    """Where a call is read."""
+    """The `links` of a call."""
     return {"self": f"/api/v1/integrations/{slug}/executions/{call_id}"}
 
 
@@ -136,30 +136,30 @@ def call_filter(query: CallsQuery) -> CallFilter:
 
 @route("GET", "/logs/calls", scope="integrations.read", query=AllCallsQuery, returns=CallView, listed=True)
 def search_calls(call: Call) -> Page[CallView]:
-    """List the calls of all integrations, newest first; `execution_id` leads from an execution to the calls it made."""
+    """List the calls of all integrations, newest first; filter by `execution_id` to see the calls an execution made."""
     return history.search_calls(call.scope, call_filter(call.query), call.query.page).map(call_view)
 
 
 @route("GET", "/integrations/{slug}/executions", scope="integrations.read", query=CallsQuery, returns=CallView, listed=True)
 def list_calls(call: Call, slug: str) -> Page[CallView]:
-    """List the calls of an integration, newest first; `status=waiting` are writes of unknown outcome."""
+    """List the calls of an integration, newest first; `status=waiting` lists writes of unknown outcome."""
     query: CallsQuery = call.query
-    wanted = call_filter(query)
-    return history.list_calls(call.scope, slug, wanted, query.page).map(call_view)
+    filters = call_filter(query)
+    return history.list_calls(call.scope, slug, filters, query.page).map(call_view)
 
 
 @route("GET", "/integrations/{slug}/executions/{call_id}", scope="integrations.read", returns=CallView)
 def get_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Show one call of an integration; while it is queued, with its place in the queue."""
+    """Show a call of an integration; while it is queued, with its position in the queue."""
     return call_view(history.get_call(call.scope, slug, call_id))
 
 
 @route("POST", "/integrations/{slug}/executions/{call_id}/settle", scope="integrations.write", body=SettleCall, returns=CallView)
 def settle_call(call: Call, slug: str, call_id: str) -> CallView:
-    """Settle a write of unknown outcome after looking in the foreign system.
+    """Settle a write of unknown outcome after checking the foreign system.
 
-    `done`, with the output it should have answered, lets a repeated request go on with it; `not_done` lets it be sent
-    again.
+    `done`, with the output it should have returned, lets a repeated request continue with that output; `not_done` lets it be
+    sent again.
     """
     body: SettleCall = call.body
     return call_view(history.settle_call(call.scope, slug, call_id, done=body.outcome == "done", output=body.output))
@@ -171,11 +171,11 @@ def settle_call(call: Call, slug: str, call_id: str) -> CallView:
     acts=GOVERNED,
 )  # fmt: skip
 async def retry_call(call: Call, slug: str, call_id: str) -> Answer:
-    """Make a failed call again, soon, with the key it had; the answer is a new record that names it as `retry_of`.
+    """Queue a failed call again with its original idempotency key; the answer is a new call with `retry_of`.
 
-    Refused with 409 unless the call failed, and it either changes nothing, may be repeated, or was not done. What a policy
-    wants approved answers `approval_required` with an `approval_id`, to be sent along once it is approved: what was approved
-    for the first call is used up.
+    Refused with 409 unless the call failed and is a read, is idempotent, or was not done. If a policy requires an approval,
+    the error `approval_required` has an `approval_id` to send once it is approved; the approval of the first call cannot be
+    used again.
     """
     view = call_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, partial(_retry, call, slug, call_id))))
     return Answer(view, status=202, headers={"Location": view.links["self"]})

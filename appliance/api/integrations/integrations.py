@@ -1,4 +1,4 @@
-"""/api/v1/integrations: the catalogue of connectors, integrations and their actions."""
+"""/api/v1/integrations: the connector catalogue, integrations, and executing their actions."""
 
 import asyncio
 from functools import partial
@@ -37,7 +37,7 @@ Concurrency = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
 
 
 class ConnectorTriggerView(View):
-    """What a connector can be asked for again and again; `query` and `item` are JSON Schemas."""
+    """A trigger, which polls the foreign system; `query` and `item` are JSON Schemas."""
 
     name: str
     summary: str
@@ -47,7 +47,7 @@ class ConnectorTriggerView(View):
 
 
 class ConnectorView(View):
-    """A connector, or `problem`: why an installed one cannot be used."""
+    """An installed connector; `problem` says why it cannot be used."""
 
     name: str
     distribution: str
@@ -67,9 +67,9 @@ class CheckView(View):
 
 
 class CircuitView(View):
-    """How the foreign system fares: `open` is left alone until `retry_at`, `half_open` is tried with one call.
+    """The circuit breaker of an integration: `open` sends no calls until `retry_at`, `half_open` tries a single call.
 
-    `failures` are in a row, `reason` is the last; `held_until` is until when the foreign system asked for patience.
+    `failures` counts consecutive failures and `reason` is the last one; until `held_until` the foreign system asked to wait.
     """
 
     state: Literal["closed", "open", "half_open"]
@@ -80,7 +80,7 @@ class CircuitView(View):
 
 
 class IntegrationView(View):
-    """An integration; a secret among its settings is `{"sealed": true, "updated_at"}`."""
+    """An integration; secret settings are shown as `{"sealed": true, "updated_at"}`."""
 
     slug: str
     name: str
@@ -104,7 +104,7 @@ class CreateIntegration(Body):
 
 
 class ChangeIntegration(Body):
-    """RFC 7396 merge: what is absent stays, null inside `settings` removes."""
+    """A JSON merge patch (RFC 7396): absent members stay, null within `settings` removes a setting."""
 
     connector: Name | None = None
     name: Name | None = None
@@ -125,11 +125,11 @@ class ExecuteActionQuery(Query):
 
 
 class SentRequestView(View):
-    """An HTTP request that would be sent, credentials blotted out; `body` is cut after 64 KiB of its `body_bytes`."""
+    """An HTTP request that would be sent, with credentials masked; `body` has the first 64 KiB of `body_bytes`."""
 
     method: str
     url: str
-    # Generators of clients want `items` beside `prefixItems`.
+    # Client generators need `items` beside `prefixItems`.
     headers: list[Annotated[tuple[str, str], Field(json_schema_extra={"items": {"type": "string"}})]]
     body: str
     encoding: Literal["text", "base64"]
@@ -137,7 +137,7 @@ class SentRequestView(View):
 
 
 class PreviewView(View):
-    """What would be done; `requests` is what would be sent first, absent where the connector cannot tell."""
+    """What the action would do; `requests` lists the first requests it would send, where the connector can tell."""
 
     integration: str
     action: str
@@ -146,7 +146,7 @@ class PreviewView(View):
 
 
 class RulingView(View):
-    """What the policies say of a previewed action; `action_digest` is what an approval would be about."""
+    """How policies decide a previewed action; `action_digest` identifies the action an approval would cover."""
 
     verdict: Literal["allow", "require_approval"]
     rules: list[str]
@@ -156,8 +156,8 @@ class RulingView(View):
 
 
 class ResultView(View):
-    """What an action came to; `recorded` is the answer of an earlier, equal request, `preview` what would be done, `policy`
-    whether somebody would have to approve it."""
+    """The result of an action: `recorded` marks the answer of an earlier, equal request, `preview` says what the action would do
+    and `policy` whether it would need an approval."""
 
     status: Literal["succeeded", "previewed"]
     effect: Effect
@@ -169,15 +169,15 @@ class ResultView(View):
     links: dict[str, str] | None = None
 
 
-def connector_view(found: Installed, *, whole: bool = False) -> ConnectorView:
-    connector = found.connector
+def connector_view(installed: Installed, *, whole: bool = False) -> ConnectorView:
+    connector = installed.connector
     actions = [action_view(each) for each in connector.actions]
     triggers = [
         ConnectorTriggerView(name=t.name, summary=t.summary, query=dict(t.query), item=dict(t.item), sample=dict(t.sample))
         for t in connector.triggers
     ]
     return ConnectorView(
-        name=connector.name, distribution=found.distribution, title=connector.title, version=connector.version,
+        name=connector.name, distribution=installed.distribution, title=connector.title, version=connector.version,
         settings_schema=dict(connector.settings_schema) if whole else None, actions=actions if whole else None,
         triggers=triggers if whole else None,
     )  # fmt: skip
@@ -191,33 +191,33 @@ def check_view(check: Check) -> CheckView:
     return CheckView(ok=check.ok, message=check.message, at=clock.rfc3339(check.at), error_class=check.error_class)
 
 
-def integration_view(found: Integration) -> IntegrationView:
+def integration_view(integration: Integration) -> IntegrationView:
     return IntegrationView(
-        slug=found.slug, name=found.name, connector=found.connector, settings=found.settings, version=found.version,
-        concurrency=found.concurrency,
-        created_at=clock.rfc3339(found.created_at), updated_at=clock.rfc3339(found.updated_at),
-        last_test=check_view(found.check) if found.check else None,
+        slug=integration.slug, name=integration.name, connector=integration.connector, settings=integration.settings,
+        version=integration.version, concurrency=integration.concurrency,
+        created_at=clock.rfc3339(integration.created_at), updated_at=clock.rfc3339(integration.updated_at),
+        last_test=check_view(integration.check) if integration.check else None,
     )  # fmt: skip
 
 
-def circuit_view(found: Health) -> CircuitView:
+def circuit_view(health: Health) -> CircuitView:
     return CircuitView(
-        state=found.state, failures=found.failures, reason=found.reason or None,
-        retry_at=clock.optional_rfc3339(found.open_until), held_until=clock.optional_rfc3339(found.held_until),
+        state=health.state, failures=health.failures, reason=health.reason or None,
+        retry_at=clock.optional_rfc3339(health.open_until), held_until=clock.optional_rfc3339(health.held_until),
     )  # fmt: skip
 
 
 def preview_view(slug: str, result: ActionResult) -> PreviewView | None:
-    shown = result.preview
-    if shown is None:
+    preview = result.preview
+    if preview is None:
         return None
     requests = [
         SentRequestView(
             method=r.method, url=r.url, headers=list(r.headers), body=r.body, encoding=r.encoding, body_bytes=r.body_bytes
         )
-        for r in shown.requests
+        for r in preview.requests
     ]  # fmt: skip
-    return PreviewView(integration=slug, action=shown.action, input=shown.input, requests=requests or None)
+    return PreviewView(integration=slug, action=preview.action, input=preview.input, requests=requests or None)
 
 
 def ruling_view(result: ActionResult) -> RulingView | None:
@@ -228,15 +228,15 @@ def ruling_view(result: ActionResult) -> RulingView | None:
 
 @route("GET", "/integrations/connectors", scope="integrations.read", returns=ConnectorView, listed=True, query=NoQuery)
 def list_connectors(call: Call) -> Page[ConnectorView]:
-    """List the installed connectors, with the reason for each that cannot be used."""
+    """List the installed connectors; one that cannot be used has a `problem`."""
     registry = call.services.integrations.registry
-    usable = [connector_view(found) for _, found in sorted(registry.installed.items())]
+    usable = [connector_view(installed) for _, installed in sorted(registry.installed.items())]
     return Page([*usable, *map(problem_view, registry.problems)])
 
 
 @route("GET", "/integrations/connectors/{connector}", scope="integrations.read", returns=ConnectorView)
 def get_connector(call: Call, connector: str) -> ConnectorView:
-    """Show a connector: the schema of its settings, its actions with their inputs, outputs and effects."""
+    """Show a connector: the schema of its settings, and its actions with their inputs, outputs and effects."""
     return connector_view(call.services.integrations.get_connector(connector), whole=True)
 
 
@@ -249,42 +249,42 @@ def list_integrations(call: Call) -> Page[IntegrationView]:
     return call.services.integrations.list_integrations(call.scope, call.query.page).map(integration_view)
 
 
-def _answer(found: Integration, **more: Any) -> Answer:
-    return Answer(integration_view(found), etag=str(found.version), **more)
+def _answer(integration: Integration, **more: Any) -> Answer:
+    return Answer(integration_view(integration), etag=str(integration.version), **more)
 
 
 @route("POST", "/integrations", scope="integrations.write", body=CreateIntegration, returns=IntegrationView, status=201)
 def create_integration(call: Call) -> Answer:
     """Configure a connector as an integration.
 
-    Settings that the connector's schema marks `secret` are sealed and never read back. A text `= secrets.<name>`
-    stands for a secret of the tenant.
+    Settings that the connector's schema marks `secret` are sealed and never read back. The value `= secrets.<name>` refers
+    to a secret of the tenant.
     """
     body: CreateIntegration = call.body
     spec = Spec(body.connector, body.settings, body.name or "", body.concurrency)
-    found = call.services.integrations.create_integration(call.scope, body.slug, spec)
-    return _answer(found, headers={"Location": f"/api/v1/integrations/{found.slug}"})
+    integration = call.services.integrations.create_integration(call.scope, body.slug, spec)
+    return _answer(integration, headers={"Location": f"/api/v1/integrations/{integration.slug}"})
 
 
 @route("GET", "/integrations/{slug}", scope="integrations.read", returns=IntegrationView)
 def get_integration(call: Call, slug: str) -> Answer:
-    """Show an integration, with how its foreign system fares (`circuit`) and whether it is connected (`connection`)."""
+    """Show an integration, with its circuit breaker (`circuit`) and OAuth connection (`connection`)."""
     integrations = call.services.integrations
-    found = integrations.get_integration(call.scope, slug)
+    integration = integrations.get_integration(call.scope, slug)
     more = {
         "circuit": circuit_view(integrations.health(call.scope, slug)),
         "connection": connection_view(connecting.connection(integrations, call.scope, slug)),
     }
-    view = integration_view(found).model_copy(update=more)
-    return Answer(view, etag=str(found.version))
+    view = integration_view(integration).model_copy(update=more)
+    return Answer(view, etag=str(integration.version))
 
 
 @route("PATCH", "/integrations/{slug}", scope="integrations.write", body=ChangeIntegration, returns=IntegrationView)
 def change_integration(call: Call, slug: str) -> Answer:
     """Change an integration (RFC 7396).
 
-    Secrets that are left out, or sent back as they were read, stay; when a change decides whom they are sent to (the
-    base address), they must be given again.
+    Secrets that are left out, or sent back as they were read, stay. A change of where they are sent (such as the base
+    address) requires sending them again.
     """
     integrations = call.services.integrations
     current = integrations.get_integration(call.scope, slug)
@@ -297,34 +297,34 @@ def change_integration(call: Call, slug: str) -> Answer:
 
 def _version(etag: str) -> int:
     if not etag.isascii() or not etag.isdigit() or len(etag) > 9:
-        raise VersionConflict("If-Match is not an ETag of this integration; read it and decide again")
+        raise VersionConflict("If-Match is not an ETag of this integration; read the integration again and repeat the change")
     return int(etag)
 
 
 @route("DELETE", "/integrations/{slug}", scope="integrations.write", returns=DeletedView)
 def delete_integration(call: Call, slug: str) -> DeletedView:
-    """Delete an integration with the record of its calls; refused while one of them is of unknown outcome."""
+    """Delete an integration with the records of its calls; refused while a call has an unknown outcome."""
     call.services.integrations.delete_integration(call.scope, slug)
     return DeletedView(deleted=slug)
 
 
 @route("POST", "/integrations/{slug}/test", scope="integrations.write", returns=CheckView, atomic=False)
 async def test_integration(call: Call, slug: str) -> CheckView:
-    """Ask the foreign system whether the settings work; a negative finding is an answer, not an error."""
+    """Test the settings against the foreign system; a failed test is reported as a result, not as an error."""
     test = partial(call.services.executor.test_integration, call.scope, slug)
     return check_view(await asyncio.wrap_future(call.services.executor.submit(call.scope, test)))
 
 
 @route("POST", "/integrations/{slug}/circuit/close", scope="integrations.write", returns=CircuitView)
 def close_circuit(call: Call, slug: str) -> CircuitView:
-    """Have a foreign system that is left alone after failures asked again at once."""
+    """Close the circuit breaker, so that calls are sent again at once."""
     integrations = call.services.integrations
     integrations.close_circuit(call.scope, slug)
     return circuit_view(integrations.health(call.scope, slug))
 
 
 class TrySettings(Body):
-    """Settings of a connector; of the `integration`, secrets may be sent as they were read back."""
+    """Settings of a connector; with `integration`, that integration's secrets may be sent as they were read."""
 
     settings: dict[str, Any] = Field(default_factory=dict)
     integration: str | None = None
@@ -335,13 +335,13 @@ class TrySettings(Body):
     atomic=False,
 )  # fmt: skip
 async def try_settings(call: Call, connector: str) -> CheckView:
-    """Ask the foreign system whether settings would work, before they are saved; nothing of it is kept."""
+    """Test settings against the foreign system before saving them; nothing is stored."""
     body: TrySettings = call.body
     executor = call.services.executor
     call.services.integrations.get_connector(connector)
     call.end_turn()
-    ask = partial(executor.try_settings, call.scope, Spec(connector, body.settings), body.integration)
-    return check_view(await asyncio.wrap_future(executor.submit(call.scope, ask)))
+    test = partial(executor.try_settings, call.scope, Spec(connector, body.settings), body.integration)
+    return check_view(await asyncio.wrap_future(executor.submit(call.scope, test)))
 
 
 @route(
@@ -350,20 +350,22 @@ async def try_settings(call: Call, connector: str) -> CheckView:
     acts=GOVERNED,
 )  # fmt: skip
 async def execute_action(call: Call, slug: str) -> Answer:
-    """Execute an action of an integration, through every policy.
+    """Execute an action of an integration, subject to all policies.
 
-    `mode: preview` judges like a call and sends nothing: it answers what would be done, and of HTTP what would be sent.
-    With `async=true` the answer is 202 and the call is made soon. A repeated Idempotency-Key is passed
-    on to the foreign system; a write whose outcome is unknown is not sent again. What a policy wants approved answers 403
-    `approval_required` with the `action_digest` and, for a key that has approvals.request as well, the `approval_id` of the
-    request that the call has made; sent again with that id once it is approved, it is done, once. Repeated before, the call
-    names the same request; without that scope it names the `scope` that is missing. 429 while too much waits for people.
+    `mode: preview` evaluates policies and sends nothing: it returns what the action would do and, for HTTP, the requests it
+    would send. With `async=true` the call is queued and the answer is 202. The Idempotency-Key is passed on to the foreign
+    system; a write whose outcome is unknown is not sent again.
+
+    If a policy requires an approval, the answer is 403 `approval_required` with the `action_digest`. If the key has the scope
+    approvals.request, the call has also requested the approval: once it is approved, repeat the call with its `approval_id`,
+    which is valid once (until then, repeating the call returns the same request). Otherwise `scope` names the missing scope.
+    429 while too many requests wait for people.
     """
     body: ExecuteAction = call.body
-    may = frozenset(access for access in ("read", "write") if f"documents.{access}" in call.scope.scopes)
+    document_access = frozenset(access for access in ("read", "write") if f"documents.{access}" in call.scope.scopes)
     request = ActionRequest(
-        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s, documents=may,
-        approval_id=body.approval_id,
+        slug, body.action, body.input, body.mode, idempotency_key=call.token or None, seconds=body.timeout_s,
+        documents=document_access, approval_id=body.approval_id,
     )  # fmt: skip
     executor = call.services.executor
     call.end_turn()

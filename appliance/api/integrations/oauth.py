@@ -1,4 +1,4 @@
-"""/api/v1/integrations/{slug}/oauth: connecting an integration with its provider."""
+"""/api/v1/integrations/{slug}/oauth: connect an integration to its OAuth provider, and disconnect it."""
 
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
@@ -7,7 +7,7 @@ from appliance.integrations import CALLBACK, Connection, connecting
 
 
 class ConsentView(View):
-    """Where a person allows access, until when, and the address to register with the provider."""
+    """The address where a person consents, when it expires, and the redirect address to register with the provider."""
 
     url: str
     expires_at: str
@@ -15,7 +15,7 @@ class ConsentView(View):
 
 
 class ConnectionView(View):
-    """`connected`, `not_connected` or `expired`; `problem` is the provider's last refusal, `scope` what it granted."""
+    """`state` is `connected`, `not_connected` or `expired`; `problem` is the provider's last error, `scope` what it granted."""
 
     state: str
     problem: str | None = None
@@ -25,21 +25,22 @@ class ConnectionView(View):
     renewed_at: str | None = None
 
 
-def connection_view(found: Connection | None) -> ConnectionView | None:
-    if found is None:
+def connection_view(connection: Connection | None) -> ConnectionView | None:
+    if connection is None:
         return None
     return ConnectionView(
-        state=found.state, problem=found.problem or None, scope=found.scope or None, connected_by=found.connected_by or None,
-        connected_at=clock.optional_rfc3339(found.connected_at), renewed_at=clock.optional_rfc3339(found.renewed_at),
+        state=connection.state, problem=connection.problem or None, scope=connection.scope or None,
+        connected_by=connection.connected_by or None, connected_at=clock.optional_rfc3339(connection.connected_at),
+        renewed_at=clock.optional_rfc3339(connection.renewed_at),
     )  # fmt: skip
 
 
 @route("POST", "/integrations/{slug}/oauth/start", scope="integrations.write", returns=ConsentView)
 def start_oauth(call: Call, slug: str) -> ConsentView:
-    """Begin to connect an integration whose credentials are a person's consent (OAuth 2, authorization code with PKCE).
+    """Start to connect an integration that needs a person's consent (OAuth 2, authorization code with PKCE).
 
-    The person opens the address within ten minutes and comes back to the console, where somebody who is signed in and may
-    change integrations confirms. The console's own button needs no second confirmation.
+    A person opens `url` within ten minutes and returns to the console, where a signed-in person who may change integrations
+    confirms. The console's own button needs no second confirmation.
     """
     redirect_uri = f"{call.services.config.tenant_url(call.scope.tenant_id)}{CALLBACK}"
     consent = connecting.ask_consent(call.services.integrations, call.scope, slug, redirect_uri)
@@ -48,6 +49,6 @@ def start_oauth(call: Call, slug: str) -> ConsentView:
 
 @route("DELETE", "/integrations/{slug}/oauth", scope="integrations.write", returns=DeletedView)
 def disconnect_oauth(call: Call, slug: str) -> DeletedView:
-    """Forget the tokens of an integration. Withdraw the consent at the provider too, where it ends for good."""
+    """Delete the OAuth tokens of an integration. To end access for good, also withdraw the consent at the provider."""
     connecting.disconnect(call.services.integrations, call.scope, slug)
     return DeletedView(deleted=slug)

@@ -1,4 +1,4 @@
-"""/api/v1/logs/alerts: conditions that are looked at, and who is told when one begins and ceases to hold."""
+"""/api/v1/logs/alerts: alerts, whose actions run once when a condition fires and once when it resolves."""
 
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,7 @@ Time = Annotated[str, Field(max_length=40, description="RFC 3339 time.")]
 
 
 class AlertConditionBody(Body):
-    """What is looked at; which members a `kind` needs is said where it is refused, and on the page of alerts."""
+    """The condition to watch; the members each `kind` needs are documented with alerts and named in the error if missing."""
 
     kind: conditions.Kind
     process: Name | None = None
@@ -37,22 +37,24 @@ class AlertConditionBody(Body):
     integration: Name | None = None
     above: Annotated[float, Field(description="A count of failures, or a percentage for failure_rate.")] | None = None
     longer_than: Duration | None = None
-    window: Annotated[Duration, Field(description="The time looked back at; for expiring the time ahead.")] | None = None
-    at_least: Annotated[int, Field(description="Executions below which a rate says nothing; 10.")] | None = None
+    window: Annotated[Duration, Field(description="The period to look back at; for `expiring` the period ahead.")] | None = None
+    at_least: Annotated[int, Field(description="The fewest executions to compute a rate from; default 10.")] | None = None
 
     @property
     def condition(self) -> Condition:
         return Condition(
             self.kind, self.process, self.failure, self.integration, self.above,
-            _ms(self.longer_than, "/condition/longer_than"), _ms(self.window, "/condition/window"), self.at_least,
+            _parse_duration(self.longer_than, "/condition/longer_than"), _parse_duration(self.window, "/condition/window"),
+            self.at_least,
         )  # fmt: skip
 
 
 class AlertActionBody(Body):
-    """Who is told.
+    """What happens when an alert fires, repeats or resolves.
 
-    `email` by an `integration` to `members` (sign-in names, `role:<least role>`; owners when none are named). `webhook`: the one
-    with this id, or all that asked for `alert.firing` and `alert.resolved`. `process`: started with the input `{alert: {…}}`.
+    `email` is sent through `integration` to `members` (sign-in names or `role:<least role>`; default: owners). `webhook` notifies
+    the webhook with this id, or all that subscribe to `alert.firing` and `alert.resolved`. `process` is started with the input
+    `{alert: {…}}`.
     """
 
     kind: ActionKind
@@ -67,7 +69,7 @@ class AlertActionBody(Body):
 
 
 class CreateAlert(Body):
-    """`for` is how long the condition must hold before anybody is told, `repeat` how often they are reminded (`0s`: never)."""
+    """`for` is how long the condition must hold before the alert fires, `repeat` the interval of reminders (`0s`: none)."""
 
     name: Name
     condition: AlertConditionBody
@@ -77,7 +79,7 @@ class CreateAlert(Body):
 
 
 class ChangeAlert(Body):
-    """What is left out stays; `silenced_until: null` ends a silence. Another condition begins anew."""
+    """Members that are left out stay unchanged; `silenced_until: null` ends a silence. A new condition resets the alert."""
 
     name: Name | None = None
     condition: AlertConditionBody | None = None
@@ -89,7 +91,7 @@ class ChangeAlert(Body):
 
 
 class AlertView(View):
-    """`now` is what the condition finds at this moment, `problem` why it could not be looked at the last time."""
+    """`now` is the condition's current finding; `problem` says why its last evaluation failed."""
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
@@ -112,7 +114,7 @@ class AlertView(View):
 
 
 class AlertEventView(View):
-    """A turn of an alert. Without `told_at` not everybody was told yet; `problems` say whom it could not be told, and why."""
+    """An event of an alert. `told_at` is absent until every recipient has been notified; `problems` lists failed notifications."""
 
     id: str
     turn: Literal["firing", "repeated", "resolved", "test"]
@@ -123,23 +125,23 @@ class AlertEventView(View):
     problems: list[str]
 
 
-def _ms(text: str | None, pointer: str) -> int | None:
+def _parse_duration(text: str | None, pointer: str) -> int | None:
     return None if text is None else clock.parse_duration(text, pointer=pointer)
 
 
-def _written(condition: Condition) -> dict[str, Any]:
-    """A condition as it was asked for."""
-    said = condition.members()
-    for stored, written in conditions.WRITTEN.items():
-        if stored in said:
-            said[written] = shown_duration(said.pop(stored))
-    return said
+def _condition_view(condition: Condition) -> dict[str, Any]:
+    """A condition as requests write it, with durations such as `15m`."""
+    members = condition.members()
+    for stored, name in conditions.WRITTEN.items():
+        if stored in members:
+            members[name] = shown_duration(members.pop(stored))
+    return members
 
 
 def _view(call: Call, row: AlertRow) -> AlertView:
     condition = condition_of(row)
     members = {
-        "id": row.id, "name": row.name, "condition": _written(condition), "says": describe(condition),
+        "id": row.id, "name": row.name, "condition": _condition_view(condition), "says": describe(condition),
         "actions": [each.stored() for each in actions_of(row)], "for": shown_duration(row.for_ms) if row.for_ms else "0s",
         "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "0s", "enabled": row.enabled,
         "silenced_until": clock.optional_rfc3339(row.silenced_until), "state": row.state, "since": clock.rfc3339(row.since),
@@ -158,16 +160,16 @@ def _event_view(row: AlertEventRow) -> AlertEventView:
 
 @route("GET", "/logs/alerts", scope="logs.read", returns=AlertView, listed=True)
 def list_alerts(call: Call) -> Page[AlertView]:
-    """List the tenant's alerts by name, each with what it finds now."""
+    """List the tenant's alerts by name, each with its current finding."""
     return call.services.alerts.list_alerts(call.scope, call.query.page).map(lambda row: _view(call, row))
 
 
 @route("POST", "/logs/alerts", scope="processflow.write", body=CreateAlert, returns=AlertView, status=201)
 def create_alert(call: Call) -> Answer:
-    """Look at a condition from now on, and tell whoever `actions` name when it begins and ceases to hold.
+    """Create an alert, which watches a condition and runs its `actions` when the condition fires and when it resolves.
 
-    Besides, an action `email` needs the scope `integrations.execute`, `webhook` `integrations.write`, `process`
-    `processflow.execute`. A turn is told once; an alert without actions keeps its history all the same.
+    An action `email` also needs the scope `integrations.execute`, `webhook` `integrations.write`, and `process`
+    `processflow.execute`. Each event is notified once; an alert without actions still records its history.
     """
     body: CreateAlert = call.body
     spec = Spec(
@@ -180,7 +182,7 @@ def create_alert(call: Call) -> Answer:
 
 @route("GET", "/logs/alerts/{alert_id}", scope="logs.read", returns=AlertView)
 def get_alert(call: Call, alert_id: str) -> AlertView:
-    """Show an alert and what it finds now."""
+    """Show an alert with its current finding."""
     return _view(call, call.services.alerts.get_alert(call.scope, alert_id))
 
 
@@ -195,7 +197,7 @@ def change_alert(call: Call, alert_id: str) -> AlertView:
     change = Change(
         body.name, None if body.condition is None else body.condition.condition,
         None if body.actions is None else [each.action for each in body.actions],
-        _ms(body.for_, "/for"), _ms(body.repeat, "/repeat"), body.enabled, silenced_until,
+        _parse_duration(body.for_, "/for"), _parse_duration(body.repeat, "/repeat"), body.enabled, silenced_until,
     )  # fmt: skip
     return _view(call, call.services.alerts.change_alert(call.scope, alert_id, change))
 
@@ -209,11 +211,11 @@ def delete_alert(call: Call, alert_id: str) -> DeletedView:
 
 @route("GET", "/logs/alerts/{alert_id}/history", scope="logs.read", query=ListQuery, returns=AlertEventView, listed=True)
 def list_alert_events(call: Call, alert_id: str) -> Page[AlertEventView]:
-    """List the turns of an alert, the latest first."""
+    """List the events of an alert, newest first."""
     return call.services.alerts.list_events(call.scope, alert_id, call.query.page).map(_event_view)
 
 
 @route("POST", "/logs/alerts/{alert_id}/test", scope="processflow.write", returns=AlertEventView, status=202)
 def test_alert(call: Call, alert_id: str) -> AlertEventView:
-    """Tell everybody who would be told, and say that it is a test."""
+    """Run all actions of an alert once, marked as a test."""
     return _event_view(call.services.alerts.send_test(call.scope, alert_id))

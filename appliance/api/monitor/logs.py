@@ -1,4 +1,4 @@
-"""/api/v1/logs"""
+"""/api/v1/logs: log lines, analytics, queues, failures and the audit trail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ Moment = Annotated[str, Field(max_length=40, description="RFC 3339 time, or a du
 
 
 def moment(text: str | None, name: str) -> int | None:
-    """Epoch milliseconds of a time, or of a duration back from now."""
+    """The epoch milliseconds of a time, or of a duration before now."""
     if text is None:
         return None
     pointer = f"/{name}"
@@ -35,7 +35,7 @@ def moment(text: str | None, name: str) -> int | None:
 
 
 class LogQuery(ListQuery):
-    text: Annotated[str, Field(max_length=500, description="Words that each begin one of message, fields or ids.")] | None = None
+    text: Annotated[str, Field(max_length=500, description="Word prefixes to find in messages, fields or ids.")] | None = None
     level: Annotated[Level, Field(description="This level and above.")] | None = None
     source: Name | None = None
     execution: Name | None = None
@@ -65,7 +65,7 @@ class LineView(View):
 
 
 def line_view(line: Line) -> LineView:
-    """A log line as every surface shows it."""
+    """The view of a log line that REST and MCP share."""
     return LineView.model_construct(
         at=clock.rfc3339(line.at), level=line.level, source=line.source, message=line.message,
         fields=dict(line.fields or {}), execution_id=line.execution_id, process_id=line.process_id, step=line.step,
@@ -77,8 +77,8 @@ def line_view(line: Line) -> LineView:
 def list_logs(call: Call) -> Page[LineView] | Answer:
     """List log lines, newest first.
 
-    `follow=true` answers server-sent events instead: every matching line from now on, those from `since` before it, or those
-    after the `Last-Event-ID` of an interrupted stream.
+    With `follow=true` the answer is a stream of server-sent events instead: matching lines from `since` (default: now), or
+    those after the `Last-Event-ID` of an interrupted stream.
     """
     query: LogQuery = call.query
     if query.follow:
@@ -87,24 +87,24 @@ def list_logs(call: Call) -> Page[LineView] | Answer:
 
 
 def _tail(call: Call, query: LogQuery) -> Tail:
-    """Begins where the caller stopped, whatever time is named besides; else at that time, or now."""
-    seen = call.headers.get("last-event-id", "")
-    if seen:
-        if not (seen.isascii() and seen.isdigit() and len(seen) <= 18):
+    """A tail that starts after the Last-Event-ID, which overrides `since`; without one, at `since` or now."""
+    last_event_id = call.headers.get("last-event-id", "")
+    if last_event_id:
+        if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 18):
             raise InvalidRequest("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
-        return Tail(call.scope, replace(query.wanted, since=None), int(seen))
+        return Tail(call.scope, replace(query.wanted, since=None), int(last_event_id))
     return Tail(call.scope, query.wanted, 0 if query.since is not None else logs.last_number())
 
 
 async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str, Any]]:
-    """Matching lines as they are kept, until the caller leaves or the key ends."""
+    """Yield matching lines as they are stored, until the caller disconnects or the key ends."""
     loop, scope = asyncio.get_running_loop(), call.scope
 
-    def look() -> list[Line] | None:
+    def poll() -> list[Line] | None:
         return tail.look() if standing.is_still_allowed(scope, "logs.read") else None
 
-    while (lines := await loop.run_in_executor(call.services.threads, look)) is not None:
-        for line in lines:  # whoever reads slowly has us wait here
+    while (lines := await loop.run_in_executor(call.services.threads, poll)) is not None:
+        for line in lines:  # A slow reader blocks here.
             yield line.number, "line", line_view(line).model_dump(exclude_none=True)
         if not tail.is_behind:
             await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
@@ -112,14 +112,14 @@ async def _follow(call: Call, tail: Tail) -> AsyncIterator[tuple[int | None, str
 
 class AnalyticsQuery(Query):
     kind: analytics.Kind = "execution"
-    name: Annotated[str, Field(max_length=200, description="One process, kind of step or integration.")] | None = None
+    name: Annotated[str, Field(max_length=200, description="A process, a kind of step or an integration.")] | None = None
     since: Moment = "24h"
     until: Moment | None = None
-    bucket: Annotated[str, Field(max_length=20, description="Width of a point, such as 5m, 1h or 1d.")] | None = None
+    bucket: Annotated[str, Field(max_length=20, description="The width of a point, such as 5m, 1h or 1d.")] | None = None
 
 
 class SummaryView(View):
-    """Durations in milliseconds; a percentile of a few is exact, one of many within a tenth of the truth."""
+    """Durations are in milliseconds; percentiles of few values are exact, of many within 10 % of the true value."""
 
     count: int
     failures: int
@@ -158,11 +158,11 @@ def _summary(summary: analytics.Summary) -> dict[str, Any]:
 
 @route("GET", "/logs/analytics", scope="logs.read", returns=AnalyticsView, query=AnalyticsQuery)
 def get_analytics(call: Call) -> AnalyticsView:
-    """Show how much ran over time, how long it took and how often it failed.
+    """Show counts, durations and failures over time.
 
-    `kind=execution` measures the time in which executions worked, from their start; `kind=waiting` how long those waited that
-    waited for people, times, events, other executions or another attempt.
-    Points are as wide as `bucket`, at least an hour for what is older than two days and a day beyond 90 days.
+    `kind=execution` measures the time executions worked, from their start; `kind=waiting` the time that waiting executions
+    spent waiting for people, times, events, other executions or another attempt.
+    Points are as wide as `bucket`, but at least an hour for data older than two days and a day beyond 90 days.
     """
     query: AnalyticsQuery = call.query
     now = clock.now_ms()
@@ -180,14 +180,14 @@ def get_analytics(call: Call) -> AnalyticsView:
 
 
 class ProtectionView(View):
-    """What holds every sandbox process; where one does not hold, `text` says what that means."""
+    """A protection that confines every sandbox process; if it is not active, `text` says what that means."""
 
     holds: bool
     text: str
 
 
 class SandboxView(View):
-    """The processes that run step code, of all tenants: places, who waits for one, and processes replaced since the start."""
+    """The sandbox processes, which run the step code of all tenants: slots, waiting calls, and restarts since the start."""
 
     processes: int
     slots: int
@@ -201,7 +201,7 @@ class SandboxView(View):
 
 
 class QueueView(View):
-    """How busy the appliance is with this tenant's executions."""
+    """The load of this tenant's executions."""
 
     depth: int
     oldest_age_ms: int | None = None
@@ -215,7 +215,7 @@ class QueueView(View):
 
 @route("GET", "/logs/queues", scope="logs.read", returns=QueueView)
 def get_queues(call: Call) -> QueueView:
-    """Show the queue: depth, oldest age, what is in flight, waiting and scheduled, workers and lag, and the sandbox."""
+    """Show the queue (depth, oldest age, executions in flight, waiting and scheduled), workers, lag and the sandbox."""
     pool = call.services.pool
     protections = [ProtectionView(holds=holds, text=text) for holds, text in pool.protections().lines()]
     sandbox = SandboxView(**pool.health(), restart_reasons=dict(pool.restarts()), protections=protections)
@@ -244,7 +244,7 @@ class FailureView(View):
 
 
 def failure_view(group: Any) -> FailureView:
-    """A group of failures as every surface shows it."""
+    """The view of a group of failures."""
     return FailureView(
         id=group.id, process_id=group.process_id, step=group.step or None, failure_class=group.failure_class,
         code=group.code, message=group.message, state=group.state, count=group.count,
@@ -256,7 +256,7 @@ def failure_view(group: Any) -> FailureView:
 
 @route("GET", "/logs/failures", scope="logs.read", returns=FailureView, listed=True, query=FailureQuery)
 def list_failures(call: Call) -> Page[FailureView]:
-    """List failures grouped by what they have in common, the latest first."""
+    """List failures grouped by process, step and cause, the most recent first."""
     query: FailureQuery = call.query
     groups = failures.list_failures(call.scope, query.page, state=query.state, process_id=query.process)
     return groups.map(failure_view)
@@ -274,13 +274,13 @@ class ChangeFailure(Body):
 
 @route("PATCH", "/logs/failures/{failure_id}", scope="processflow.execute", body=ChangeFailure, returns=FailureView)
 def change_failure(call: Call, failure_id: str) -> FailureView:
-    """Acknowledge, resolve or re-open a group of failures; a new occurrence re-opens a resolved one."""
+    """Acknowledge, resolve or reopen a group of failures; a new occurrence reopens a resolved group."""
     return failure_view(failures.set_state(call.scope, failure_id, call.body.state))
 
 
 class RetryAllView(View):
-    """`retried` maps a failed execution to the one that retries it, `refused` to the reason why none does; `waiting`, among those
-    that remain, found no free place in their process."""
+    """`retried` maps a failed execution to its retry, `refused` to the reason why it was not retried; `waiting` lists remaining
+    executions whose process is at its concurrency limit."""
 
     retried: dict[str, str]
     refused: dict[str, str]
@@ -292,15 +292,15 @@ class RetryAllView(View):
     "POST", "/logs/failures/{failure_id}/retry-all", scope="processflow.execute", returns=RetryAllView, atomic=False
 )  # fmt: skip
 def retry_failures(call: Call, failure_id: str) -> RetryAllView:
-    """Retry every execution of a group from where it failed.
+    """Retry every execution of a group from the step that failed.
 
-    At most 200 at once; call again while `remaining` is not 0, and later where some are `waiting` for a free place. Each
-    execution is retried from here once; what has been retried in another way, is deleted by now, failed before the group was
-    resolved or is retried with the execution that waited for it is passed over.
+    A call retries at most 200; repeat it while `remaining` is not 0, later if some are `waiting` because of a limit. Each
+    execution is retried once this way. Skipped are executions that were already retried or deleted, that failed before the
+    group was resolved, or that are retried together with the execution that waited for them.
     """
-    outcome = failures.retry_all(call.scope, failure_id, FailedWork(call.services.processes))
+    result = failures.retry_all(call.scope, failure_id, FailedWork(call.services.processes))
     return RetryAllView(
-        retried=outcome.retried, refused=outcome.refused, waiting=list(outcome.waiting), remaining=outcome.remaining
+        retried=result.retried, refused=result.refused, waiting=list(result.waiting), remaining=result.remaining
     )  # fmt: skip
 
 
@@ -313,24 +313,25 @@ class AuditQuery(ListQuery):
 
 
 class AuditView(View):
-    """`hash` is SHA-256 over the compact JSON `[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`."""
+    """`hash` is the SHA-256 of the compact JSON `[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`."""
 
     seq: int
     at: str
     actor: str
     action: str
     subject: str
-    fields: Annotated[str, Field(description="JSON, as the very text that was hashed.")]
+    fields: Annotated[str, Field(description="JSON, exactly as it was hashed.")]
     previous_hash: str
     hash: str
 
 
 @route("GET", "/logs/audit", scope="logs.read", returns=AuditView, listed=True, query=AuditQuery)
 def list_audit(call: Call) -> Page[AuditView]:
-    """List the audit trail, newest first; each entry is bound to the one before it by its hash."""
+    """List the audit trail, newest first; the hash of each entry covers that of the entry before it."""
     query: AuditQuery = call.query
-    wanted = audit.AuditFilter(query.actor, query.action, query.subject, moment(query.since, "since"), moment(query.until, "until"))
-    return audit.list_entries(call.scope, wanted, query.page).map(_audit_view)
+    since, until = moment(query.since, "since"), moment(query.until, "until")
+    filters = audit.AuditFilter(query.actor, query.action, query.subject, since, until)
+    return audit.list_entries(call.scope, filters, query.page).map(_audit_view)
 
 
 def _audit_view(entry: Any) -> AuditView:
@@ -349,9 +350,9 @@ class VerdictView(View):
 
 @route("GET", "/logs/audit/verify", scope="logs.read", returns=VerdictView)
 def verify_audit(call: Call) -> VerdictView:
-    """Recompute the audit trail: whether nothing was changed, taken away or put in."""
-    verdict = audit.verify(call.scope)
+    """Verify the audit trail by recomputing its hashes: no entry was changed, removed or inserted."""
+    verification = audit.verify(call.scope)
     return VerdictView(
-        intact=verdict.intact, entries=verdict.entries, first_seq=verdict.first_seq, last_seq=verdict.last_seq,
-        broken_seq=verdict.broken_seq, reason=verdict.reason,
+        intact=verification.intact, entries=verification.entries, first_seq=verification.first_seq, last_seq=verification.last_seq,
+        broken_seq=verification.broken_seq, reason=verification.reason,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""/api/v1/webhooks: who outside is told of what happens here, and what became of each message."""
+"""/api/v1/webhooks: outbound webhooks and their deliveries."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ class CreateWebhook(Body):
 
 
 class ChangeWebhook(Body):
-    """What is left out stays; `enabled: true` also takes up again what was disabled for failing."""
+    """Members that are left out stay unchanged; `enabled: true` also re-enables a webhook that was disabled for failing."""
 
     url: Url | None = None
     events: Events | None = None
@@ -40,7 +40,7 @@ class DeliveriesQuery(ListQuery):
 
 
 class WebhookView(View):
-    """A webhook; `secret` is told once, right after it was made.  `failing_since` is there while nothing arrives."""
+    """A webhook; `secret` is shown only once, when it is created.  `failing_since` is present while deliveries fail."""
 
     id: str
     url: str
@@ -58,7 +58,7 @@ class WebhookView(View):
 
 
 class AttemptView(View):
-    """One sending; without a `status` no answer came, `error` says why."""
+    """One attempt; `status` is absent when there was no response, and `error` says why."""
 
     at: str
     duration_ms: int
@@ -68,7 +68,7 @@ class AttemptView(View):
 
 
 class DeliveryView(View):
-    """A message to a webhook; its id is the `webhook-id` of every attempt, of which the last twenty are kept."""
+    """A message to a webhook; its id is the `webhook-id` of every attempt. The last twenty attempts are kept."""
 
     id: str
     event: str
@@ -106,7 +106,7 @@ def delivery_view(row: DeliveryRow) -> DeliveryView:
     )  # fmt: skip
 
 
-def _told_once(row: WebhookRow, secret: str) -> Answer:
+def _answer_with_secret(row: WebhookRow, secret: str) -> Answer:
     location = {"Location": f"/api/v1/webhooks/{row.id}"}
     return Answer(webhook_view(row, secret), headers=location, replay=webhook_view(row))
 
@@ -119,26 +119,26 @@ def list_webhooks(call: Call) -> Page[WebhookView]:
 
 @route("POST", "/webhooks", scope="integrations.write", body=CreateWebhook, returns=WebhookView, status=201)
 def create_webhook(call: Call) -> Answer:
-    """Tell an address of events.
+    """Subscribe an address to events.
 
-    Messages are signed by Standard Webhooks with the `secret` of this answer, which is given nowhere else. Events are
+    Messages are signed as Standard Webhooks with the `secret` in this answer, which is shown only here. Events are
     `execution.succeeded`, `execution.failed`, `execution.waiting`, `approval.requested`, `integration.failing`,
-    `webapp.published` and `document.approved`. A message is sent at least once, under one `webhook-id`, and tried for three
-    days; no order is promised.
+    `webapp.published` and `document.approved`. A message is delivered at least once, with one `webhook-id`, and retried for
+    three days; the order of messages is not guaranteed.
     """
     body: CreateWebhook = call.body
-    return _told_once(*call.services.webhooks.create_webhook(call.scope, Spec(body.url, body.events, body.description)))
+    return _answer_with_secret(*call.services.webhooks.create_webhook(call.scope, Spec(body.url, body.events, body.description)))
 
 
 @route("GET", "/webhooks/{webhook_id}", scope="integrations.read", returns=WebhookView)
 def get_webhook(call: Call, webhook_id: str) -> WebhookView:
-    """Show a webhook and whether messages arrive."""
+    """Show a webhook and whether its deliveries succeed."""
     return webhook_view(call.services.webhooks.get_webhook(call.scope, webhook_id))
 
 
 @route("PATCH", "/webhooks/{webhook_id}", scope="integrations.write", body=ChangeWebhook, returns=WebhookView)
 def change_webhook(call: Call, webhook_id: str) -> WebhookView:
-    """Change, disable or enable a webhook; what is pending when it is disabled is given up."""
+    """Change, disable or enable a webhook; disabling it discards pending deliveries."""
     body: ChangeWebhook = call.body
     change = Change(body.url, body.events, body.description, body.enabled)
     return webhook_view(call.services.webhooks.change_webhook(call.scope, webhook_id, change))
@@ -146,21 +146,21 @@ def change_webhook(call: Call, webhook_id: str) -> WebhookView:
 
 @route("DELETE", "/webhooks/{webhook_id}", scope="integrations.write", returns=DeletedView)
 def delete_webhook(call: Call, webhook_id: str) -> DeletedView:
-    """Delete a webhook with its deliveries; what is pending is not sent."""
+    """Delete a webhook with its deliveries; pending ones are not sent."""
     call.services.webhooks.delete_webhook(call.scope, webhook_id)
     return DeletedView(deleted=webhook_id)
 
 
 @route("POST", "/webhooks/{webhook_id}/rotate", scope="integrations.write", body=RotateWebhook, returns=WebhookView, status=201)
 def rotate_webhook(call: Call, webhook_id: str) -> Answer:
-    """Make a new secret; for `overlap_seconds` messages carry a signature by the old one too."""
+    """Create a new secret; for `overlap_seconds`, messages are also signed with the old one."""
     overlap_ms = call.body.overlap_seconds * 1000
-    return _told_once(*call.services.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
+    return _answer_with_secret(*call.services.webhooks.rotate_secret(call.scope, webhook_id, overlap_ms))
 
 
 @route("POST", "/webhooks/{webhook_id}/test", scope="integrations.write", returns=DeliveryView, status=202)
 def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
-    """Send a message of the type `webhook.test`; its delivery tells what came of it."""
+    """Send a message of the type `webhook.test`; read its delivery to see the result."""
     return delivery_view(call.services.webhooks.send_test(call.scope, webhook_id))
 
 
@@ -169,14 +169,14 @@ def test_webhook(call: Call, webhook_id: str) -> DeliveryView:
     listed=True,
 )  # fmt: skip
 def list_deliveries(call: Call, webhook_id: str) -> Page[DeliveryView]:
-    """List what a webhook was told, newest first, with every attempt."""
+    """List the deliveries of a webhook, newest first, with their attempts."""
     query: DeliveriesQuery = call.query
     return call.services.webhooks.list_deliveries(call.scope, webhook_id, query.status, query.page).map(delivery_view)
 
 
 @route("GET", "/webhooks/{webhook_id}/deliveries/{delivery_id}", scope="integrations.read", returns=DeliveryView)
 def get_delivery(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
-    """Show one message to a webhook."""
+    """Show a delivery with its attempts."""
     return delivery_view(call.services.webhooks.get_delivery(call.scope, webhook_id, delivery_id))
 
 
@@ -185,5 +185,5 @@ def get_delivery(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
     status=202,
 )  # fmt: skip
 def redeliver(call: Call, webhook_id: str, delivery_id: str) -> DeliveryView:
-    """Send a message again, under the same `webhook-id`, whatever became of it."""
+    """Send a message again with the same `webhook-id`, whatever its status."""
     return delivery_view(call.services.webhooks.redeliver(call.scope, webhook_id, delivery_id))

@@ -1,4 +1,4 @@
-"""/api/v1/executions/bulk: cancel or retry what a filter names."""
+"""/api/v1/executions/bulk: cancel or retry all executions that match a filter."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ from .executions import FailureClass
 
 
 class BulkFilter(Body):
-    """What the list of executions is narrowed to; at least one member."""
+    """The filter of the list of executions; at least one member is required."""
 
     process_id: str | None = None
     status: Status | None = None
@@ -43,9 +43,9 @@ class RefusalView(View):
 
 
 class BulkView(View):
-    """`matched` executions were found, `done` of them cancelled or retried; `refused` could not be retried.
+    """`matched` executions were found, and `done` of them cancelled or retried; `refused` could not be retried.
 
-    `refusals` tells the first fifty. With a `next` there are more: ask again with `after` being that.
+    `refusals` lists the first fifty. If `next` is present, there are more: repeat the call with `after` set to it.
     """
 
     matched: int
@@ -57,21 +57,21 @@ class BulkView(View):
 
 @route("POST", "/executions/bulk", scope="processflow.execute", body=Bulk, returns=BulkView, atomic=False)
 def act_on_executions(call: Call) -> BulkView:
-    """Cancel or retry every execution that a filter names, the oldest 500 at a time.
+    """Cancel or retry the executions that match a filter, 500 at a time, the oldest first.
 
-    `cancel` takes those that are not finished; one in progress is `cancelling` until its step gives up. `retry` takes those
-    that failed, were cancelled, took too long or expired, from where they failed, and passes over what was retried before.
+    `cancel` applies to unfinished executions; one in progress is `cancelling` until its step stops. `retry` applies to
+    executions that failed, were cancelled, timed out or expired, from the step that failed, and skips those retried before.
     """
     body: Bulk = call.body
-    given = body.filter.model_dump(exclude_none=True)
-    if not given:
-        raise ValidationFailed("name at least one member, such as process_id or status", pointer="/filter")
-    since, until = (clock.parse_rfc3339(given[n], pointer=f"/filter/{n}") if n in given else None for n in ("since", "until"))
-    wanted = ExecutionFilter(
-        given.get("process_id"), given.get("status"), given.get("label"), given.get("failure_class"), since, until,
-        search=given.get("q"), version=given.get("version"), text=given.get("text"), step=given.get("failed_step"),
-        by=given.get("started_by"), ids=given.get("ids"),
+    members = body.filter.model_dump(exclude_none=True)
+    if not members:
+        raise ValidationFailed("the filter is empty; send at least one member, such as `process_id` or `status`", pointer="/filter")
+    since, until = (clock.parse_rfc3339(members[n], pointer=f"/filter/{n}") if n in members else None for n in ("since", "until"))
+    filters = ExecutionFilter(
+        members.get("process_id"), members.get("status"), members.get("label"), members.get("failure_class"), since, until,
+        search=members.get("q"), version=members.get("version"), text=members.get("text"), step=members.get("failed_step"),
+        by=members.get("started_by"), ids=members.get("ids"),
     )  # fmt: skip
-    found = bulk.act(call.services.processes, call.scope, wanted, body.action, body.after)
-    refusals = [RefusalView(execution_id=each.execution_id, code=each.code, message=each.message) for each in found.refusals]
-    return BulkView(matched=found.matched, done=found.done, refused=found.refused, next=found.next, refusals=refusals)
+    result = bulk.act(call.services.processes, call.scope, filters, body.action, body.after)
+    refusals = [RefusalView(execution_id=each.execution_id, code=each.code, message=each.message) for each in result.refusals]
+    return BulkView(matched=result.matched, done=result.done, refused=result.refused, next=result.next, refusals=refusals)

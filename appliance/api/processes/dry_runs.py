@@ -1,4 +1,4 @@
-"""/api/v1/processes/{id}/test and samples: a draft, a version or one step without any effect."""
+"""/api/v1/processes/{id}/test and samples: test a draft, a version or one step without side effects."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,14 +12,14 @@ from appliance.processes import SampleRow
 from appliance.processes.host import shorten
 from appliance.processes.rehearsal import DryCall, DryRun, DryRunRequest, Sample, StepDryRun, samples
 
-# Values of so many bytes in all are told whole, of the others the beginning: a for_each may have thousands.
+# Values are shown in full up to this total, and shortened beyond it: a for_each may have thousands of them.
 WHOLE_BYTES = 4 << 20
 MOST_STEPS = 1_000
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class ContextBody(Body):
-    """What one step sees: outputs by step id, and the items of the for_each steps around it, by their names."""
+    """The context of a single step: outputs by step id, and the items of enclosing for_each steps by item name."""
 
     steps: Annotated[dict[str, Any], Field(default_factory=dict)]
     items: Annotated[dict[str, Any], Field(default_factory=dict)]
@@ -35,7 +35,7 @@ class TestBody(Body):
 
 
 class DryCallView(View):
-    """One call: what it would do (`effect`), who answered it, and the answer or, not `ok`, the fault."""
+    """One call: its `effect`, where its answer came from, and the answer or, if not `ok`, the error."""
 
     step: str
     path: str
@@ -56,7 +56,7 @@ class TestLineView(View):
 
 
 class StepTestView(View):
-    """One step run; `result_source` is `mocked` where something else stands for what it would have come to."""
+    """One step run; `result_source` is `mocked` where a mock or stand-in replaces its result."""
 
     step: str
     path: str
@@ -73,8 +73,8 @@ class StepTestView(View):
 
 
 class TestView(View):
-    """What a test came to.  `effects` are the calls that would have done something; `steps` are at most 1,000 of the
-    `step_count` there were, and values beyond 4 MiB in all are shown by their beginning."""
+    """The result of a test.  `effects` lists the calls that would have had an effect; `steps` has at most 1,000 of the
+    `step_count` step runs, and values beyond 4 MiB in total are shortened."""
 
     process_id: str
     version: int | Literal["draft"]
@@ -89,16 +89,16 @@ class TestView(View):
 
 
 class _Teller:
-    """Shows values whole until there have been WHOLE_BYTES of them."""
+    """Renders the views of a test, with values in full up to WHOLE_BYTES in total and shortened from then on."""
 
     def __init__(self) -> None:
         self._left = WHOLE_BYTES
 
     def show(self, value: Any) -> Any:
-        shown, size = shorten(value, max(0, self._left))
-        if size is None and isinstance(shown, str | list | dict):
-            self._left -= len(str(shown))
-        return NULL if shown is None else shown
+        shortened, size = shorten(value, max(0, self._left))
+        if size is None and isinstance(shortened, str | list | dict):
+            self._left -= len(str(shortened))
+        return NULL if shortened is None else shortened
 
     def call(self, call: DryCall) -> DryCallView:
         return DryCallView(
@@ -106,43 +106,44 @@ class _Teller:
             effect=call.effect, answered_by=call.answered_by, ok=call.ok, answer=self.show(call.answer),
         )  # fmt: skip
 
-    def step(self, told: StepDryRun) -> StepTestView:
-        run = told.run
+    def step(self, step: StepDryRun) -> StepTestView:
+        run = step.run
         return StepTestView(
             step=run.step, path=run.path, iteration=run.iteration or None, kind=run.kind, status=run.status,
             result_source="mocked" if run.result_source == "mocked" else "executed", input=self.show(run.input),
             output=self.show(run.output) if run.status in ("succeeded", "skipped") else None,
             error=dict(run.error) if run.error else None,
             duration_ms=run.finished_at - run.started_at if run.finished_at and run.started_at else None,
-            calls=[self.call(call) for call in told.calls],
+            calls=[self.call(call) for call in step.calls],
             logs=[
                 TestLineView(at=clock.rfc3339(line.at_ms), level=line.level, message=line.message, fields=line.fields)
-                for line in told.logs
+                for line in step.logs
             ],
         )  # fmt: skip
 
 
-def test_view(told: DryRun) -> TestView:
-    teller = _Teller()
+def test_view(dry_run: DryRun) -> TestView:
+    builder = _Teller()
     return TestView(
-        process_id=told.process_id, version=told.version, status=told.status,
-        output=teller.show(told.output) if told.status == "succeeded" else None, error=dict(told.error) if told.error else None,
-        steps=[teller.step(step) for step in told.steps[:MOST_STEPS]], step_count=len(told.steps),
-        effects=[teller.call(call) for call in told.effects[:MOST_STEPS]], unused_mocks=told.unused_mocks,
-        duration_ms=told.duration_ms,
+        process_id=dry_run.process_id, version=dry_run.version, status=dry_run.status,
+        output=builder.show(dry_run.output) if dry_run.status == "succeeded" else None,
+        error=dict(dry_run.error) if dry_run.error else None,
+        steps=[builder.step(step) for step in dry_run.steps[:MOST_STEPS]], step_count=len(dry_run.steps),
+        effects=[builder.call(call) for call in dry_run.effects[:MOST_STEPS]], unused_mocks=dry_run.unused_mocks,
+        duration_ms=dry_run.duration_ms,
     )  # fmt: skip
 
 
 @route("POST", "/processes/{process_id}/test", scope="processflow.write", body=TestBody, returns=TestView, atomic=False)
 def test_process(call: Call, process_id: str) -> TestView:
-    """Test the draft, a version or one step without any effect.
+    """Test the draft, a version or one step without side effects.
 
-    What computes is performed, and reads of DataPool and of integrations are made. Whatever would have an effect is listed
-    under `effects` and answered by `mocks`, else by the step's own `mock`, else by what `sample` has pinned, else by a
-    stand-in: null, an approval, or the record a write would have made. `mocks` are
-    `{<step>: {output | outputs | error | calls}, <method>/<path>: {output | outputs | error}}`, where `outputs` are for one
-    time after another and a call is named like `integrations.execute/erp/create_order`. The key needs processflow.execute
-    and processflow.read as well, for it reads foreign systems and shows what it read.
+    Code runs, and reads from the DataPool and integrations are real. Every call that would have an effect is listed in
+    `effects` and answered by `mocks`, else by the step's own `mock`, else by the pinned `sample`, else by a stand-in: null, an
+    approval, or the record a write would have created. `mocks` are
+    `{<step>: {output | outputs | error | calls}, <method>/<path>: {output | outputs | error}}`, where `outputs` are used one
+    after another and a call is named like `integrations.execute/erp/create_order`. The key also needs processflow.execute and
+    processflow.read, because a test reads foreign systems and shows the data.
     """
     call.scope.require("processflow.execute")
     call.scope.require("processflow.read")
@@ -183,10 +184,10 @@ def sample_summary(row: SampleRow) -> SampleSummary:
 
 
 def sample_view(row: SampleRow) -> SampleView:
-    return SampleView(**sample_summary(row).model_dump(), input=row.input, steps=_told(row.steps))
+    return SampleView(**sample_summary(row).model_dump(), input=row.input, steps=_with_explicit_nulls(row.steps))
 
 
-def _told(outputs: dict[str, Any]) -> dict[str, Any]:
+def _with_explicit_nulls(outputs: dict[str, Any]) -> dict[str, Any]:
     return {name: NULL if value is None else value for name, value in outputs.items()}
 
 
@@ -207,10 +208,10 @@ def get_sample(call: Call, process_id: str, name: str) -> SampleView:
 
 @route("PUT", f"{_SAMPLES}/{{name}}", scope="processflow.write", body=SampleBody, returns=SampleView, also={201: SampleView})
 def put_sample(call: Call, process_id: str, name: str) -> Answer:
-    """Pin a sample to a process, or replace it.
+    """Create or replace a sample of a process.
 
-    `from_execution` takes the input and the outputs of the steps of an execution of this process, so the key needs
-    processflow.read; what is given beside it goes over that. It stays when the execution is deleted.
+    `from_execution` copies the input and step outputs of an execution of this process, which needs processflow.read; `input` and
+    `steps` override copied values. The sample stays when the execution is deleted.
     """
     body: SampleBody = call.body
     if body.from_execution is not None:

@@ -1,4 +1,4 @@
-"""How executions, their step runs, log lines and calls are shown."""
+"""Views of executions and their step runs, log lines and journal."""
 
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ class PlaceView(View):
 
 
 class UndoneView(View):
-    """A step run that was undone; with `error` one that could not be."""
+    """A step run that was undone, or with `error`, one that could not be undone."""
 
     step: str
     path: str
@@ -33,9 +33,8 @@ class UndoneView(View):
 
 
 class AftermathView(View):
-    """What followed a failure or cancel: what was undone, what could not be, and the execution that handles the failure.
-
-    While the execution is not finished `status` and `error` say how it will end.
+    """What follows a failure or cancellation: the steps that were undone, those that could not be, and the execution that
+    handles the failure.  Until the execution is finished, `status` and `error` say how it will end.
     """
 
     status: str | None = None
@@ -99,11 +98,11 @@ class LogLineView(View):
 
 
 class JournalView(View):
-    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is none.
+    """One recorded host call; `position` is the order in which the code received the answers, -1 while there is no answer.
 
-    `clock` are the times that the code read before the call.  The line with `call` 0 and the method `end` closes an
-    attempt: its answer has the `seed` of Math.random, its `clock` what was read after the last call.
-    What is long is shown by its beginning; `shortened` names the size of the whole: bytes, or times of the clock.
+    `clock` lists the times the code read before the call.  The entry with `call` 0 and the method `end` closes an attempt: its
+    answer has the `seed` of Math.random, and its `clock` the times read after the last call.
+    Long values are cut; `shortened` has their full sizes, in bytes or in number of clock values.
     """
 
     path: str
@@ -124,8 +123,8 @@ def place_view(place: executions.QueuePlace) -> PlaceView:
     return PlaceView(position=place.position, ahead=place.ahead, enqueued_at=clock.rfc3339(place.enqueued_at))
 
 
-def _told(row: Execution | StepRunRow) -> Any:
-    """The output; once there is one it is told, though it be null."""
+def _output(row: Execution | StepRunRow) -> Any:
+    """The output; an explicit null once the execution or step has succeeded without one."""
     return NULL if row.output is None and row.status in ("succeeded", "skipped") else row.output
 
 
@@ -134,7 +133,7 @@ def execution_view(row: Execution) -> ExecutionView:
     base = f"/api/v1/processes/{row.process_id}/executions/{row.id}"
     return ExecutionView(
         execution_id=row.id, process_id=row.process_id, version=row.version, status=row.status, wait_reason=row.wait_reason,
-        waiting_for=row.waiting_for, input=row.input, output=_told(row), error=row.error, label=row.label_text,
+        waiting_for=row.waiting_for, input=row.input, output=_output(row), error=row.error, label=row.label_text,
         retry_of=row.retry_of, parent=row.parent, handles=row.handles, aftermath=_aftermath(row),
         queue=place_view(place) if place else None,
         run_at=clock.optional_rfc3339(row.next_run_at) if row.status == "scheduled" else None,
@@ -147,20 +146,20 @@ def execution_view(row: Execution) -> ExecutionView:
 
 
 def _aftermath(row: Execution) -> AftermathView | None:
-    told = row.aftermath
-    if told is None:
+    stored = row.aftermath
+    if stored is None:
         return None
     return AftermathView(
-        status=told.get("status"), error=told.get("error"), handler=told.get("handler"),
-        undone=[UndoneView(**each) for each in told.get("undone", ())],
-        not_undone=[UndoneView(**each) for each in told.get("not_undone", ())],
+        status=stored.get("status"), error=stored.get("error"), handler=stored.get("handler"),
+        undone=[UndoneView(**each) for each in stored.get("undone", ())],
+        not_undone=[UndoneView(**each) for each in stored.get("not_undone", ())],
     )  # fmt: skip
 
 
 def step_view(row: StepRunRow) -> StepRunView:
     return StepRunView(
         step=row.step, path=row.path, iteration=row.iteration or None, kind=row.kind, status=row.status, attempt=row.attempt,
-        result_source=row.result_source, input=row.input, output=_told(row), error=row.error,
+        result_source=row.result_source, input=row.input, output=_output(row), error=row.error,
         started_at=clock.optional_rfc3339(row.started_at), finished_at=clock.optional_rfc3339(row.finished_at),
         duration_ms=row.finished_at - row.started_at if row.finished_at and row.started_at else None,
         next_run_at=clock.optional_rfc3339(row.next_run_at),

@@ -1,4 +1,4 @@
-"""/api/v1/processes/{id}/execute and executions: start, follow, cancel, retry."""
+"""/api/v1/processes/{id}/execute and executions: start, list, follow, cancel, retry and resume."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,17 +37,17 @@ POLL_SECONDS = 0.2
 FailureClass = Literal["user_code", "connector", "policy", "memory", "timeout", "validation", "system"]
 
 
-_WAIT = "Seconds to wait for the end: 200 if it is over by then, else 202 after that time."
-_RUN_AT = "When to begin, such as 2027-01-31T06:00:00Z, at most a year ahead; at once otherwise."
-_LABEL = "A text to find it by, such as an order's number."
-_EXPIRES = "If it has not begun after this time, such as 10m or 48h, it never does and is `expired`."
+_WAIT = "Seconds to wait for the result: the answer is 200 if the execution has finished by then, else 202."
+_RUN_AT = "When to start, such as 2027-01-31T06:00:00Z, at most a year ahead; default: at once."
+_LABEL = "A text to find the execution by, such as an order number."
+_EXPIRES = "If the execution has not started after this time, such as 10m or 48h, it becomes `expired`."
 
 
 class ExecuteQuery(Query):
     wait: Annotated[float, Field(ge=0, le=60, description=_WAIT)] = 0
     version: Annotated[int, Field(ge=1, le=10**9, description="A version instead of the published one.")] | None = None
     run_at: Annotated[str, Field(description=_RUN_AT)] | None = None
-    priority: Annotated[int, Field(ge=-10, le=10, description="Of what waits for a turn the highest begins first.")] = 0
+    priority: Annotated[int, Field(ge=-10, le=10, description="Queued executions with the highest priority start first.")] = 0
     label: Annotated[str, Field(min_length=1, max_length=200, description=_LABEL)] | None = None
     expires_in: Annotated[str, Field(max_length=30, description=_EXPIRES)] | None = None
 
@@ -89,10 +89,10 @@ def _start_request(call: Call) -> StartRequest:
     query: ExecuteQuery = call.query
     run_at = clock.parse_rfc3339(query.run_at, pointer="/run_at") if query.run_at else None
     if run_at is not None and run_at > clock.now_ms() + 366 * 86_400_000:
-        raise ValidationFailed("run_at lies more than a year ahead", pointer="/run_at")
+        raise ValidationFailed("`run_at` is more than a year ahead; choose an earlier time", pointer="/run_at")
     expires_ms = clock.parse_duration(query.expires_in, pointer="/expires_in") if query.expires_in else None
     if expires_ms is not None and not 1 <= expires_ms <= 366 * 86_400_000:
-        raise ValidationFailed("expires_in must be longer than nothing and at most a year", pointer="/expires_in")
+        raise ValidationFailed("`expires_in` must be greater than zero and at most a year", pointer="/expires_in")
     return StartRequest(call.body, query.version, run_at, query.priority, query.label, call.token, expires_ms)
 
 
@@ -104,8 +104,8 @@ def _start_request(call: Call) -> StartRequest:
 async def execute_process(call: Call, process_id: str) -> Answer:
     """Execute a process.
 
-    Answers 202 with the place in the queue, or 200 with the result when the execution is finished within `wait` seconds.
-    An execution that failed within `wait` is still 200, with `status: failed` and `error`.
+    Answers 202 with the position in the queue, or 200 with the result when the execution finishes within `wait` seconds.
+    An execution that fails within `wait` is still answered with 200, with `status: failed` and `error`.
     """
     wait: float = call.query.wait
     loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ async def execute_process(call: Call, process_id: str) -> Answer:
     if callback is not None and row.status not in FINISHED:
         try:
             with call.services.streams.waiting(call.place):
-                # A paused process may go on tomorrow: whoever executes it is told at once that it is.
+                # A paused process may stay paused for long, so the caller gets the answer at once.
                 await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else wait)
         except TimeoutError:
             ending.finished.drop(row.id, callback)
@@ -147,10 +147,10 @@ def _filter(query: Any, process_id: str | None, execution_id: str | None = None)
 def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
     """List the executions of a process, newest first.
 
-    `q` finds those whose input has a value: `q=10248` anywhere, `q=order.number=10248` there. Of every input up to twenty
-    values are kept for this, the outer ones first: texts of at most 200 characters, numbers and truths. `text` is an id, a part of
-    a label, the code of an error or a value of the input; `failed_step` the step that failed; `took_at_least` a duration such as
-    10s; `started_by` a person, a key, a trigger, a WebApp's visitor, an agent's run or another execution.
+    `q` finds executions by a value of their input: `q=10248` anywhere, `q=order.number=10248` in that member. Up to twenty
+    values of each input are indexed, outer ones first: texts of at most 200 characters, numbers and booleans. `text` matches an
+    id, part of a label, an error code or a value of the input; `failed_step` the step that failed; `took_at_least` a duration
+    such as 10s; `started_by` a person, a key, a trigger, a WebApp's visitor, an agent's run or another execution.
     """
     versions.get_process(call.scope, process_id)
     return executions.list_executions(call.scope, _filter(call.query, process_id), call.query.page).map(execution_view)
@@ -158,9 +158,9 @@ def list_executions(call: Call, process_id: str) -> Page[ExecutionView]:
 
 @route("GET", "/executions", scope="processflow.read", query=SearchQuery, returns=ExecutionView, listed=True)
 def search_executions(call: Call) -> Page[ExecutionView]:
-    """Search the executions of every process, newest first; `q` finds them by a value of their input."""
-    wanted = _filter(call.query, call.query.process_id, call.query.execution_id)
-    return executions.list_executions(call.scope, wanted, call.query.page).map(execution_view)
+    """Search the executions of all processes, newest first; `q` finds them by a value of their input."""
+    filters = _filter(call.query, call.query.process_id, call.query.execution_id)
+    return executions.list_executions(call.scope, filters, call.query.page).map(execution_view)
 
 
 _ONE = "/processes/{process_id}/executions/{execution_id}"
@@ -168,32 +168,32 @@ _ONE = "/processes/{process_id}/executions/{execution_id}"
 
 @route("GET", _ONE, scope="processflow.read", returns=ExecutionView, acts=Acts("get_execution"))
 def get_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Show an execution; while it is queued, with its place in the queue."""
+    """Show an execution; while it is queued, with its position in the queue."""
     return execution_view(executions.get_execution(call.scope, execution_id, process_id))
 
 
 @route("PATCH", _ONE, scope="processflow.execute", body=Relabel, returns=ExecutionView)
 def change_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Change the label of an execution, or take it away with null.
+    """Change the label of an execution, or remove it with null.
 
-    The execution itself goes on seeing the label it was accepted with.
+    The execution's own code still sees the label it was started with.
     """
     return execution_view(executions.change_label(call.scope, execution_id, process_id, call.body.label))
 
 
 @route("GET", f"{_ONE}/steps", scope="processflow.read", returns=StepRunView, listed=True)
 def list_steps(call: Call, process_id: str, execution_id: str) -> Page[StepRunView]:
-    """List the step runs of an execution in the order in which they began."""
+    """List the step runs of an execution in the order they started."""
     row = executions.get_execution(call.scope, execution_id, process_id)
     return executions.page_steps(call.scope, row, call.query.page).map(step_view)
 
 
 @route("GET", f"{_ONE}/logs", scope="processflow.read", returns=LogLineView, listed=True)
 def list_execution_logs(call: Call, process_id: str, execution_id: str) -> Page[LogLineView]:
-    """List what an execution logged, newest first unless sorted otherwise."""
+    """List the log lines of an execution, newest first unless sorted."""
     executions.get_execution(call.scope, execution_id, process_id)
-    wanted = logs.LineFilter(execution_id=execution_id)
-    return logs.list_lines(call.scope, wanted, call.query.page).map(log_line_view)
+    filters = logs.LineFilter(execution_id=execution_id)
+    return logs.list_lines(call.scope, filters, call.query.page).map(log_line_view)
 
 
 @route("GET", f"{_ONE}/journal", scope="processflow.read", returns=JournalView, listed=True)
@@ -205,43 +205,43 @@ def list_journal(call: Call, process_id: str, execution_id: str) -> Page[Journal
 
 @route("GET", f"{_ONE}/events", scope="processflow.read", media="text/event-stream", query=NoQuery)
 async def follow_execution(call: Call, process_id: str, execution_id: str) -> Answer:
-    """Follow an execution by server-sent events until it is finished; `Last-Event-ID` goes on where a stream broke."""
+    """Stream the events of an execution until it finishes; send `Last-Event-ID` to resume an interrupted stream."""
     loop = asyncio.get_running_loop()
     read = partial(executions.get_execution, call.scope, execution_id, process_id)
     await loop.run_in_executor(call.services.threads, read)
     last = call.headers.get("last-event-id", "0")
     if not last.isascii() or not last.isdigit() or len(last) > 18:
-        raise ValidationFailed("Last-Event-ID is the id of an event of this stream", pointer="/Last-Event-ID")
+        raise ValidationFailed("Last-Event-ID must be the id of an event of this stream", pointer="/Last-Event-ID")
     return Answer(Events(_events(call, execution_id, int(last))))
 
 
 async def _events(call: Call, execution_id: str, last: int) -> AsyncIterator[tuple[int, str, Any]]:
     loop = asyncio.get_running_loop()
     while True:
-        found = await loop.run_in_executor(call.services.threads, partial(_look, call.scope, execution_id, last))
-        if found is None:
+        events = await loop.run_in_executor(call.services.threads, partial(_events_after, call.scope, execution_id, last))
+        if events is None:
             return
-        for event in found:
+        for event in events:
             last = event.id
             yield event.id, event.type, {"at": clock.rfc3339(event.at), "execution_id": execution_id, **event.data}
             if event.type in FINISHED:
                 return
-        if not found:
+        if not events:
             over = await loop.run_in_executor(call.services.threads, partial(_is_over, call, execution_id))
             if over:
                 return
             await asyncio.sleep(call.services.streams.pause(POLL_SECONDS))
 
 
-def _look(scope: TenantScope, execution_id: str, last: int) -> Sequence[Any] | None:
-    """The events after `last`; None once whoever opened the stream may no longer read."""
+def _events_after(scope: TenantScope, execution_id: str, last: int) -> Sequence[Any] | None:
+    """The events after `last`; None once the stream's key may no longer read."""
     if not standing.is_still_allowed(scope, "processflow.read"):
         return None
     return executions.events_after(scope, execution_id, last)
 
 
 def _is_over(call: Call, execution_id: str) -> bool:
-    """Whether nothing will follow: finished and every event read, or deleted."""
+    """Whether no more events will follow, because the execution is finished or deleted."""
     try:
         row = executions.get_execution(call.scope, execution_id)
     except NotFound:
@@ -251,7 +251,7 @@ def _is_over(call: Call, execution_id: str) -> bool:
 
 @route("POST", f"{_ONE}/cancel", scope="processflow.execute", returns=ExecutionView)
 def cancel_execution(call: Call, process_id: str, execution_id: str) -> ExecutionView:
-    """Cancel an execution; one in progress is `cancelling` until its step gives up."""
+    """Cancel an execution; one in progress is `cancelling` until its step stops."""
     return execution_view(call.services.processes.cancel_execution(call.scope, execution_id, process_id))
 
 
@@ -259,9 +259,9 @@ def cancel_execution(call: Call, process_id: str, execution_id: str) -> Executio
 def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
     """Retry a finished execution as a new one.
 
-    `from`: `failed` keeps every step that succeeded, `start` none, a step's id or path those before it. Inside a branch, a
-    parallel or a for_each what stands before the step at each level is kept, for every item, and so is what stands beside
-    it in other branches. `retry-plan` says what would run again.
+    With `from`, `failed` keeps every step that succeeded, `start` keeps none, and a step's id or path keeps the steps before
+    it. Inside a branch, a parallel or a for_each, the steps before it are kept at each level and for every item, and so are
+    steps in other branches. `retry-plan` shows what would run again.
     """
     body: Retry = call.body
     row = call.services.processes.retry_execution(
@@ -274,10 +274,10 @@ def retry_execution(call: Call, process_id: str, execution_id: str) -> Answer:
 
 @route("POST", f"{_ONE}/resume", scope="processflow.execute", body=Resume, returns=ExecutionView, status=202)
 def resume_execution(call: Call, process_id: str, execution_id: str) -> Answer:
-    """Tell a waiting execution that its event has come.
+    """Deliver the event that an execution is waiting for.
 
-    `token` is the one that `waiting_for.waits` shows for the event; `input` becomes the answer of `api.events.wait`.
-    What a person has to decide is decided in the console.
+    `token` is the event's token in `waiting_for.waits`; `input` becomes the answer of `api.events.wait`. Decisions by people
+    are made in the console instead.
     """
     body: Resume = call.body
     row = call.services.processes.resume_execution(call.scope, execution_id, process_id, Resumption(body.token, body.input))

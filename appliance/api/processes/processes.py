@@ -1,4 +1,4 @@
-"""/api/v1/processes: drafts, validation, versions."""
+"""/api/v1/processes: processes with their drafts and versions; validate, publish, pause and roll back."""
 
 from typing import Annotated, Any, Literal
 
@@ -50,7 +50,7 @@ class VersionView(View):
 
 
 class ProblemView(View):
-    """One thing that is wrong with a draft."""
+    """One problem of a draft."""
 
     pointer: str
     code: str
@@ -62,9 +62,9 @@ class ProblemView(View):
 
 
 class ValidationView(View):
-    """`valid`: it can be published, for there are no errors; warnings are listed all the same.
+    """A `valid` draft has no errors and can be published; warnings are listed as well.
 
-    `due`: when the schedules of a valid draft would be due next, by trigger.
+    `due` lists the next times of a valid draft's schedules, by trigger.
     """
 
     valid: bool
@@ -91,20 +91,20 @@ class ValidateQuery(Query):
 
 
 def read_draft(body: Document) -> Draft:
-    """The draft of a body in either form; ValidationFailed names what is wrong with its frame."""
+    """Parse a draft from a body in either form; ValidationFailed if the outer members are wrong."""
     data = body.data
     if "definition" not in data:
         return Draft(data, {})
     if unknown := sorted(set(data) - {"definition", "files"}):
         raise ValidationFailed(
-            Sentence("%(unknown)s is not known here; the body has definition and files", unknown=repr(unknown[0][:60])),
+            Sentence("%(unknown)s is not known here; the body has `definition` and `files`", unknown=repr(unknown[0][:60])),
             pointer=f"/{unknown[0]}",
         )
     if not isinstance(data["definition"], dict):
-        raise ValidationFailed("the definition must be an object", pointer="/definition")
+        raise ValidationFailed("`definition` must be an object", pointer="/definition")
     files = data.get("files") or {}
     if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
-        raise ValidationFailed("files must be an object of texts by path", pointer="/files")
+        raise ValidationFailed("`files` must be an object whose members are texts, by path", pointer="/files")
     return Draft(data["definition"], files)
 
 
@@ -138,11 +138,11 @@ def list_processes(call: Call) -> Page[ProcessSummary]:
 
 @route("POST", "/processes", scope="processflow.write", body=DRAFT, returns=ProcessView, status=201)
 def create_process(call: Call) -> Answer:
-    """Create a process from a draft; one that exists is not touched."""
+    """Create a process from a draft; an existing process with this id is left unchanged."""
     draft = read_draft(call.body)
     process_id = draft.definition.get("id")
     if not isinstance(process_id, str):
-        raise ValidationFailed("the definition needs an id", pointer="/definition/id")
+        raise ValidationFailed("the definition needs an `id`, which is a text", pointer="/definition/id")
     row, _ = versions.save_draft(call.scope, process_id, draft, create_only=True)
     return Answer(process_view(row), headers={"Location": f"/api/v1/processes/{row.id}"}, etag=row.draft_digest)
 
@@ -158,8 +158,8 @@ def get_process(call: Call, process_id: str) -> Answer:
 def put_process(call: Call, process_id: str) -> Answer:
     """Create a process or replace its draft.
 
-    The draft may be unfinished; `validate` and `publish` say what is missing. With If-Match the draft must still be
-    the one of that ETag.
+    The draft may be incomplete; `validate` and `publish` report what is missing. With If-Match, the draft must still have
+    that ETag.
     """
     row, new = versions.save_draft(call.scope, process_id, read_draft(call.body), if_match=call.if_match)
     headers = {"Location": f"/api/v1/processes/{row.id}"} if new else {}
@@ -175,35 +175,35 @@ def delete_process(call: Call, process_id: str) -> DeletedView:
 
 @route(
     "POST", "/processes/{process_id}/validate", scope="processflow.read", returns=ValidationView, atomic=False, query=ValidateQuery,
-    body=Json("document", "A draft to check instead of the stored one; without one, or with `{}`, the stored one.", optional=True),
+    body=Json("document", "A draft to check; default (also for `{}`): the stored draft.", optional=True),
 )  # fmt: skip
 def validate_process(call: Call, process_id: str) -> ValidationView:
-    """Check a draft: every error at once, with pointer, and line where it is known.
+    """Validate a draft and list all problems, with a JSON pointer and, where known, a line.
 
-    With `tests` the test tables beside its decisions are run; a case that fails is an error.
+    With `tests`, the test tables of its decisions run as well; a case that fails is an error.
     """
     row = versions.get_process(call.scope, process_id)
     body: Document = call.body
     draft = read_draft(body) if body.data else Draft(row.definition, row.files)
-    under = "/definition" if "definition" in body.data else ""
+    prefix = "/definition" if "definition" in body.data else ""
     problems = [
         ProblemView(
             pointer=p.pointer, code=p.code, message=p.message, file=p.file, column=p.column,
-            severity=p.severity, line=p.line if p.file is not None else versions.line_of(under + p.pointer, body.lines),
+            severity=p.severity, line=p.line if p.file is not None else versions.line_of(prefix + p.pointer, body.lines),
         )
         for p in call.services.processes.problems_of(call.scope, draft, tests=call.query.tests)
     ]  # fmt: skip
     valid = all(problem.severity == "warning" for problem in problems)
-    foretold = foretell(triggers_of(draft.definition)) if valid else {}
-    due = {trigger: [clock.rfc3339(each) for each in times] for trigger, times in foretold.items()}
+    forecast = foretell(triggers_of(draft.definition)) if valid else {}
+    due = {trigger: [clock.rfc3339(each) for each in times] for trigger, times in forecast.items()}
     return ValidationView(valid=valid, problems=problems, due=due)
 
 
 @route("POST", "/processes/{process_id}/publish", scope="processflow.write", body=Publish, returns=VersionView, atomic=False)
 def publish_process(call: Call, process_id: str) -> VersionView:
-    """Make the draft the next version, the one that executes; an unchanged draft answers the existing version.
+    """Publish the draft as the next version, which then executes; an unchanged draft returns the existing version.
 
-    With `tests` the test tables beside its decisions are run, and a case that fails is refused.
+    With `tests`, the test tables of its decisions run first, and publishing is refused if a case fails.
     """
     body: Publish = call.body
     request = PublishRequest(body.message, body.if_current, body.tests)
@@ -212,22 +212,22 @@ def publish_process(call: Call, process_id: str) -> VersionView:
 
 @route("POST", "/processes/{process_id}/rollback", scope="processflow.write", body=RollBack, returns=VersionView)
 def roll_back_process(call: Call, process_id: str) -> VersionView:
-    """Make an older version the one that executes."""
+    """Roll back to an older version, which then executes."""
     return version_view(versions.roll_back(call.scope, process_id, call.body.version))
 
 
 @route("POST", "/processes/{process_id}/pause", scope="processflow.execute", returns=ProcessView)
 def pause_process(call: Call, process_id: str) -> ProcessView:
-    """Pause a process: its triggers do not fire and its queued executions do not begin; those that have begun go on.
+    """Pause a process: its triggers do not fire and queued executions do not start; running executions continue.
 
-    Executing it is still accepted: the execution is `queued` with the wait reason `paused` until the process goes on.
+    New executions are still accepted; they are `queued` with the wait reason `paused` until the process resumes.
     """
     return process_view(call.services.processes.pause_process(call.scope, process_id))
 
 
 @route("POST", "/processes/{process_id}/resume-triggers", scope="processflow.execute", returns=ProcessView)
 def resume_triggers(call: Call, process_id: str) -> ProcessView:
-    """Let a paused process go on: what was held back begins in its turn, and its triggers fire again."""
+    """Resume a paused process: queued executions start in order, and its triggers fire again."""
     return process_view(call.services.processes.resume_process(call.scope, process_id))
 
 
@@ -244,7 +244,7 @@ def get_version(call: Call, process_id: str, version: str) -> VersionView:
 
 
 def version_number(version: str) -> int:
-    """A version as an address names it."""
+    """Parse a version number from an address."""
     if not version.isascii() or not version.isdigit() or len(version) > 9:
-        raise ValidationFailed("a version is a number", pointer="/version")
+        raise ValidationFailed("the version must be a number", pointer="/version")
     return int(version)

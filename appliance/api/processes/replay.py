@@ -1,4 +1,4 @@
-"""/api/v1/processes/{id}/executions/{eid}/replay: a finished execution again, against its journal."""
+"""/api/v1/processes/{id}/executions/{eid}/replay: replay a finished execution against its journal."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from appliance.api.frame.routing import NULL, Body, Call, View, route
 from appliance.processes.host import shorten
 from appliance.processes.rehearsal import Change, Replay, ReplayRequest, StepReplay
 
-# Outputs and changes are told for so many step runs that are not identical; of the others only that they are not.
+# Only this many differing step runs are listed with outputs and changes; the others only with their result.
 DETAILED = 100
 CHANGE_BYTES = 4_000
 
@@ -19,7 +19,7 @@ class ReplayBody(Body):
 
 
 class DifferenceView(View):
-    """One change in the manner of JSON Patch; `from` is the recorded value, `to` the replay's."""
+    """One change in the style of JSON Patch; `from` is the recorded value, `to` the replayed one."""
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
@@ -30,7 +30,7 @@ class DifferenceView(View):
 
 
 class DivergenceView(View):
-    """Where a step went another way: at host call `call`, or in what it chose, asked for or came to; null: nothing."""
+    """Where a step diverged: at host call `call`, or in its choice, request or result; null stands for nothing."""
 
     step: str
     path: str
@@ -41,7 +41,7 @@ class DivergenceView(View):
 
 
 class StepReplayView(View):
-    """One step run.  What differs is told; `error` is how the replay failed, `recorded_error` how the recorded run did."""
+    """One step run and its differences; `error` is the replay's error, `recorded_error` that of the recorded run."""
 
     step: str
     path: str
@@ -72,34 +72,34 @@ class ReplayView(View):
     output: OutputView | None = None
 
 
-def _shown(value: Any) -> Any:
-    """A value, or the beginning of a long one."""
+def _shortened(value: Any) -> Any:
+    """The value, shortened if it is long; an explicit null for None."""
     return NULL if value is None else shorten(value)[0]
 
 
 def difference_view(change: Change) -> DifferenceView:
     sides = {"from_": change.from_, "to": change.to}
-    told = {"add": ("to",), "remove": ("from_",), "replace": ("from_", "to")}[change.op]
-    values = {name: NULL if sides[name] is None else shorten(sides[name], CHANGE_BYTES)[0] for name in told}
+    shown_sides = {"add": ("to",), "remove": ("from_",), "replace": ("from_", "to")}[change.op]
+    values = {name: NULL if sides[name] is None else shorten(sides[name], CHANGE_BYTES)[0] for name in shown_sides}
     return DifferenceView(op=change.op, path=change.path, **values)
 
 
 def divergence_view(step: StepReplay | None) -> DivergenceView | None:
     if step is None or step.divergence is None:
         return None
-    found = step.divergence
+    divergence = step.divergence
     return DivergenceView(
-        step=step.step, path=step.path, iteration=step.iteration or None, call=found.call, recorded=_shown(found.recorded),
-        replayed=_shown(found.replayed),
+        step=step.step, path=step.path, iteration=step.iteration or None, call=divergence.call,
+        recorded=_shortened(divergence.recorded), replayed=_shortened(divergence.replayed),
     )  # fmt: skip
 
 
 def step_replay_view(step: StepReplay, *, detailed: bool) -> StepReplayView:
-    told = {"step": step.step, "path": step.path, "iteration": step.iteration or None, "kind": step.kind, "result": step.result}
+    members = {"step": step.step, "path": step.path, "iteration": step.iteration or None, "kind": step.kind, "result": step.result}
     if not detailed or step.result == "identical":
-        return StepReplayView(**told, diff=[])
+        return StepReplayView(**members, diff=[])
     return StepReplayView(
-        **told, recorded_output=_shown(step.recorded_output), replayed_output=_shown(step.replayed_output),
+        **members, recorded_output=_shortened(step.recorded_output), replayed_output=_shortened(step.replayed_output),
         diff=[difference_view(change) for change in step.changes], divergence=divergence_view(step),
         recorded_error=dict(step.recorded_error) if step.recorded_error else None, error=dict(step.error) if step.error else None,
     )  # fmt: skip
@@ -109,7 +109,7 @@ def replay_view(replay: Replay) -> ReplayView:
     differing = [step for step in replay.steps if step.result != "identical"]
     detailed = {id(step) for step in differing[:DETAILED]}
     output = OutputView(
-        recorded=_shown(replay.recorded_output), replayed=_shown(replay.replayed_output),
+        recorded=_shortened(replay.recorded_output), replayed=_shortened(replay.replayed_output),
         diff=[difference_view(change) for change in replay.changes],
     )  # fmt: skip
     return ReplayView(
@@ -125,11 +125,11 @@ def replay_view(replay: Replay) -> ReplayView:
     returns=ReplayView, atomic=False,
 )  # fmt: skip
 def replay_execution(call: Call, process_id: str, execution_id: str) -> ReplayView:
-    """Replay a finished execution against its journal and say where it goes another way.
+    """Replay a finished execution against its journal and report where it diverges.
 
-    With its own version, another `version` or the `draft`; all of it, or one `step` (an id or a path) with what it got
-    then. Calls are answered from the journal and effects are only compared, so that nothing is done or written.
-    The answer shows recorded values, so the key needs processflow.read as well.
+    The replay uses the execution's own version, another `version` or the `draft`, for the whole execution or for one `step` (an
+    id or a path) with its recorded input. Calls are answered from the journal and effects only compared, so nothing is changed.
+    The answer shows recorded values, so the key also needs processflow.read.
     """
     call.scope.require("processflow.read")
     body: ReplayBody = call.body

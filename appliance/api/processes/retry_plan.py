@@ -1,4 +1,4 @@
-"""/api/v1/processes/{id}/executions/{eid}/retry-plan: what a retry would do, before it does."""
+"""/api/v1/processes/{id}/executions/{eid}/retry-plan: what a retry would do."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ class RetryPlanQuery(Query):
 
 
 class StepFateView(View):
-    """What becomes of one step run; `first` is a step that the execution did not come to."""
+    """What a retry does with a step run; `first` is a step the execution never reached."""
 
     step: str
     path: str
@@ -28,7 +28,7 @@ class StepFateView(View):
 
 
 class RepeatedEffectView(View):
-    """Something that would be done once more; not `certain`: it may not have been done the first time."""
+    """An effect that a retry would repeat; if not `certain`, it may not have happened the first time."""
 
     step: str
     path: str
@@ -41,7 +41,7 @@ class RepeatedEffectView(View):
 
 
 class RetryPlanView(View):
-    """At most 1,000 step runs and effects are listed; the counts and the sentences speak of all."""
+    """Lists at most 1,000 step runs and effects; the counts and sentences cover all of them."""
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
@@ -59,8 +59,8 @@ def _fate(step: StepFate) -> StepFateView:
 
 
 def _effect(effect: RepeatedEffect) -> RepeatedEffectView:
-    told = {name: value for name, value in effect.__dict__.items() if name != "iteration"}
-    return RepeatedEffectView(**told, iteration=effect.iteration or None)
+    members = {name: value for name, value in effect.__dict__.items() if name != "iteration"}
+    return RepeatedEffectView(**members, iteration=effect.iteration or None)
 
 
 def retry_plan_view(plan: RetryPlan) -> RetryPlanView:
@@ -75,10 +75,10 @@ def retry_plan_view(plan: RetryPlan) -> RetryPlanView:
     returns=RetryPlanView,
 )  # fmt: skip
 def get_retry_plan(call: Call, process_id: str, execution_id: str) -> RetryPlanView:
-    """Say what a retry would keep and run again, and what it would do once more.
+    """Show what a retry would keep, run again and repeat outside.
 
-    `from` and `version` are those of `retry`, and what it would refuse is refused here. `effects` are what the steps that
-    would run again did outside: writes to foreign systems and to DataPool, children, requests to people.
+    `from` and `version` are those of `retry`, and the call is refused for the same reasons. `effects` lists what the steps that
+    would run again have already done: writes to foreign systems and the DataPool, child executions and requests to people.
     """
     query: RetryPlanQuery = call.query
     return retry_plan_view(

@@ -1,4 +1,4 @@
-"""/api/v1/processes/{process_id}/triggers: what starts executions by itself, and every time it did."""
+"""/api/v1/processes/{process_id}/triggers: the triggers of a process and their firings."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from appliance.processes.triggers import service as triggers
 
 
 class FaultView(View):
-    """Why an event became no execution."""
+    """Why an event started no execution."""
 
     code: str
     failure_class: str
@@ -20,9 +20,9 @@ class FaultView(View):
 class TriggerStateView(View):
     """One trigger of the published version.
 
-    `due` are the next times of a schedule, or when an integration is asked next; `failed_in_row` counts since it last started
-    an execution. `resumes_at` is given where the clock of the appliance was set back: the schedule passes over the due times
-    before it, which the clock has shown already, so that none runs twice.
+    `due` lists the next times of a schedule, or the next poll of an integration; `failed_in_row` counts failures since the last
+    execution it started. `resumes_at` is present when the appliance's clock was set back: due times before it have already
+    passed once and are skipped, so that none runs twice.
     """
 
     id: str
@@ -40,7 +40,8 @@ class TriggerStateView(View):
 
 
 class FiringView(View):
-    """One event of a trigger: `pending` until its execution is recorded, `failed` with the reason, or `skipped`."""
+    """One event of a trigger: `pending` until its execution is recorded, then `started`; or `failed` with a reason, or
+    `skipped`."""
 
     id: str
     status: Literal["pending", "started", "failed", "skipped"]
@@ -57,12 +58,12 @@ def _fault(error: Any) -> FaultView | None:
     return FaultView(code=error["code"], failure_class=error["failure_class"], message=error["message"])
 
 
-def trigger_view(told: TriggerView) -> TriggerStateView:
-    row = told.row
+def trigger_view(view: TriggerView) -> TriggerStateView:
+    row = view.row
     return TriggerStateView(
-        id=row.trigger_id, kind=row.kind, settings=row.settings, paused=told.is_paused,
-        path=f"/hooks/{row.settings['path']}" if row.kind == "webhook" else None, due=[clock.rfc3339(due) for due in told.due],
-        resumes_at=clock.optional_rfc3339(told.resumes_at),
+        id=row.trigger_id, kind=row.kind, settings=row.settings, paused=view.is_paused,
+        path=f"/hooks/{row.settings['path']}" if row.kind == "webhook" else None, due=[clock.rfc3339(due) for due in view.due],
+        resumes_at=clock.optional_rfc3339(view.resumes_at),
         last_fired_at=clock.optional_rfc3339(row.last_fired_at), last_execution_id=row.last_execution_id,
         failed_in_row=row.failed_in_row, last_error=_fault(row.last_error),
         last_error_at=clock.optional_rfc3339(row.last_error_at),
@@ -78,11 +79,11 @@ def firing_view(row: Firing) -> FiringView:
 
 @route("GET", "/processes/{process_id}/triggers", scope="processflow.read", returns=list[TriggerStateView])
 def list_triggers(call: Call, process_id: str) -> list[TriggerStateView]:
-    """List the triggers of the published version: when each is due, when it fired last, and what went wrong."""
-    return [trigger_view(told) for told in triggers.list_triggers(call.scope, process_id)]
+    """List the triggers of the published version, with next due times, last firing and last error."""
+    return [trigger_view(view) for view in triggers.list_triggers(call.scope, process_id)]
 
 
 @route("GET", "/processes/{process_id}/triggers/{trigger_id}/firings", scope="processflow.read", returns=FiringView, listed=True)
 def list_firings(call: Call, process_id: str, trigger_id: str) -> Page[FiringView]:
-    """List the events of a trigger, newest first, with the execution each started or the reason why it did not."""
+    """List the events of a trigger, newest first, each with the execution it started or the reason why it started none."""
     return triggers.list_firings(call.scope, process_id, trigger_id, call.query.page).map(firing_view)

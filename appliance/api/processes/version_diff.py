@@ -1,4 +1,4 @@
-"""/api/v1/processes/{id}/versions/{n}/diff: what differs between two versions, or a version and the draft."""
+"""/api/v1/processes/{id}/versions/{n}/diff: compare two versions, or a version with the draft."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ class DiffQuery(Query):
 
 
 class StepChangeView(View):
-    """One step; `changes` are those of its own members, not of the steps in it, and `moved` says that it stands elsewhere."""
+    """One step; `changes` covers its own members, not the steps inside it, and `moved` says that its place has changed."""
 
     step: str
     happened: Literal["added", "removed", "changed"]
@@ -25,7 +25,7 @@ class StepChangeView(View):
 
 
 class FileChangeView(View):
-    """One file; `diff` is unified, and left out where the files are too long for it."""
+    """One file; `diff` is a unified diff, absent if the files are too long."""
 
     path: str
     happened: Literal["added", "removed", "changed"]
@@ -33,7 +33,7 @@ class FileChangeView(View):
 
 
 class DiffView(View):
-    """The changes that make `to` of `from`: `changes` outside of the steps, then steps by id, then files."""
+    """The changes from `from` to `to`: `changes` outside the steps, then `steps` by id, then `files`."""
 
     model_config = ConfigDict(serialize_by_alias=True, populate_by_name=True)
 
@@ -54,18 +54,19 @@ def _file(change: FileChange) -> FileChangeView:
     return FileChangeView(path=change.path, happened=change.happened, diff=change.diff)
 
 
-def diff_view(found: Comparison) -> DiffView:
-    diff = found.diff
+def diff_view(comparison: Comparison) -> DiffView:
+    diff = comparison.diff
     return DiffView(
-        from_=found.older, to=found.newer, identical=diff.is_identical, changes=[difference_view(each) for each in diff.changes],
+        from_=comparison.older, to=comparison.newer, identical=diff.is_identical,
+        changes=[difference_view(each) for each in diff.changes],
         steps=[_step(each) for each in diff.steps], files=[_file(each) for each in diff.files],
     )  # fmt: skip
 
 
 @route("GET", "/processes/{process_id}/versions/{version}/diff", scope="processflow.read", query=DiffQuery, returns=DiffView)
 def get_version_diff(call: Call, process_id: str, version: str) -> DiffView:
-    """Say what differs between a version and `against`: another version, `draft`, or else the version before it.
+    """Compare a version with `against`: another version, `draft`, or by default the version before it.
 
-    It is told from the older to the newer one, the draft being the newest; the first version is compared with nothing.
+    Changes go from the older to the newer one, and the draft counts as newest; the first version is compared with nothing.
     """
     return diff_view(version_diff.compare(call.scope, process_id, version_number(version), call.query.against))

@@ -1,4 +1,4 @@
-"""/api/v1/invitations"""
+"""/api/v1/invitations: invite people who have no account yet."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ class Invite(Body):
 
 
 class InvitationView(View):
-    """A role that waits for somebody; `link` is answered once, where no letter brings it."""
+    """An invitation to a role; `link` is shown only once, if the invitation is not sent by e-mail."""
 
     id: str
     login: str
@@ -46,23 +46,23 @@ def invitation_view(row: Invitation, link: str = "") -> InvitationView:
 
 @route("GET", "/invitations", scope="keys.read", returns=InvitationView, listed=True, query=NoQuery)
 def list_invitations(call: Call) -> Page[InvitationView]:
-    """List the invitations that nobody has accepted yet."""
+    """List the invitations that have not been accepted yet."""
     return Page([invitation_view(each) for each in invitations.list_invitations(call.scope)])
 
 
 @route("POST", "/invitations", scope="keys.write", body=Invite, returns=InvitationView, status=201)
 def make_invitation(call: Call) -> Answer:
-    """Invite somebody to this tenant who has no account yet.
+    """Invite a person who has no account yet to this tenant.
 
-    Whoever opens the link chooses a password and is a member; it works once and replaces an earlier one to the same login. With
-    `by_email` left out a letter brings it where the tenant can send one, and `link` is answered elsewhere.
+    Whoever opens the link chooses a password and becomes a member. The link works once and replaces earlier ones for the same
+    login. Without `by_email`, it is sent by e-mail if the tenant can send e-mails, and otherwise returned as `link`.
     """
     body: Invite = call.body
     spec = InvitationSpec(body.login, body.role, body.approver, body.days)
-    made = call.services.invitations.invite(call.scope, spec, by_email=body.by_email)
-    row = made.invitation
+    sent = call.services.invitations.invite(call.scope, spec, by_email=body.by_email)
+    row = sent.invitation
     headers = {"Location": f"/api/v1/invitations/{row.id}"}
-    return Answer(invitation_view(row, made.link), headers=headers, replay=invitation_view(row))
+    return Answer(invitation_view(row, sent.link), headers=headers, replay=invitation_view(row))
 
 
 @route("GET", "/invitations/{invitation_id}", scope="keys.read", returns=InvitationView)
@@ -73,5 +73,5 @@ def get_invitation(call: Call, invitation_id: str) -> InvitationView:
 
 @route("DELETE", "/invitations/{invitation_id}", scope="keys.write", returns=DeletedView)
 def revoke_invitation(call: Call, invitation_id: str) -> DeletedView:
-    """Take an invitation back; its link opens nothing any more."""
+    """Revoke an invitation; its link stops working."""
     return DeletedView(deleted=invitations.revoke_invitation(call.scope, invitation_id).id)

@@ -1,4 +1,4 @@
-"""/api/v1/keys"""
+"""/api/v1/keys: issue, change, rotate, adopt and revoke API keys."""
 
 from typing import Annotated, Literal
 
@@ -26,12 +26,12 @@ class IssueKey(Body):
     allowed_ips: list[str] = Field(default_factory=list)
     kind: Annotated[
         KeyKind,
-        Field(description="`agent` for a key that an agent or assistant uses: MCP takes no other, and its writes need an approval"),
+        Field(description="`agent` for a key of an agent or assistant: MCP accepts no other, and its writes need an approval."),
     ] = "service"
 
 
 class ChangeKey(Body):
-    kind: Annotated[Literal["agent"], Field(description="An agent key does not become a service key again; issue a new one.")]
+    kind: Annotated[Literal["agent"], Field(description="An agent key cannot become a service key; issue a new one instead.")]
 
 
 class RotateKey(Body):
@@ -46,7 +46,8 @@ class RateLimitView(View):
 class KeyView(View):
     """An API key without its text.
 
-    It rests on its `issuer`: `effective_scopes` are what it may do now, and `ended` says why it has ended with the issuer.
+    Its authority comes from its `issuer`: `effective_scopes` lists the scopes it has now, and `ended` says why it ended with the
+    issuer.
     """
 
     id: str
@@ -72,7 +73,7 @@ class KeyView(View):
 
 
 def view(row: ApiKey, text: str | None = None, issuers: Issuers | None = None) -> KeyView:
-    """The key's attributes; `text` is given once, right after issue, `issuers` where many keys are shown."""
+    """The view of a key; pass `text` only right after the key was issued, and `issuers` to render many keys efficiently."""
     authority = lineage.read_authority(row, issuers)
     return KeyView(
         issuer=row.issuer, effective_scopes=sorted(authority.scopes), ended=authority.ended or None,
@@ -96,10 +97,9 @@ def list_keys(call: Call) -> Page[KeyView]:
 def issue_key(call: Call) -> Answer:
     """Issue an API key.
 
-    The key's text is in this answer and nowhere else. A key is never wider than the key or person that issues it, and rests on
-    them from then on: it loses what they lose, and ends when they do. A key that issues another passes on its own rate limit,
-    addresses and expiry where they are narrower than the defaults; what is asked for beyond them is refused. What an agent key
-    issues is an agent key.
+    The key's text is shown only in this answer. A key never has more scopes than the key or person that issues it, and depends
+    on them: it loses scopes when they do, and ends when they end. A key issued by another key inherits its rate limit, addresses
+    and expiry where they are narrower than the defaults; requesting more is refused. An agent key can only issue agent keys.
     """
     body: IssueKey = call.body
     limits = call.services.config.limits
@@ -118,7 +118,7 @@ def _lifetime(expires_at: str | None) -> int | None:
         return None
     lifetime = clock.parse_rfc3339(expires_at, pointer="/expires_at") - clock.now_ms()
     if not 0 < lifetime <= 730 * keys.DAY:
-        raise ValidationFailed("expires_at must lie in the future, at most 730 days ahead", pointer="/expires_at")
+        raise ValidationFailed("`expires_at` must be in the future, at most 730 days ahead", pointer="/expires_at")
     return lifetime
 
 
@@ -130,19 +130,19 @@ def get_key(call: Call, key_id: str) -> KeyView:
 
 @route("PATCH", "/keys/{key_id}", scope="keys.write", body=ChangeKey, returns=KeyView)
 def change_key(call: Call, key_id: str) -> KeyView:
-    """Make a key an agent key, whose writes need an approval by every way it comes, MCP among them.
+    """Turn a key into an agent key, whose writes need an approval over every transport, including MCP.
 
-    An agent key does not become a service key again.
+    An agent key cannot become a service key again.
     """
     return view(keys.make_agent_key(call.scope, key_id))
 
 
 @route("POST", "/keys/{key_id}/rotate", scope="keys.write", body=RotateKey, returns=KeyView, status=201)
 def rotate_key(call: Call, key_id: str) -> Answer:
-    """Issue a new key with the same grants; the old one lives for `overlap_seconds` more.
+    """Issue a new key with the same grants; the old key stays valid for `overlap_seconds`.
 
-    A key that rotates itself keeps its issuer; rotated by somebody else, the new key rests on them. Keys that the old one issued
-    rest on the new one.
+    A key that rotates itself keeps its issuer; otherwise the caller becomes the issuer of the new key. Keys issued by the old
+    key depend on the new one.
     """
     row, text = keys.rotate_key(call.scope, call.services.sealer, key_id, call.body.overlap_seconds)
     return Answer(view(row, text), headers={"Location": f"/api/v1/keys/{row.id}"}, replay=view(row))
@@ -150,14 +150,14 @@ def rotate_key(call: Call, key_id: str) -> Answer:
 
 @route("POST", "/keys/{key_id}/adopt", scope="keys.write", returns=KeyView)
 def adopt_key(call: Call, key_id: str) -> KeyView:
-    """Become the issuer of a key: it goes on under your authority, also when whoever issued it before is gone.
+    """Become the issuer of a key, which then depends on your authority, even if its previous issuer has left.
 
-    You must hold every scope of the key. Its text stays the same.
+    You must have every scope of the key. Its text stays the same.
     """
     return view(adoption.adopt_key(call.scope, key_id))
 
 
 @route("DELETE", "/keys/{key_id}", scope="keys.write", returns=KeyView)
 def revoke_key(call: Call, key_id: str) -> KeyView:
-    """Revoke an API key at once, and with it every key that it issued."""
+    """Revoke an API key and every key that it issued, at once."""
     return view(keys.revoke_key(call.scope, key_id))

@@ -1,4 +1,4 @@
-"""/api/v1/secrets: names, values that only go in, and where each may go."""
+"""/api/v1/secrets: secrets, whose values are write-only, and the destinations each is bound to."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ Hosts = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class BindingView(View):
-    """A place the secret may go: `hosts` is whom an integration or LLM profile leads to; it may end at `expires_at`."""
+    """A destination the secret may be sent to: `hosts` are those of an integration or LLM profile; it may end at `expires_at`."""
 
     id: str
     kind: Kind
@@ -32,7 +32,7 @@ class BindingView(View):
 
 
 class SecretView(View):
-    """A secret without its value, with the places it may go."""
+    """A secret with the destinations it may be sent to, without its value."""
 
     name: str
     updated_at: str
@@ -40,14 +40,14 @@ class SecretView(View):
 
 
 class BoundIntegration(Body):
-    """An integration as it is, or as it will be when it leads to exactly these `hosts` (`api.example.com`)."""
+    """An integration with its current settings, or with exactly these `hosts` (`api.example.com`)."""
 
     slug: Target
     hosts: Hosts | None = None
 
 
 class Bind(Body):
-    """Where a secret may go besides: integrations by slug, processes by id (whose code reads it by `api.secrets.get`)."""
+    """Destinations to add: integrations by slug, and processes by id, whose code reads the secret with `api.secrets.get`."""
 
     integrations: Annotated[list[str | BoundIntegration], Field(max_length=50)] = Field(default_factory=list)
     processes: Annotated[list[Target], Field(max_length=50)] = Field(default_factory=list)
@@ -61,7 +61,7 @@ class PutSecret(Body):
 class AddBinding(Body):
     """`kind` is integration, process (its code), webhook (of a process), llm-profile or webapp; `target` is its slug or id.
 
-    With `hosts`, an integration or LLM profile that leads to exactly these, whether it is there yet or not.
+    With `hosts`, the destination is an integration or LLM profile with exactly these hosts, even if it does not exist yet.
     """
 
     kind: Kind
@@ -84,17 +84,17 @@ def secret_view(secret: SecretName, bindings: list[Binding]) -> SecretView:
 
 @route("GET", "/secrets", scope="secrets.write", returns=SecretView, listed=True, query=NoQuery)
 def list_secrets(call: Call) -> Page[SecretView]:
-    """List the names of the tenant's secrets and where each may go; values never leave."""
+    """List the names of the tenant's secrets with their destinations; values are never shown."""
     bindings = secret_bindings.list_bindings(call.scope)
     return Page([secret_view(secret, bindings) for secret in service.list_secrets(call.scope)])
 
 
 @route("PUT", "/secrets/{name}", scope="secrets.write", body=PutSecret, returns=SecretView)
 def set_secret(call: Call, name: str) -> SecretView:
-    """Set a secret, and where it may go; it is stored sealed and can be replaced, not read.
+    """Set a secret and its destinations; the value is sealed and can be replaced, but not read.
 
-    `bind` adds destinations to those it has. What somebody with this scope saves, publishes or applies with the secret in it
-    is a destination from then on, without being named here.
+    `bind` adds destinations. Saving, publishing or applying something that uses the secret, with this scope, also adds it as a
+    destination.
     """
     body: PutSecret = call.body
     places = _places(call, body.bind or Bind())
@@ -104,10 +104,10 @@ def set_secret(call: Call, name: str) -> SecretView:
     return secret_view(stored, secret_bindings.list_bindings(call.scope, name))
 
 
-def _places(call: Call, wanted: Bind) -> list[Destination]:
-    named = [BoundIntegration(slug=each) if isinstance(each, str) else each for each in wanted.integrations]
-    places = [find_place(call.services, call.scope, "integration", each.slug, each.hosts or "") for each in named]
-    return places + [find_place(call.services, call.scope, "process", each) for each in wanted.processes]
+def _places(call: Call, bind: Bind) -> list[Destination]:
+    integrations = [BoundIntegration(slug=each) if isinstance(each, str) else each for each in bind.integrations]
+    places = [find_place(call.services, call.scope, "integration", each.slug, each.hosts or "") for each in integrations]
+    return places + [find_place(call.services, call.scope, "process", each) for each in bind.processes]
 
 
 @route("DELETE", "/secrets/{name}", scope="secrets.write", returns=DeletedView)
@@ -119,9 +119,9 @@ def delete_secret(call: Call, name: str) -> DeletedView:
 
 @route("POST", "/secrets/{name}/bindings", scope="secrets.write", body=AddBinding, returns=BindingView)
 def add_secret_binding(call: Call, name: str) -> BindingView:
-    """Let a secret go to one more place: an integration, a process, the webhooks of a process, an LLM profile or a WebApp."""
+    """Add a destination of a secret: an integration, a process, the webhooks of a process, an LLM profile or a WebApp."""
     if name not in {each.name for each in service.list_secrets(call.scope)}:
-        raise NotFound(Sentence("there is no secret %(name)s here; set it first", name=repr(name[:63])))
+        raise NotFound(Sentence("there is no secret %(name)s; set it first", name=repr(name[:63])))
     body: AddBinding = call.body
     place = find_place(call.services, call.scope, body.kind, body.target, body.hosts or "")
     return binding_view(secret_bindings.bind(call.scope, name, place))
@@ -129,6 +129,6 @@ def add_secret_binding(call: Call, name: str) -> BindingView:
 
 @route("DELETE", "/secrets/{name}/bindings/{binding_id}", scope="secrets.write", returns=DeletedView)
 def remove_secret_binding(call: Call, name: str, binding_id: str) -> DeletedView:
-    """Let a secret go to a place no more; what uses it there fails from then on."""
+    """Remove a destination of a secret; uses of the secret there fail from then on."""
     secret_bindings.unbind(call.scope, name, binding_id)
     return DeletedView(deleted=binding_id)

@@ -1,4 +1,4 @@
-"""/api/v1/tenant and /api/v1/members"""
+"""/api/v1/tenant and /api/v1/members: the tenant itself and the people who work in it."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ Role = Literal["viewer", "operator", "builder", "owner"]
 
 
 class TenantView(View):
-    """A tenant: `base_url` leads to its console and API, `cdn_url` to its public documents and shares."""
+    """A tenant; `base_url` is the address of its console and API, `cdn_url` that of its public documents and shares."""
 
     id: str
     name: str
@@ -27,7 +27,7 @@ class TenantView(View):
 
 
 class RenameTenant(Body):
-    """The id, and with it every address, stays."""
+    """The new name; the id and all addresses stay."""
 
     name: Annotated[str, Field(min_length=1, max_length=service.LONGEST_NAME)]
 
@@ -41,7 +41,7 @@ class MemberView(View):
 
 
 class RestingKeyView(View):
-    """A key that goes back to the member, `depth` keys below them; `loses` are the scopes that it would lose."""
+    """A key that the member issued, directly or through `depth` other keys; `loses` lists the scopes it would lose."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class RestingSessionView(View):
 
 
 class RestingProcessView(View):
-    """A published version that goes on without the member; `unfinished` counts its executions that are not over."""
+    """A published version that keeps running without the member; `unfinished` counts its unfinished executions."""
 
     process_id: str
     name: str
@@ -70,7 +70,7 @@ class RestingProcessView(View):
 
 
 class MemberAuthorityView(View):
-    """What rests on a member: keys as a tree, each after its issuer, sessions in this tenant, and published processes."""
+    """What depends on a member: keys as a tree, each after its issuer, sessions in this tenant, and published processes."""
 
     user_id: str
     login: str
@@ -81,21 +81,21 @@ class MemberAuthorityView(View):
 
 
 class AuthorityQuery(Query):
-    """What keys would lose if the member had this `role`; without one, if they were removed."""
+    """With `role`, the answer shows what keys would lose if the member had that role; without it, if they were removed."""
 
     role: Role | None = None
 
 
 class RemoveQuery(Query):
-    """Ids with commas between, of what `GET …/authority` lists."""
+    """Comma-separated ids from `GET …/authority`."""
 
-    adopt_keys: Annotated[str, Field(description="Keys that you become the issuer of; the others end.")] = ""
-    adopt_processes: Annotated[str, Field(description="Published processes that you answer for from now on.")] = ""
-    stop_processes: Annotated[str, Field(description="Published processes that are paused; the others go on.")] = ""
+    adopt_keys: Annotated[str, Field(description="Keys you become the issuer of; all others end.")] = ""
+    adopt_processes: Annotated[str, Field(description="Published processes you become responsible for.")] = ""
+    stop_processes: Annotated[str, Field(description="Published processes to pause; all others keep running.")] = ""
 
 
 class RemovedMemberView(View):
-    """Who was removed, and what became of what rested on them."""
+    """The removed member, and what happened to their keys and processes."""
 
     deleted: str
     adopted_keys: list[str]
@@ -111,13 +111,13 @@ class AddMember(Body):
 
 
 class DeletedView(View):
-    """What was deleted."""
+    """The id or name of the deleted resource."""
 
     deleted: str
 
 
 class NoQuery(Query):
-    """A list that is answered whole."""
+    """No parameters: the list is not paginated."""
 
 
 @route("GET", "/tenant", scope=None, returns=TenantView)
@@ -136,7 +136,7 @@ def _tenant_view(call: Call, row: Tenant) -> TenantView:
 
 @route("PATCH", "/tenant", scope="keys.write", body=RenameTenant, returns=TenantView)
 def rename_tenant(call: Call) -> TenantView:
-    """Call the tenant of this key something else."""
+    """Rename the tenant of this key."""
     body: RenameTenant = call.body
     return _tenant_view(call, service.rename_tenant(call.scope, body.name))
 
@@ -156,43 +156,43 @@ def list_members(call: Call) -> Page[MemberView]:
 
 @route("POST", "/members", scope="keys.write", body=AddMember, returns=MemberView, status=201)
 def add_member(call: Call) -> MemberView:
-    """Give an existing user a role in this tenant, or change it."""
+    """Give an existing user a role in this tenant, or change their role."""
     body: AddMember = call.body
     try:
         return member_view(people.add_member(call.scope, body.login, body.role, approver=body.approver))
     except NotFound as error:
-        raise NotFound(Sentence("%(error)s; invite them by POST /api/v1/invitations", error=error), pointer="/login") from error
+        raise NotFound(Sentence("%(error)s; invite them with POST /api/v1/invitations", error=error), pointer="/login") from error
 
 
 @route("GET", "/members/{user_id}/authority", scope="keys.read", query=AuthorityQuery, returns=MemberAuthorityView)
 def get_member_authority(call: Call, user_id: str) -> MemberAuthorityView:
-    """Show what rests on a member: look here before you remove them or lower their role.
+    """Show what depends on a member; check this before you remove them or lower their role.
 
-    Their keys end or shrink with them unless somebody adopts them; published versions go on unless you stop them.
+    Their keys end or lose scopes unless another member adopts them; published versions keep running unless you stop them.
     """
     return _authority_view(departures.read_authority(call.scope, user_id, call.query.role))
 
 
-def _authority_view(found: departures.MemberAuthority) -> MemberAuthorityView:
+def _authority_view(authority: departures.MemberAuthority) -> MemberAuthorityView:
     keys = [
         RestingKeyView(
             id=key.row.id, name=key.row.name, issuer=key.row.issuer, depth=key.depth, scopes=sorted(key.scopes),
             loses=sorted(key.loses), last_used_at=clock.optional_rfc3339(key.row.last_used_at),
         )
-        for key in found.keys
+        for key in authority.keys
     ]  # fmt: skip
     sessions = [
         RestingSessionView(created_at=clock.rfc3339(each.created_at), expires_at=clock.rfc3339(each.expires_at))
-        for each in found.sessions
+        for each in authority.sessions
     ]
     processes = [
         RestingProcessView(
             process_id=each.process_id, name=each.name, version=each.version, published_by=each.published_by,
             triggers=list(each.triggers), paused=each.is_paused, unfinished=each.unfinished,
         )
-        for each in found.publications
+        for each in authority.publications
     ]  # fmt: skip
-    member = found.member
+    member = authority.member
     return MemberAuthorityView(
         user_id=member.user_id, login=member.login, role=member.role, keys=keys, sessions=sessions, processes=processes
     )
@@ -200,12 +200,12 @@ def _authority_view(found: departures.MemberAuthority) -> MemberAuthorityView:
 
 @route("DELETE", "/members/{user_id}", scope="keys.write", query=RemoveQuery, returns=RemovedMemberView)
 def remove_member(call: Call, user_id: str) -> RemovedMemberView:
-    """Take a user's role in this tenant; the last owner stays.
+    """Remove a member from this tenant; the last owner cannot be removed.
 
-    Every key that goes back to them ends, except what you adopt; their published processes go on, except what you stop.
+    Every key that depends on them ends, except those you adopt; their published processes keep running, except those you stop.
     """
-    chosen: RemoveQuery = call.query
-    handover = departures.Handover(_ids(chosen.adopt_keys), _ids(chosen.adopt_processes), _ids(chosen.stop_processes))
+    query: RemoveQuery = call.query
+    handover = departures.Handover(_ids(query.adopt_keys), _ids(query.adopt_processes), _ids(query.stop_processes))
     departure = departures.remove_member(call.scope, user_id, handover)
     return RemovedMemberView(deleted=user_id, **{name: list(ids) for name, ids in vars(departure).items()})
 

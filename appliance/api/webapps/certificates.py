@@ -15,9 +15,9 @@ Pem = Annotated[str, StringConstraints(max_length=64 << 10)]
 
 
 class StoredCertificateView(View):
-    """What a certificate says; the private key is never shown.
+    """A certificate without its private key.
 
-    `origin` is acme, uploaded or internal (the built-in authority); `renew_at` is when the next one is ordered.
+    `origin` is acme, uploaded or internal (the built-in authority); `renew_at` is when its replacement is ordered.
     """
 
     host: str
@@ -33,38 +33,40 @@ class StoredCertificateView(View):
 
 
 class UploadCertificate(Body):
-    """PEM texts: the certificate (its issuers may follow, in order), its key without a password, the issuers if apart."""
+    """PEM texts: `certificate` (its issuers may follow, in order), `private_key` without a password, and `chain` with the issuers
+    if they are not in `certificate`."""
 
     certificate: Pem
     private_key: Pem
     chain: Pem = ""
 
 
-def certificate_view(found: Certificate) -> StoredCertificateView:
-    """A certificate as the API tells it."""
-    facts = found.facts
+def certificate_view(certificate: Certificate) -> StoredCertificateView:
+    """The view of a certificate."""
+    facts = certificate.facts
     return StoredCertificateView(
-        host=found.host, origin=found.origin, names=list(facts.names), issuer=facts.issuer, fingerprint_sha256=facts.fingerprint,
-        key=facts.key, not_before=clock.rfc3339(facts.not_before), not_after=clock.rfc3339(facts.not_after),
-        renew_at=clock.optional_rfc3339(found.renew_at), updated_at=clock.rfc3339(found.updated_at),
+        host=certificate.host, origin=certificate.origin, names=list(facts.names), issuer=facts.issuer,
+        fingerprint_sha256=facts.fingerprint, key=facts.key,
+        not_before=clock.rfc3339(facts.not_before), not_after=clock.rfc3339(facts.not_after),
+        renew_at=clock.optional_rfc3339(certificate.renew_at), updated_at=clock.rfc3339(certificate.updated_at),
     )  # fmt: skip
 
 
 @route("GET", _ONE, scope="webapps.read", returns=StoredCertificateView)
 def get_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
-    """Show the certificate of a domain; how ordering one goes is told by the domain."""
+    """Show the certificate of a domain; the domain itself shows the progress of an order."""
     domain = call.services.domains.get_domain(call.scope, app, host)
     return certificate_view(call.services.certificates.get(call.scope, domain.host))
 
 
 @route("PUT", _ONE, scope="webapps.publish", body=UploadCertificate, returns=StoredCertificateView)
 def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificateView:
-    """Serve a domain with a certificate of your own, until it expires; none is ordered meanwhile.
+    """Upload your own certificate for a domain; none is ordered until it expires.
 
-    It is taken up within seconds, and serves the name that redirects to the domain too if it covers that.
-    Refused with a code in `details` when it does not fit: `key_mismatch`, `host_not_covered`,
-    `expired`, `not_yet_valid`, `chain_order`, `encrypted_key`, `weak_key`, `unsupported_key`, `weak_signature`,
-    `not_for_servers`, `unreadable`. The domain must have been proven.
+    It takes effect within seconds, also for the name that redirects to the domain if it covers that name. A certificate that
+    does not fit is refused with a code in `details`: `key_mismatch`, `host_not_covered`, `expired`, `not_yet_valid`,
+    `chain_order`, `encrypted_key`, `weak_key`, `unsupported_key`, `weak_signature`, `not_for_servers`, `unreadable`. The domain
+    must be verified.
     """
     body: UploadCertificate = call.body
     pair = (body.certificate, body.private_key)
@@ -74,7 +76,7 @@ def put_domain_certificate(call: Call, app: str, host: str) -> StoredCertificate
 
 @route("DELETE", _ONE, scope="webapps.publish", returns=DeletedView)
 def delete_domain_certificate(call: Call, app: str, host: str) -> DeletedView:
-    """Forget the certificate that was uploaded; another one is got where that can be."""
+    """Delete an uploaded certificate; a new one is ordered where possible."""
     domain = call.services.domains.get_domain(call.scope, app, host)
     call.services.certificates.delete_uploaded(call.scope, domain.host, domain.names[1:])
     return DeletedView(deleted=domain.host)

@@ -1,4 +1,4 @@
-"""/api/v1/webapps/{app}/domains: host names of their own for WebApps."""
+"""/api/v1/webapps/{app}/domains: custom domains of WebApps."""
 
 from typing import Annotated, Literal
 
@@ -9,12 +9,12 @@ from appliance.api.tenants.tenants import DeletedView
 from appliance.core import clock
 from appliance.webapps.domains import Domain, NewDomain
 
-_ALL = "/webapps/{app}/domains"
-_ONE = f"{_ALL}/{{host}}"
+_DOMAINS_PATH = "/webapps/{app}/domains"
+_ONE = f"{_DOMAINS_PATH}/{{host}}"
 
 
 class DnsRecordView(View):
-    """A record that is to be there (or, for the method http, a file), and what was seen; `advice` says what to do next."""
+    """A DNS record (or, for the method http, a file) that must exist, and what was found; `advice` says what to do next."""
 
     purpose: Literal["ownership", "address", "redirect"]
     name: str
@@ -26,7 +26,7 @@ class DnsRecordView(View):
 
 
 class CertificateView(View):
-    """How the certificate stands."""
+    """The state of a domain's certificate."""
 
     state: Literal["pending", "active", "failed"]
     error: str | None = None
@@ -35,9 +35,9 @@ class CertificateView(View):
 
 
 class DomainView(View):
-    """A domain: how far it is, what is to be in its DNS and what was seen there.
+    """A domain with its state and its expected and observed DNS records.
 
-    `host` is written as DNS knows it, `display` as people do.
+    `host` is the name as DNS writes it (punycode), `display` as people do.
     """
 
     host: str
@@ -58,8 +58,8 @@ class DomainView(View):
 
 
 class ClaimDomain(Body):
-    """`redirect_from` names the other of a pair with and without `www.`, which then answers 301; the app's own host sends
-    its visitors to the `primary` one."""
+    """With `redirect_from`, the same name with or without `www.` redirects to this one (301). The WebApp's own host redirects
+    visitors to its `primary` domain."""
 
     host: Annotated[str, StringConstraints(max_length=1000)]
     method: Literal["txt", "http", "operator"] = "txt"
@@ -72,8 +72,8 @@ class ChangeDomain(Body):
 
 
 def domain_view(domain: Domain) -> DomainView:
-    """A domain as the API tells it."""
-    told = domain.certificate
+    """The view of a domain."""
+    certificate = domain.certificate
     return DomainView(
         host=domain.host, display=domain.display, state=domain.state, method=domain.method, redirect_from=domain.redirect_from,
         primary=domain.primary, last_error=domain.error, created_at=clock.rfc3339(domain.created_at), created_by=domain.created_by,
@@ -86,51 +86,52 @@ def domain_view(domain: Domain) -> DomainView:
             )
             for record in domain.records
         ],
-        certificate=told and CertificateView(
-            state=told.state, error=told.error, next_try=clock.optional_rfc3339(told.next_try),
-            not_after=clock.optional_rfc3339(told.not_after),
+        certificate=certificate and CertificateView(
+            state=certificate.state, error=certificate.error, next_try=clock.optional_rfc3339(certificate.next_try),
+            not_after=clock.optional_rfc3339(certificate.not_after),
         ),
     )  # fmt: skip
 
 
-@route("GET", _ALL, scope="webapps.read", returns=DomainView, listed=True)
+@route("GET", _DOMAINS_PATH, scope="webapps.read", returns=DomainView, listed=True)
 def list_webapp_domains(call: Call, app: str) -> object:
     """List the domains of a WebApp."""
     return call.services.domains.list_domains(call.scope, app, call.query.page).map(domain_view)
 
 
-@route("POST", _ALL, scope="webapps.write", body=ClaimDomain, returns=DomainView, status=201)
+@route("POST", _DOMAINS_PATH, scope="webapps.write", body=ClaimDomain, returns=DomainView, status=201)
 def claim_webapp_domain(call: Call, app: str) -> Answer:
     """Claim a host name for a WebApp.
 
-    `records` says what to put where: the proof that the name is yours, and where it is to lead. It is served once the proof
-    has been seen. A name that another tenant holds, or gave up within the last 30 days, is refused.
+    `records` lists the DNS records to create: the proof that the name is yours, and the address it must point to. The domain is
+    served once the proof is found. A name that another tenant has, or released within the last 30 days, is refused.
     """
     body: ClaimDomain = call.body
-    made = call.services.domains.claim_domain(call.scope, app, NewDomain(body.host, body.method, body.redirect_from, body.primary))
-    return Answer(domain_view(made), 201, {"Location": f"/api/v1/webapps/{app}/domains/{made.host}"})
+    new = NewDomain(body.host, body.method, body.redirect_from, body.primary)
+    domain = call.services.domains.claim_domain(call.scope, app, new)
+    return Answer(domain_view(domain), 201, {"Location": f"/api/v1/webapps/{app}/domains/{domain.host}"})
 
 
 @route("GET", _ONE, scope="webapps.read", returns=DomainView)
 def get_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Show a domain: expected and observed records, last error, next check, certificate."""
+    """Show a domain with its expected and observed records, last error, next check and certificate."""
     return domain_view(call.services.domains.get_domain(call.scope, app, host))
 
 
 @route("PATCH", _ONE, scope="webapps.write", body=ChangeDomain, returns=DomainView)
 def change_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Make a domain the one that the app's own host sends its visitors to, or not any more."""
+    """Make a domain the primary one, to which the WebApp's own host redirects, or undo that."""
     return domain_view(call.services.domains.change_domain(call.scope, app, host, primary=call.body.primary))
 
 
 @route("POST", f"{_ONE}/verify", scope="webapps.write", returns=DomainView, atomic=False)
 def verify_webapp_domain(call: Call, app: str, host: str) -> DomainView:
-    """Look at a domain now, and answer what was seen; the appliance does so by itself too, at `next_check_at`."""
+    """Check a domain's records now; the appliance also checks them by itself, at `next_check_at`."""
     return domain_view(call.services.domains.verify_domain(call.scope, app, host))
 
 
 @route("DELETE", _ONE, scope="webapps.write", returns=DeletedView)
 def release_webapp_domain(call: Call, app: str, host: str) -> DeletedView:
-    """Give up a domain; if it was proven, only this tenant may claim it again within 30 days."""
+    """Release a domain; if it was verified, only this tenant may claim it again within 30 days."""
     call.services.domains.release_domain(call.scope, app, host)
     return DeletedView(deleted=host)

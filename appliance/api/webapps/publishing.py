@@ -1,4 +1,4 @@
-"""/api/v1/webapps, publishing: with a version's checks, rolling back, unpublishing, links to look before."""
+"""/api/v1/webapps: publish, preview, roll back and unpublish versions."""
 
 import asyncio
 from functools import partial
@@ -16,13 +16,13 @@ from .webapps import Number, WebAppVersionView, WebAppView, version_view, webapp
 
 
 class PublishWebApp(Body):
-    """`if_current` is the version that must still be published, 0 for none."""
+    """With `if_current`, publish only if that version is still the published one; 0 stands for none."""
 
     if_current: Annotated[int, Field(ge=0, le=10**9)] | None = None
 
 
 class PublishQuery(Query):
-    """`wait` is how many seconds to wait for the version's checks."""
+    """`wait` is the number of seconds to wait for the version's checks."""
 
     wait: Annotated[float, Field(ge=0, le=120)] = 30
 
@@ -45,7 +45,8 @@ class WebAppPreviewView(View):
 
 
 class WebAppCheckView(View):
-    """What a check saw, of the preview or live; of one that failed `problem` and the beginning of what was `seen`."""
+    """The result of a check of the preview or of the live version; if it failed, with the `problem` and the beginning of the
+    response (`seen`)."""
 
     phase: Literal["preview", "live"]
     method: str
@@ -58,8 +59,8 @@ class WebAppCheckView(View):
 
 
 class WebAppPublicationView(View):
-    """A version on its way to be published: `checking` its preview, `switched` to and checked live, `published`; or `refused`
-    (its preview failed), `switched_back` (it failed live), `overtaken` (somebody else changed what is served)."""
+    """The publication of a version: `checking` (its preview), `switched` (live, being checked), `published`; or `refused` (the
+    preview failed), `switched_back` (the live checks failed), `overtaken` (another publication changed what is served)."""
 
     version: int
     state: Literal["checking", "switched", "published", "switched_back", "refused", "overtaken"]
@@ -71,11 +72,12 @@ class WebAppPublicationView(View):
     ended_at: str | None = None
 
 
-def publication_view(found: Publication) -> WebAppPublicationView:
+def publication_view(publication: Publication) -> WebAppPublicationView:
     return WebAppPublicationView(
-        version=found.number, state=found.state, previous=found.previous or None,
-        checks=[WebAppCheckView(**check) for check in found.checks], reason=found.reason, started_by=found.started_by,
-        started_at=clock.rfc3339(found.started_at), ended_at=clock.optional_rfc3339(found.ended_at),
+        version=publication.number, state=publication.state, previous=publication.previous or None,
+        checks=[WebAppCheckView(**check) for check in publication.checks], reason=publication.reason,
+        started_by=publication.started_by,
+        started_at=clock.rfc3339(publication.started_at), ended_at=clock.optional_rfc3339(publication.ended_at),
     )  # fmt: skip
 
 
@@ -85,11 +87,11 @@ def publication_view(found: Publication) -> WebAppPublicationView:
     acts=Acts("publish_webapp", arguments=publication),
 )  # fmt: skip
 async def publish_webapp(call: Call, app: str, version: str) -> Answer:
-    """Serve this version from now on; with `if_current` only while that one is published.
+    """Publish a version; with `if_current`, only if that version is still the published one.
 
-    A version with `smoke` checks is asked as a preview first, then served and asked again; if a check fails there, what was
-    served before is served again. Answers 200 when the version is published within `wait` seconds, 409 with the checks that
-    failed when it is not, else 202 with the publication to follow. A version without checks is published at once.
+    The `smoke` checks of a version run against its preview first, then against the live version; if one fails there, the
+    previous version is served again. Answers 200 when the version is published within `wait` seconds, 409 with the checks that
+    failed, else 202 with the publication to follow. A version without checks is published at once.
     """
     number = version_number(version)
     publishing = call.services.publishing
@@ -99,15 +101,15 @@ async def publish_webapp(call: Call, app: str, version: str) -> Answer:
         return Answer(version_view(started.version))
     if started.over is not None:
         await asyncio.wait([asyncio.wrap_future(started.over)], timeout=call.query.wait)
-    found: Publication = await in_thread(partial(publishing.get_publication, call.scope, app, number))
-    if found.is_running:
-        return Answer(publication_view(found), 202, {"Location": f"/api/v1/webapps/{app}/versions/{number}/publication"})
+    current: Publication = await in_thread(partial(publishing.get_publication, call.scope, app, number))
+    if current.is_running:
+        return Answer(publication_view(current), 202, {"Location": f"/api/v1/webapps/{app}/versions/{number}/publication"})
     return Answer(version_view(await in_thread(partial(publishing.published, call.scope, app, number))))
 
 
 @route("GET", "/webapps/{app}/versions/{version}/publication", scope="webapps.read", returns=WebAppPublicationView)
 def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicationView:
-    """Show how publishing a version with its checks goes, or went, and what each check saw."""
+    """Show the publication of a version, in progress or finished, with the results of its checks."""
     return publication_view(call.services.publishing.get_publication(call.scope, app, version_number(version)))
 
 
@@ -115,24 +117,24 @@ def get_webapp_publication(call: Call, app: str, version: str) -> WebAppPublicat
     "POST", "/webapps/{app}/versions/{version}/preview", scope="webapps.write", body=PreviewWebApp, returns=WebAppPreviewView
 )  # fmt: skip
 def preview_webapp(call: Call, app: str, version: str) -> WebAppPreviewView:
-    """Make a link to a version that is ready, for whoever shall look at it before it is published.
+    """Create a link with which people can look at a ready version before it is published.
 
-    Everybody who has the link can open it until it expires; nothing there is indexed or kept.
+    Anyone with the link can open it until it expires; its pages are neither indexed nor cached.
     """
     number = version_number(version)
-    lasts = clock.parse_duration(call.body.expires_in, pointer="/expires_in")
-    made = previews.preview_version(call.scope, call.services.sealer, app, number, lasts)
+    lifetime_ms = clock.parse_duration(call.body.expires_in, pointer="/expires_in")
+    link = previews.preview_version(call.scope, call.services.sealer, app, number, lifetime_ms)
     url = call.services.config.webapp_url(call.scope.tenant_id, app, number)
-    return WebAppPreviewView(url=made.at(url), expires_at=clock.rfc3339(made.expires_at))
+    return WebAppPreviewView(url=link.at(url), expires_at=clock.rfc3339(link.expires_at))
 
 
 @route("POST", "/webapps/{app}/rollback", scope="webapps.publish", body=RollBackWebApp, returns=WebAppVersionView)
 def roll_back_webapp(call: Call, app: str) -> WebAppVersionView:
-    """Publish an older version again: the named one, or the one that was published before."""
+    """Roll back to an older version: `version`, or by default the one that was published before."""
     return version_view(call.services.webapps.roll_back(call.scope, app, call.body.version))
 
 
 @route("POST", "/webapps/{app}/unpublish", scope="webapps.publish", returns=WebAppView)
 def unpublish_webapp(call: Call, app: str) -> WebAppView:
-    """Serve nothing from now on; the versions stay."""
+    """Unpublish a WebApp, so that nothing is served; its versions stay."""
     return webapp_view(call, call.services.webapps.unpublish_app(call.scope, app))

@@ -1,4 +1,4 @@
-"""/api/v1/webapps/{app}/requests and /analytics: what came to a WebApp; and how much of it an app uses up."""
+"""/api/v1/webapps/{app}/requests and /analytics: the traffic of a WebApp, and its usage."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from appliance.webapps.traffic import RequestRow, reading, usage
 
 
 class WebAppUsageView(View):
-    """What an app has, and had today (UTC; noted within seconds); a limit that is not there is left out."""
+    """The storage of a WebApp and its traffic today (UTC, delayed by seconds); a limit is absent when there is none."""
 
     stored_bytes: int
     stored_limit_bytes: int | None = None
@@ -22,26 +22,26 @@ class WebAppUsageView(View):
 
 
 def read_usage(call: Call, app: str) -> WebAppUsageView:
-    """Of an app that is there."""
+    """Read the usage of a WebApp, which must exist."""
     own = call.services.config.webapps
     allowance = usage.Allowance.of(own.stored_mb, own.requests_per_minute, own.egress_mb_per_day)
-    found = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
+    used = usage.read_usage(call.scope, app, call.services.webapps.stored_bytes(call.scope, app), allowance)
     return WebAppUsageView(
-        stored_bytes=found.stored, stored_limit_bytes=allowance.stored, requests_today=found.requests_today,
-        requests_per_minute_limit=allowance.per_minute, egress_today_bytes=found.sent_today, egress_limit_bytes=allowance.sent,
+        stored_bytes=used.stored, stored_limit_bytes=allowance.stored, requests_today=used.requests_today,
+        requests_per_minute_limit=allowance.per_minute, egress_today_bytes=used.sent_today, egress_limit_bytes=allowance.sent,
     )  # fmt: skip
 
 
 class RequestsQuery(ListQuery):
-    status: Annotated[str, Field(max_length=3, description="One, such as 404, or a class, such as 4xx.")] | None = None
-    path: Annotated[str, Field(max_length=500, description="One, or with a final * all that begin so.")] | None = None
+    status: Annotated[str, Field(max_length=3, description="A status such as 404, or a class such as 4xx.")] | None = None
+    path: Annotated[str, Field(max_length=500, description="A path, or with a final * all paths that begin so.")] | None = None
     since: Moment | None = None
 
 
 class WebAppRequestView(View):
-    """A request; `address` is as much of it as the appliance keeps, `agent` the kind of browser, `referrer` a host.
+    """A request; `address` is truncated as configured, `agent` is the kind of browser and `referrer` a host.
 
-    `visitor` is the same number for what came from one address with one browser on one day, and says nothing else.
+    `visitor` is equal for requests from one address with one browser on one day, and identifies nobody beyond that.
     """
 
     at: str
@@ -62,11 +62,11 @@ class WebAppRequestView(View):
 class TrafficQuery(Query):
     since: Moment = "24h"
     until: Moment | None = None
-    bucket: Annotated[str, Field(max_length=20, description="Width of a point, such as 5m, 1h or 1d.")] | None = None
+    bucket: Annotated[str, Field(max_length=20, description="The width of a point, such as 5m, 1h or 1d.")] | None = None
 
 
 class WebAppNumbersView(View):
-    """`errors` are answers from 500 on; `visitors` are counted anew every day."""
+    """`errors` counts answers with a status of 500 or more; `visitors` are counted per day."""
 
     requests: int
     bytes: int
@@ -79,14 +79,14 @@ class WebAppPointView(WebAppNumbersView):
 
 
 class WebAppCountView(View):
-    """A value and how often it came."""
+    """A value and the number of its requests."""
 
     value: str
     requests: int
 
 
 class WebAppTrafficView(View):
-    """The numbers of a window, and the most frequent paths, referrers, statuses and kinds of browser."""
+    """The traffic of a period, with the most frequent paths, referrers, statuses and kinds of browser."""
 
     since: str
     until: str
@@ -103,10 +103,10 @@ class WebAppTrafficView(View):
     "GET", "/webapps/{app}/requests", scope="webapps.read", query=RequestsQuery, returns=WebAppRequestView, listed=True
 )  # fmt: skip
 def list_webapp_requests(call: Call, app: str) -> object:
-    """List what visitors asked a WebApp for, newest first; a request is there a few seconds after it was answered."""
+    """List the requests to a WebApp, newest first; a request appears a few seconds after it was answered."""
     query = call.query
-    wanted = reading.RequestFilter(query.status, query.path, moment(query.since, "since"))
-    return reading.list_requests(call.scope, app, wanted, query.page).map(_request_view)
+    filters = reading.RequestFilter(query.status, query.path, moment(query.since, "since"))
+    return reading.list_requests(call.scope, app, filters, query.page).map(_request_view)
 
 
 def _request_view(row: RequestRow) -> WebAppRequestView:
@@ -116,7 +116,7 @@ def _request_view(row: RequestRow) -> WebAppRequestView:
 
 @route("GET", "/webapps/{app}/analytics", scope="webapps.read", query=TrafficQuery, returns=WebAppTrafficView)
 def get_webapp_analytics(call: Call, app: str) -> WebAppTrafficView:
-    """Show how many requests, bytes, errors and visitors a WebApp had over time."""
+    """Show the requests, bytes, errors and visitors of a WebApp over time."""
     query: TrafficQuery = call.query
     window = reading.Window(
         moment(query.since, "since") or 0, moment(query.until, "until") or clock.now_ms() + 1,

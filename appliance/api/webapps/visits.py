@@ -1,4 +1,4 @@
-"""/api/v1/webapps/{app}/visits: who has the app open, and ending that."""
+"""/api/v1/webapps/{app}/visits: the sessions of a WebApp's visitors."""
 
 from appliance.api.frame.routing import Call, View, route
 from appliance.api.tenants.tenants import DeletedView
@@ -6,7 +6,7 @@ from appliance.core import clock
 
 
 class VisitView(View):
-    """A visitor's session in one browser; `kind` is password, member or user, `visitor` who it is where that is known."""
+    """A visitor's session in one browser; `kind` is password, member or user, `visitor` identifies the person where known."""
 
     id: str
     kind: str
@@ -19,9 +19,9 @@ class VisitView(View):
 
 @route("GET", "/webapps/{app}/visits", scope="webapps.write", returns=VisitView, listed=True)
 def list_visits(call: Call, app: str) -> object:
-    """List who has the app open, newest first; visits end after 12 hours without use and after seven days."""
-    found = call.services.visits.list_visits(call.scope, app, call.query.page)
-    return found.map(
+    """List the open visits of a WebApp, newest first; visits end after 12 hours without use and after seven days."""
+    visits = call.services.visits.list_visits(call.scope, app, call.query.page)
+    return visits.map(
         lambda visit: VisitView(
             id=visit.id, kind=visit.kind, visitor=visit.subject or None, email=visit.email or None,
             created_at=clock.rfc3339(visit.created_at), seen_at=clock.rfc3339(visit.seen_at),
@@ -32,6 +32,6 @@ def list_visits(call: Call, app: str) -> object:
 
 @route("DELETE", "/webapps/{app}/visits/{visit}", scope="webapps.write", returns=DeletedView)
 def revoke_visit(call: Call, app: str, visit: str) -> DeletedView:
-    """End a visit; whoever it was has to sign in again."""
+    """End a visit; the visitor has to sign in again."""
     call.services.visits.revoke_visit(call.scope, app, visit)
     return DeletedView(deleted=visit)

@@ -25,8 +25,8 @@ MANIFEST = Json(
     "source: {commit, ci_url}}`; "
     "or a zip or tar.gz of the files.",
 )
-CONTENT = Json("archive", "The bytes of the content.")
-CONTENTS = Json("archive", "A zip, tar or tar.gz of contents that are `required`, under any names.")
+CONTENT = Json("archive", "The bytes of one file.")
+CONTENTS = Json("archive", "A zip, tar or tar.gz of `required` contents, under any names.")
 Number = Annotated[int, Field(ge=1, le=10**9)]
 Text = Annotated[str, StringConstraints(max_length=500)]
 
@@ -44,13 +44,13 @@ class WebAppView(View):
 
 
 class WholeWebAppView(WebAppView):
-    """A WebApp with what it uses."""
+    """A WebApp with its usage."""
 
     usage: WebAppUsageView
 
 
 class WebAppVersionView(View):
-    """One version; `required` are the contents to be sent, `reason` says why it failed."""
+    """One version; `required` lists the sha256 of contents that must still be uploaded, `reason` says why it failed."""
 
     version: int
     state: Literal["uploading", "ready", "published", "superseded", "failed"]
@@ -74,7 +74,7 @@ class WebAppFileView(View):
 
 
 class WholeVersionView(WebAppVersionView):
-    """A version with its files, routes, and how else it is served."""
+    """A version with its files, routes and other settings."""
 
     contents: dict[str, WebAppFileView]
     routes: list[dict[str, Any]]
@@ -84,21 +84,21 @@ class WholeVersionView(WebAppVersionView):
 
 
 class WebAppContentView(View):
-    """A content that has been stored."""
+    """A content that was stored."""
 
     sha256: str
     size: int
 
 
 class WebAppContentsView(View):
-    """How many contents have been stored, and their bytes."""
+    """The number of contents that were stored, and their total size."""
 
     contents: int
     bytes: int
 
 
 class WebAppDifferenceView(View):
-    """Paths of a version compared with another; `against` is 0 where there is none."""
+    """The paths of a version compared with those of `against`; 0 if there is no other version."""
 
     against: int
     added: list[str]
@@ -147,7 +147,7 @@ class NewVersionBody(Body):
 
 
 class NewVersionQuery(Query):
-    """`message` of a version that comes as an archive."""
+    """The `message` of a version that is sent as an archive."""
 
     message: Text = ""
 
@@ -194,20 +194,20 @@ def list_webapps(call: Call) -> object:
 def create_webapp(call: Call) -> Answer:
     """Create a WebApp; its id becomes part of its host name."""
     body: CreateWebApp = call.body
-    made = call.services.webapps.create_app(call.scope, NewApp(body.id, body.name or "", body.description or ""))
-    return Answer(webapp_view(call, made), 201, {"Location": f"/api/v1/webapps/{made.id}"})
+    app = call.services.webapps.create_app(call.scope, NewApp(body.id, body.name or "", body.description or ""))
+    return Answer(webapp_view(call, app), 201, {"Location": f"/api/v1/webapps/{app.id}"})
 
 
 @route("GET", "/webapps/{app}", scope="webapps.read", returns=WholeWebAppView)
 def get_webapp(call: Call, app: str) -> WholeWebAppView:
-    """Show a WebApp and what it uses."""
-    shown = webapp_view(call, call.services.webapps.get_app(call.scope, app))
-    return WholeWebAppView(**shown.model_dump(), usage=read_usage(call, app))
+    """Show a WebApp and its usage."""
+    view = webapp_view(call, call.services.webapps.get_app(call.scope, app))
+    return WholeWebAppView(**view.model_dump(), usage=read_usage(call, app))
 
 
 @route("PATCH", "/webapps/{app}", scope="webapps.write", body=ChangeWebApp, returns=WebAppView)
 def change_webapp(call: Call, app: str) -> WebAppView:
-    """Rename or describe a WebApp."""
+    """Change the name or description of a WebApp."""
     return webapp_view(call, call.services.webapps.change_app(call.scope, app, call.body.name, call.body.description))
 
 
@@ -223,28 +223,28 @@ def delete_webapp(call: Call, app: str) -> DeletedView:
     status=201, atomic=False,
 )  # fmt: skip
 def create_webapp_version(call: Call, app: str) -> Answer:
-    """Begin a version, or deploy one in a single call.
+    """Create a version from a manifest, or deploy one as an archive in a single call.
 
-    A manifest (JSON) begins it: `required` are the contents to send by `PUT …/blobs/{sha256}`, or many together by `POST …/blobs`,
-    then `POST …/finalize`. An archive is a whole version, which is ready when this answers: optional `app.yaml` (`spa`,
-    `redirects`, `headers`, `routes`, `access`), content in `public/`, or else everything else.
+    A manifest (JSON) starts an upload: send the `required` contents with `PUT …/blobs/{sha256}`, or many at once with
+    `POST …/blobs`, then `POST …/finalize`. An archive is a complete version, which is ready when this call answers: an optional
+    `app.yaml` (`spa`, `redirects`, `headers`, `routes`, `access`), and the content in `public/` or, without it, all other files.
     """
     media = (call.body.media_type or "").partition(";")[0].strip().lower()
     if media == "application/json":
         if call.query.message:
-            raise InvalidRequest("a manifest says its message itself; leave ?message= out")
-        made = call.services.webapps.create_version(call.scope, app, _read_manifest(call))
+            raise InvalidRequest("a manifest has its own `message`; remove ?message= from the address")
+        version = call.services.webapps.create_version(call.scope, app, _read_manifest(call))
     else:
         with call.body.received.open() as file:
-            made = call.services.webapps.deploy_archive(call.scope, app, file, call.query.message)
-    return Answer(version_view(made), 201, {"Location": f"/api/v1/webapps/{app}/versions/{made.number}"})
+            version = call.services.webapps.deploy_archive(call.scope, app, file, call.query.message)
+    return Answer(version_view(version), 201, {"Location": f"/api/v1/webapps/{app}/versions/{version.number}"})
 
 
 def _read_manifest(call: Call) -> NewVersion:
     received = call.body.received
     if received.size > LARGEST_MANIFEST:
         raise PayloadTooLarge(Sentence(
-            "a manifest has at most %(largest_manifest)s MiB; send the files as an archive",
+            "the manifest is larger than %(largest_manifest)s MiB; send the files as an archive instead",
             largest_manifest=LARGEST_MANIFEST >> 20,
         ))
     with received.open() as file:
@@ -254,11 +254,11 @@ def _read_manifest(call: Call) -> NewVersion:
         body = NewVersionBody.model_validate_json(raw)
     except ValidationError as error:
         raise from_pydantic(error) from error
-    given = {name: getattr(body, name) for name in ("spa", "redirects", "headers", "routes", "access", "smoke")}
-    settings: Settings = settings_of(given)
+    members = {name: getattr(body, name) for name in ("spa", "redirects", "headers", "routes", "access", "smoke")}
+    settings: Settings = settings_of(members)
     files = {path: FileSpec(file.sha256, file.size) for path, file in body.files.items()}
     if any("\0" in text for text in (body.message, body.source.commit, body.source.ci_url)):
-        raise ValidationFailed("a text holds a NUL character, which no text may", pointer="/message")
+        raise ValidationFailed("`message` or `source` contains a NUL character, which is not allowed", pointer="/message")
     return NewVersion(files, settings, body.message, Source(body.source.commit, body.source.ci_url))
 
 
@@ -273,25 +273,25 @@ def list_webapp_versions(call: Call, app: str) -> object:
 
 @route("GET", "/webapps/{app}/versions/{version}", scope="webapps.read", returns=WholeVersionView)
 def get_webapp_version(call: Call, app: str, version: str) -> WholeVersionView:
-    """Show a version with its files, and with what has still to be sent."""
+    """Show a version with its files and the contents that must still be uploaded."""
     number = version_number(version)
-    found = call.services.webapps.get_version(call.scope, app, number)
+    stored = call.services.webapps.get_version(call.scope, app, number)
     files = call.services.webapps.list_files(call.scope, app, number)
     contents = {path: WebAppFileView(sha256=spec.sha256, size=spec.size) for path, spec in files.items()}
-    settings = found.settings
+    settings = stored.settings
     return WholeVersionView(
-        **_members(found), contents=contents, routes=[dict(each) for each in settings.routes], redirects=settings.redirects,
+        **_members(stored), contents=contents, routes=[dict(each) for each in settings.routes], redirects=settings.redirects,
         headers=settings.headers, smoke=[dict(each) for each in settings.smoke],
     )  # fmt: skip
 
 
 @route("GET", "/webapps/{app}/versions/{version}/diff", scope="webapps.read", query=DiffQuery, returns=WebAppDifferenceView)
 def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
-    """Compare the files of a version with those of another: the published one, or the one before, unless `against` names it."""
-    found: Difference = call.services.webapps.compare_versions(call.scope, app, version_number(version), call.query.against)
+    """Compare the files of a version with `against`, by default the published version or the one before."""
+    difference: Difference = call.services.webapps.compare_versions(call.scope, app, version_number(version), call.query.against)
     return WebAppDifferenceView(
-        against=found.against, added=list(found.added), changed=list(found.changed), removed=list(found.removed),
-        unchanged=found.unchanged,
+        against=difference.against, added=list(difference.added), changed=list(difference.changed),
+        removed=list(difference.removed), unchanged=difference.unchanged,
     )  # fmt: skip
 
 
@@ -300,7 +300,7 @@ def get_webapp_diff(call: Call, app: str, version: str) -> WebAppDifferenceView:
     atomic=False,
 )  # fmt: skip
 def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAppContentView:
-    """Send a content of a version that is being uploaded; sending it again changes nothing."""
+    """Upload one content of a version; sending it again changes nothing."""
     received = call.body.received
     call.services.webapps.put_content(call.scope, app, version_number(version), sha256, received)
     return WebAppContentView(sha256=received.sha256, size=received.size)
@@ -311,9 +311,9 @@ def put_webapp_content(call: Call, app: str, version: str, sha256: str) -> WebAp
     atomic=False,
 )  # fmt: skip
 def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsView:
-    """Send many contents of a version that is being uploaded in one archive; sending them again changes nothing.
+    """Upload many contents of a version as one archive; sending them again changes nothing.
 
-    A member that is no content of the version is refused; what came before it is stored.
+    A file that is not a content of the version is refused; the files before it in the archive stay stored.
     """
     with call.body.received.open() as file:
         stored = call.services.webapps.put_contents(call.scope, app, version_number(version), file)
@@ -324,9 +324,9 @@ def put_webapp_contents(call: Call, app: str, version: str) -> WebAppContentsVie
     "POST", "/webapps/{app}/versions/{version}/finalize", scope="webapps.write", returns=WebAppVersionView, atomic=False
 )  # fmt: skip
 def finalize_webapp_version(call: Call, app: str, version: str) -> WebAppVersionView:
-    """Make a version ready to be published, once all of its contents are there.
+    """Finish the upload of a version, once all its contents are stored, so that it can be published.
 
-    Its `_redirects` and `_headers` are read, new contents are compressed by gzip, and one that holds an API key is refused. zstd
+    This reads `_redirects` and `_headers`, compresses new contents with gzip, and refuses contents that contain an API key; zstd
     and Brotli follow in the background.
     """
     return version_view(call.services.webapps.finalize_version(call.scope, app, version_number(version)))
