@@ -64,7 +64,7 @@ class Reader:
         return []
 
     def duration(self, value: Any, pointer: str, *, least: int = 0) -> int | None:
-        """A duration of at least `minimum`, in milliseconds; None for an absent or invalid one."""
+        """A duration of at least `least`, in milliseconds; None for an absent or invalid one."""
         if value is None:
             return None
         try:

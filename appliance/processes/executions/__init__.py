@@ -1,4 +1,4 @@
-"""Executions as callers see them: started, found, read, cancelled and retried."""
+"""Operations on executions for callers: start, search, read, cancel and retry."""
 
 import lazy_loader
 

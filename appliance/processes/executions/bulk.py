@@ -1,4 +1,4 @@
-"""Cancel or retry many executions at once: as many as one request may take, each by itself, and safely asked for again."""
+"""Cancels or retries many executions in one request, each independently; a request can safely be repeated."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +33,7 @@ class Refusal:
 
 @dataclass
 class BulkResult:
-    """`matched` were looked at and `done` of them; behind `next` there are further ones."""
+    """How many executions `matched` and how many were `done`; `next` is the id to continue after, None if these were all."""
 
     matched: int = 0
     done: int = 0
@@ -43,9 +43,9 @@ class BulkResult:
 
 
 def targets(scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> list[str]:
-    """The oldest executions that the filter names and that the action fits; one more than are done at once.
+    """The oldest executions that match the filter and allow the action, up to one more than a request handles.
 
-    What has been retried already is passed over, so that a request may be repeated.
+    Executions that have been retried already are skipped, so that a request can be repeated.
     """
     query = executions.matching(scope, wanted).where(Execution.status.in_(_OPEN if action == "cancel" else _RETRYABLE))
     if action == "retry":
@@ -57,7 +57,7 @@ def targets(scope: TenantScope, wanted: ExecutionFilter, action: Action, after: 
 
 
 def act(flow: "ProcessFlow", scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
-    """Do it to at most `MOST` executions behind `after`; what is refused is counted, and told for the first `MOST_TOLD`."""
+    """Act on at most `MOST` executions after `after`; refusals are counted, and the first `MOST_TOLD` are listed."""
     found = targets(scope, wanted, action, after)
     result = BulkResult(matched=min(len(found), MOST), next=found[MOST - 1] if len(found) > MOST else None)
     for execution_id in found[:MOST]:
@@ -75,9 +75,9 @@ def act(flow: "ProcessFlow", scope: TenantScope, wanted: ExecutionFilter, action
 
 def _act_on(flow: "ProcessFlow", scope: TenantScope, execution_id: str, action: Action) -> Any:
     if action == "retry":
-        # One is made of two retries that are asked for at the same time.
+        # The token makes two simultaneous requests start a single retry.
         return flow.retry_once(scope, execution_id, f"bulk-retry:{execution_id}")
     try:
         return db.write(partial(executions.cancel_rows, scope, execution_id, None))
-    except ExecutionFinished:  # it came to its end since it was looked for
+    except ExecutionFinished:  # it has finished since it was selected
         return None

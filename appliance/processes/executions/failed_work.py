@@ -1,4 +1,4 @@
-"""What Monitor lists as failed, done again: executions, and events of triggers that started none."""
+"""Retries failures listed in Monitor: failed executions, and trigger events that failed to start one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,13 @@ from appliance.processes.triggers.models import Firing
 if TYPE_CHECKING:
     from appliance.processes.service import ProcessFlow
 
-RETRIED = ("failed", "timed_out")  # what stands in a group of its own
+RETRIED = ("failed", "timed_out")  # the statuses that Monitor groups as failures
 _EXECUTION = re.compile(r"\bexe_[0-9A-Za-z]+")
 
 
 def waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
-    """Those of these children by whose end a step of their parent failed, and the parent with it: the step's error names them."""
+    """Those of these children whose failure made a step of their parent fail, and the parent with it (the step's error names
+    them)."""
     failed = scope.select(Execution, Execution.id).where(Execution.id.in_(set(parents.values())), Execution.status.in_(RETRIED))
     steps = scope.select(StepRunRow, StepRunRow.error).where(StepRunRow.execution_id.in_(failed), StepRunRow.status == "failed")
     named = {each for row in steps for each in _EXECUTION.findall(dump_json(row.error))}
@@ -27,15 +28,15 @@ def waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
 
 @dataclass(frozen=True)
 class FailedWork:
-    """For `failures.retry_all`; with the version that failed, or the `published` one."""
+    """The retries behind `failures.retry_all`, with the version that failed or, if `published`, the published one."""
 
     flow: "ProcessFlow"
     published: bool = False
 
     def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
-        """Those of them that are still there and that nobody has retried yet; an event also until it started an execution.
+        """Those that still exist and have not been retried; trigger events until they have started an execution.
 
-        A child that its parent waited for is left to the parent, whose step runs it again: by itself it would be done twice.
+        A child that its parent waited for is left out: the parent's retry runs it again, so it would run twice.
         """
         there = list(scope.select(Execution, Execution.id, Execution.parent).where(Execution.id.in_(failed_ids)))
         retries = scope.select(Execution, Execution.retry_of).where(
@@ -47,7 +48,7 @@ class FailedWork:
         return left | {row.id for row in events}
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
-        """The id of the execution that does it again; Conflict when somebody else was quicker to ask."""
+        """Retry it and answer the id of the new execution; Conflict if it has been retried in the meantime."""
         if failed_id.startswith("fir_"):
             return self.flow.triggers.firings.retry(scope, failed_id)
         return str(self.flow.retry_once(scope, failed_id, token, published=self.published).id)

@@ -1,4 +1,4 @@
-"""Finding executions: by what they are, when, how they failed, and by words; whole, or as much as a line of a list shows."""
+"""Searches executions by their fields, time, failure and text; answers whole rows or the summaries that lists show."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ By = Literal["user", "key", "trigger", "webapp", "run", "execution"]
 
 LONGEST_TEXT = 200
 MANY = 2_000
-# Their names stand in the SQL itself: an index over some states is used for none that come as parameters.
+# Written into the SQL as literals: a partial index on some statuses is not used for a status passed as a parameter.
 _STATES = frozenset({
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
 })  # fmt: skip
@@ -33,10 +33,10 @@ _ORDER = {"created_at": Execution.created_at, "id": Execution.id}
 
 @dataclass(frozen=True)
 class ExecutionFilter:
-    """What a list of executions is narrowed to; None means any.
+    """Criteria for a list of executions; None means any.
 
-    `search` is as `input_values.executions_with` reads it.  `text` is an id, a part of a label, the code of an error, or a value
-    of the input.  `step` is the one that failed; `took_ms` how long what has ended took at least; `ids` these and no others.
+    `search` has the syntax of `input_values.executions_with`.  `text` is an id, a part of a label, an error code or a value of
+    the input.  `step` is the failed one; `took_ms` the minimum duration of finished executions; `ids` limits to these.
     """
 
     process_id: str | None = None
@@ -57,7 +57,7 @@ class ExecutionFilter:
 
 @dataclass(frozen=True)
 class Brief:
-    """An execution as a line of a list shows it; `problem` is the message of its error."""
+    """The summary of an execution for lists; `problem` is its error message."""
 
     id: str
     process_id: str
@@ -74,7 +74,7 @@ class Brief:
 
 
 def matching(scope: TenantScope, wanted: ExecutionFilter, *columns: Any) -> Any:
-    """The query for what the filter names; ValidationFailed for a text that cannot be looked for."""
+    """The query for the filter; ValidationFailed for a text that cannot be searched for."""
     query = scope.select(Execution, *columns)
     equal = {
         Execution.process_id: wanted.process_id, Execution.label_text: wanted.label, Execution.failure_class: wanted.failure_class,
@@ -97,7 +97,7 @@ def matching(scope: TenantScope, wanted: ExecutionFilter, *columns: Any) -> Any:
 
 
 def _narrowed(scope: TenantScope, query: Any, wanted: ExecutionFilter) -> Any:
-    """The same, narrowed to how it failed, how long it took, who started it, and words."""
+    """The same query with the conditions on failed step, duration, starter and text."""
     if wanted.step is not None:
         query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == wanted.step))
     if wanted.took_ms is not None:
@@ -111,8 +111,11 @@ def _narrowed(scope: TenantScope, query: Any, wanted: ExecutionFilter) -> Any:
 
 
 def _took(scope: TenantScope, least_ms: int) -> Any:
-    """What has ended and took so long.  Few such are read from their index; where there are many, the newest are soon met on the
-    way through the list, and to sort them all takes longer: then the condition is written so that no index has it."""
+    """The condition for finished executions of at least this duration.
+
+    Few matches are read through their index.  With many, scanning from the newest finds enough of them soon, while sorting
+    all of them would take longer, so the condition is written so that no index applies.
+    """
     took = Execution.finished_at - Execution.started_at
     condition = Execution.finished_at.is_null(False) & (took >= least_ms)
     many = scope.select(Execution, SQL("1")).where(condition).limit(MANY).count() == MANY
@@ -120,12 +123,13 @@ def _took(scope: TenantScope, least_ms: int) -> Any:
 
 
 def _with_text(scope: TenantScope, text: str) -> Any:
-    """Whether an execution has this id, this in its label, this code of an error or this value in its input.
+    """The condition for executions with this id, error code or input value, or with this text in their label.
 
-    Where many labels have it, the newest are soon met on the way through the list, as in `_took`.
+    If many labels match, it is written so that no index applies, as in `_took`.
     """
     if len(text) > LONGEST_TEXT:
-        raise ValidationFailed(Sentence("look for at most %(longest_text)s characters", longest_text=LONGEST_TEXT), pointer="/text")
+        message = Sentence("search for at most %(longest_text)s characters", longest_text=LONGEST_TEXT)
+        raise ValidationFailed(message, pointer="/text")
     ids = scope.select(Execution, Execution.id)
     failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
     others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
@@ -142,7 +146,7 @@ def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageReque
 
 
 def list_briefs(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Brief]:
-    """The same, without what they were given and gave, which may be large."""
+    """The same as summaries, without input and output, which may be large."""
     return paginate(matching(scope, wanted, *_BRIEF), page, _ORDER).map(_brief)
 
 
@@ -184,11 +188,11 @@ def _some(scope: TenantScope, ids: Any, most: int) -> Sequence[Brief]:
 
 
 def _these(scope: TenantScope, ids: Sequence[str]) -> list[Brief]:
-    """By their ids, newest first; sorted here, for a database that is to sort them reads all executions in order instead."""
+    """Summaries by id, newest first.  Sorted here, because with ORDER BY the database would scan all executions in order."""
     rows = map(_brief, matching(scope, ExecutionFilter(ids=ids), *_BRIEF)) if ids else ()
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
 
 
 def bys() -> tuple[By, ...]:
-    """Who may have started an execution."""
+    """The possible starters of an execution."""
     return get_args(By)

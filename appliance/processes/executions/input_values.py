@@ -1,7 +1,7 @@
-"""Values of inputs by which executions are found: up to twenty of an input, kept beside it when it is accepted.
+"""Indexes values of inputs for searching executions: up to twenty per input, stored when the execution is accepted.
 
-Kept are texts of at most 200 characters, numbers and truths, the outer ones first, at most five levels deep; items of a list
-stand under the list's own path.  What is not among them is not found by it.
+Indexed are texts of at most 200 characters, numbers and booleans, outer ones first, up to five levels deep; items of a list
+have the path of the list.  Other values cannot be searched for.
 """
 
 import json
@@ -24,7 +24,7 @@ _BY_PATH = re.compile(r"([A-Za-z_$][\w$-]*(?:\.[\w$-]+)*)=(.*)", re.ASCII | re.D
 
 
 def values_of(given: Any) -> Iterator[tuple[str, str]]:
-    """(path, value) of what is kept of an input: `order.lines.sku` and the text of each."""
+    """(path, text) of each indexed value of an input, with paths such as `order.lines.sku`."""
     waiting: deque[tuple[str, Any, int]] = deque([("", given, 0)])
     kept = looked_at = 0
     while waiting and kept < MOST_VALUES and looked_at < MOST_LOOKED_AT:
@@ -45,7 +45,7 @@ def values_of(given: Any) -> Iterator[tuple[str, str]]:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as it is looked for; None for what is not."""
+    """The text under which a value is indexed; None for null."""
     if isinstance(value, str) or value is None:
         return value
     if isinstance(value, bool):
@@ -54,7 +54,7 @@ def text_of(value: Any) -> str | None:
 
 
 def keep_values(scope: TenantScope, execution_id: str, given: Any) -> None:
-    """Inside the write that accepts an execution."""
+    """Inside the write that accepts an execution: index the values of its input."""
     found = list(values_of(given))
     if not found:
         return
@@ -67,20 +67,20 @@ def keep_values(scope: TenantScope, execution_id: str, given: Any) -> None:
 
 
 def executions_with(scope: TenantScope, search: str) -> Any:
-    """A query for the ids of executions whose input has the value: `10248` anywhere, `order.number=10248` there.
+    """A query for the ids of executions whose input has the value: `10248` anywhere, `order.number=10248` at that path.
 
-    After a `=` at the front all of the rest is the value, whatever is in it.
+    After a leading `=` everything is the value, even if it contains another `=`.
     """
     match = None if search.startswith("=") else _BY_PATH.fullmatch(search)
     path, value = (match[1], match[2]) if match else (None, search.removeprefix("="))
     if not 1 <= len(value) <= LONGEST:
-        raise ValidationFailed(Sentence("a value to look for has 1 to %(longest)s characters", longest=LONGEST), pointer="/q")
+        raise ValidationFailed(Sentence("a value to search for has 1 to %(longest)s characters", longest=LONGEST), pointer="/q")
     found = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
     return found.where(InputValueRow.path == path) if path is not None else found
 
 
 def _as_number(value: str) -> str:
-    """The value as a number is kept, where it is one: 7.0 is 7."""
+    """The value as numbers are indexed if it is one (7.0 is 7), otherwise unchanged."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The step runs of an execution as a reader needs them: counted by step, those that run once whole, of loops a page at a time."""
+"""The step runs of an execution for display: counts per step, single runs in full, runs in loops a page at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from appliance.core.pages import Page
 from appliance.core.scope import TenantScope
 from appliance.processes.models import EventRow, Execution, StepRunRow
 
-# The states of what needs somebody, or goes on.
+# The statuses of runs that need attention or are not finished.
 TROUBLE = ("failed", "timed_out", "retrying", "waiting", "running", "cancelled")
 MOST_EVENTS = 500
 
 
 @dataclass
 class StepCount:
-    """The runs of one step: how many in each state, and from when to when; `ended` is None while one of them goes on."""
+    """The runs of one step: how many per status, and from when to when; `ended` is None while one of them is unfinished."""
 
     path: str
     step: str
@@ -36,7 +36,7 @@ class StepCount:
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Which runs of a step: in these states alone if any are given, behind the item `after`."""
+    """Which runs of a step to list: only those with these statuses (if any), after the iteration `after`."""
 
     statuses: Sequence[str] = ()
     after: str | None = None
@@ -53,7 +53,7 @@ class Try:
 
 
 def count_steps(scope: TenantScope, execution: Execution) -> list[StepCount]:
-    """Every step that has run, in the order in which they began; nothing of what they were given or gave is read."""
+    """Every step that has run, in the order in which they started; inputs and outputs are not read."""
     found: dict[str, StepCount] = {}
     for path, step, kind, status, count, began, ended, finished, items in db.rows(
         "SELECT path, step, kind, status, COUNT(*), MIN(started_at), MAX(finished_at), COUNT(finished_at), MAX(iteration) "
@@ -72,17 +72,17 @@ def count_steps(scope: TenantScope, execution: Execution) -> list[StepCount]:
 
 
 def runs_outside_loops(scope: TenantScope, execution: Execution) -> dict[str, StepRunRow]:
-    """The step runs that stand in no loop, whole, by path: as many as the definition has steps."""
+    """The complete step runs outside of loops by path; at most as many as the definition has steps."""
     query = scope.select(StepRunRow).where((StepRunRow.execution_id == execution.id) & (StepRunRow.iteration == ""))
     return {row.path: row for row in query}
 
 
 def runs_of(scope: TenantScope, execution: Execution, path: str, wanted: RunFilter) -> Page[StepRunRow]:
-    """The runs of one step by the number of their item; without input and output."""
+    """The runs of one step in the order of their iteration, without input and output."""
     query = _brief(scope, execution).where(StepRunRow.path == path)
     if wanted.statuses:
         query = query.where(StepRunRow.status.in_(list(wanted.statuses)))
-    # Ten comes after nine: numbers of items are texts, the shorter of two is the smaller.
+    # Iterations are stored as texts: comparing their length first sorts 9 before 10.
     size = fn.LENGTH(StepRunRow.iteration)
     if wanted.after is not None:
         after = len(wanted.after)
@@ -94,7 +94,7 @@ def runs_of(scope: TenantScope, execution: Execution, path: str, wanted: RunFilt
 def runs_in_loops(
     scope: TenantScope, execution: Execution, counts: Sequence[StepCount], few: int, most: int
 ) -> dict[str, list[StepRunRow]]:
-    """Of the steps in loops by path: every run of those with at most `few`, of the others what needs somebody; without values."""
+    """Runs of the steps in loops by path, without values: all runs if a step has at most `few`, else only those in TROUBLE."""
     loops = [each for each in counts if each.is_loop]
     small = [each.path for each in loops if each.total <= few]
     troubled = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
@@ -132,7 +132,7 @@ def paths_of(scope: TenantScope, execution: Execution) -> list[str]:
 
 
 def tries_of(scope: TenantScope, execution: Execution) -> Mapping[tuple[str, str], list[Try]]:
-    """The attempts that ended, by path and iteration, where a step run had more than one; of the first 500 events."""
+    """The finished attempts by path and iteration, for step runs with more than one; from the first 500 events."""
     query = scope.select(EventRow).where((EventRow.execution_id == execution.id) & (EventRow.type == "step"))
     found: dict[tuple[str, str], list[Try]] = {}
     for event in query.order_by(EventRow.id).limit(MOST_EVENTS):

@@ -1,4 +1,4 @@
-"""Pausing a process: what has begun goes on, what has not is held back, and triggers do not fire."""
+"""Pauses and resumes a process: started executions continue, queued ones are held back, and triggers do not fire."""
 
 from appliance.core import clock
 from appliance.core.database import db
@@ -10,14 +10,14 @@ PAUSED = "paused"  # the wait_reason of a queued execution whose process is paus
 
 
 def is_paused(scope: TenantScope, process_id: str) -> bool:
-    """Whether the process is paused now; ask inside the write that acts on it."""
+    """Whether the process is paused; call this inside the write that depends on it."""
     mine = (scope.tenant_id, process_id)
     found = db.rows("SELECT 1 FROM process WHERE tenant_id = ? AND id = ? AND paused_at IS NOT NULL", mine)
     return bool(found)
 
 
 def pause_rows(scope: TenantScope, process_id: str) -> Process:
-    """Inside a write: pause it and hold back its queued executions; one that is paused already stays as it is."""
+    """Inside a write: pause the process and hold back its queued executions; no effect if it is paused already."""
     row = scope.get(Process, id=process_id)
     if row.paused_at is not None:
         return row
@@ -32,7 +32,7 @@ def pause_rows(scope: TenantScope, process_id: str) -> Process:
 
 
 def resume_rows(scope: TenantScope, process_id: str) -> tuple[Process, list[str]]:
-    """Inside a write: the process goes on; answers the executions that were held back, in their order."""
+    """Inside a write: resume the process; answers the ids of the executions that were held back, in order."""
     row = scope.get(Process, id=process_id)
     if row.paused_at is None:
         return row, []

@@ -1,4 +1,4 @@
-"""The record of an execution as a replay reads it: its step runs, their journals, and where reused ones were made."""
+"""The record of an execution for replays: its step runs, their journals, and the executions that reused runs come from."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from appliance.processes.models import Execution
 
 @dataclass(frozen=True)
 class Recorded:
-    """One step run of the record; `claim` is that of the execution which performed it (a retry reuses step runs)."""
+    """One step run of the record; `claim` belongs to the execution that performed it (a retry reuses step runs)."""
 
     run: StepRun
     claim: Claim
@@ -22,12 +22,12 @@ class Recorded:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it failed or was cancelled itself; a step that holds steps only ends with them."""
+        """Whether the run itself failed or was cancelled, rather than ending with the steps inside it."""
         return self.run.status == "cancelled" or (self.run.status == "failed" and self.run.error is not None)
 
 
 class Record:
-    """What is known of a finished execution, which ran `compiled`."""
+    """Everything recorded about a finished execution, which ran `compiled`."""
 
     def __init__(self, scope: TenantScope, row: Execution, compiled: Compiled) -> None:
         self.scope, self.row, self.compiled = scope, row, compiled
@@ -36,7 +36,7 @@ class Record:
         self.runs = own | self._reused({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
 
     def _reused(self, wanted: dict[Key, StepRun]) -> dict[Key, Recorded]:
-        """Those runs with the executions that made them; where that is deleted by now, they count as made here."""
+        """Those runs with the executions that performed them; if one has been deleted, its runs count as performed here."""
         found: dict[Key, Recorded] = {}
         before = self.row.retry_of
         while wanted and before is not None:
@@ -45,7 +45,7 @@ class Record:
                 break
             claim = _claim(self.scope, row)
             made = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
-            # What a retry passed over stands in it as skipped; it was not made so.
+            # A stop that a retry passed over is skipped in the retry only, so its status differs from the original run.
             mine = {key: run for key, run in made.items() if key in wanted and _is_made(run, wanted[key])}
             found |= {key: Recorded(run, claim, is_reused=True) for key, run in mine.items()}
             wanted = {key: run for key, run in wanted.items() if key not in mine}
@@ -56,7 +56,7 @@ class Record:
         return self.runs.get((path, iteration))
 
     def journal(self, recorded: Recorded) -> tuple[list[JournalEntry], Closing]:
-        """The calls of the last attempt, and what closed it."""
+        """The calls of the last attempt, and its closing line."""
         run = recorded.run
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
         closing = next((line for line in lines if line.call == CLOSING), None)
@@ -68,6 +68,6 @@ def _is_made(made: StepRun, reused: StepRun) -> bool:
 
 
 def _claim(scope: TenantScope, row: Execution) -> Claim:
-    """Who the execution was, for its expressions; it holds nothing."""
+    """A claim that only identifies the execution for its expressions; it gives no right to run it."""
     began = row.started_at or row.created_at
     return replace(claim_of(scope, row), fence=-1, started_at=began)

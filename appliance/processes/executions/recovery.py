@@ -1,4 +1,4 @@
-"""What a retry that went well makes good: the executions that it retries, and with them groups of failures in Monitor."""
+"""Marks failures as recovered after a successful retry: the retried executions, and with them failure groups in Monitor."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ MOST_RETRIES = 100
 
 
 def note_success(scope: TenantScope, retry_of: str) -> None:
-    """Inside a commit: a retry of this execution succeeded, which makes good all that it goes back to: what that one retried, and
-    children by whose end a step of these failed."""
+    """Inside a commit: a retry of this execution succeeded.  This recovers the whole chain of retries behind it, and the
+    children whose failure made a step of these fail."""
     chain = _chain(scope, retry_of)
     failures.note_recovered(scope, [*chain, *_children(scope, chain)], left_failed)
 
 
 def success_of(scope: TenantScope, execution_id: str) -> str | None:
-    """The newest execution that succeeded as a retry of this one, or as a retry of such a retry."""
+    """The newest successful retry of this execution, directly or through other retries; None if there is none."""
     new, found = [execution_id], list[str]()
     for _ in range(MOST_RETRIES):
         rows = scope.select(Execution, Execution.id, Execution.status).where(Execution.retry_of.in_(new))
@@ -33,14 +33,14 @@ def success_of(scope: TenantScope, execution_id: str) -> str | None:
 
 
 def left_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
-    """Those of them that are there and have failed: executions, and events of triggers that started none."""
+    """Those that still exist and have failed: executions, and trigger events that started none."""
     rows = scope.select(Execution, Execution.id).where(Execution.id.in_(failed_ids), Execution.status.in_(RETRIED))
     events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
     return {row.id for row in rows} | {row.id for row in events}
 
 
 def _chain(scope: TenantScope, execution_id: str | None) -> list[str]:
-    """The execution and what it was a retry of, the newest first."""
+    """The execution and the ones it is a retry of, newest first."""
     found: list[str] = []
     while execution_id is not None and len(found) < MOST_RETRIES:
         found.append(execution_id)
@@ -50,7 +50,7 @@ def _chain(scope: TenantScope, execution_id: str | None) -> list[str]:
 
 
 def _children(scope: TenantScope, parents: Sequence[str]) -> set[str]:
-    """The failed executions that these waited for and failed by, and those that they waited for in turn."""
+    """The failed children that made these executions fail, and their failed children in turn."""
     found: set[str] = set()
     new = set(parents)
     while new:

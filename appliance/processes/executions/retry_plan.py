@@ -1,4 +1,4 @@
-"""Retry plan: what a retry would keep and run again, and which effects of the execution would happen once more."""
+"""Retry plans: which step runs a retry would reuse or run again, and which effects would be repeated."""
 
 import json
 from collections import Counter
@@ -32,14 +32,14 @@ _FATES: Mapping[Fate, str] = {
     "first": "may run for the first time", "dropped": "not in this version",
 }  # fmt: skip
 
-# What a step would do, by the method of its call; English here, and told in the reader's language by whoever shows it.
+# What a step would do, by the method of its call; in English here, translated where it is shown.
 _TIMES = mark_error("%(sentence)s (%(count)s times)")
 _UNSURE = mark_error("%(sentence)s; it may have been done before")
 _CALL = mark_error("%(step)s would call %(action)s of %(slug)s again, under a new idempotency key")
 _WRITE = mark_error("%(step)s would write again to %(target)s")
 _BATCH = mark_error("%(step)s would write the same batch of records again")
-_DOCUMENTS = mark_error("%(step)s would make its documents once more")
-_OTHER = mark_error("%(step)s would do %(method)s again")
+_DOCUMENTS = mark_error("%(step)s would create its documents again")
+_OTHER = mark_error("%(step)s would call %(method)s again")
 _WOULD: Mapping[str, str] = {
     CHILD: mark_error("%(step)s would execute %(target)s again"),
     GENERATE: mark_error("%(step)s would ask the model of %(target)s again, which costs again"),
@@ -51,18 +51,18 @@ _WOULD: Mapping[str, str] = {
 }
 _AGENT = mark_error("%(step)s would start another run of the agent %(agent)s, which costs again")
 _MAY_CALL = {
-    True: mark_error("%(step)s may call %(action)s of %(target)s again, as the run before did"),
-    False: mark_error("%(step)s may call %(action)s of %(target)s again, which the run before may have done"),
+    True: mark_error("%(step)s may call %(action)s of %(target)s again, as the previous run did"),
+    False: mark_error("%(step)s may call %(action)s of %(target)s again, which the previous run may have done"),
 }
 _MAY_USE = {
-    True: mark_error("%(step)s may use %(target)s again, as the run before did"),
-    False: mark_error("%(step)s may use %(target)s again, which the run before may have done"),
+    True: mark_error("%(step)s may use %(target)s again, as the previous run did"),
+    False: mark_error("%(step)s may use %(target)s again, which the previous run may have done"),
 }
 
 
 @dataclass(frozen=True)
 class StepFate:
-    """What becomes of one step run; `first`: of a step that the execution did not come to."""
+    """What a retry does with one step run; `first` stands for a step that the execution did not reach."""
 
     step: str
     path: str
@@ -73,7 +73,7 @@ class StepFate:
 
 @dataclass(frozen=True)
 class RepeatedEffect:
-    """Something that a step which runs again did: by which call, to what, and whether that is `certain`."""
+    """An effect that a step would repeat: by which call, on what target, and whether it `certain`ly happened before."""
 
     step: str
     path: str
@@ -87,7 +87,7 @@ class RepeatedEffect:
 
 @dataclass
 class RetryPlan:
-    """What a retry `from` there with this version would do."""
+    """What a retry from `start_from` with this version would do."""
 
     execution_id: str
     start_from: str
@@ -101,7 +101,7 @@ class RetryPlan:
 
     @property
     def sentences(self) -> list[str]:
-        """The plan in words: first the step runs, then every effect with how often."""
+        """The plan in words: a summary of the step runs, then every effect with its count."""
         counts = self.counts
         told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
@@ -111,14 +111,14 @@ class RetryPlan:
 
 @dataclass(frozen=True)
 class Around:
-    """What is asked about what lies outside of the processes: the actions of an integration, and the runs of agents."""
+    """What the plan needs from other rooms: the actions of integrations, and the runs of agents."""
 
     find_actions: FindActions
     agents: Agents
 
 
 def plan_retry(record: Record, compiled: Compiled, around: Around, start_from: str, version: int) -> RetryPlan:
-    """The plan of a retry with `compiled`; the same errors as the retry."""
+    """The plan of a retry with `compiled`; raises the same errors as the retry."""
     kept = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
     plan = RetryPlan(record.row.id, start_from, version)
     runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
@@ -127,7 +127,7 @@ def plan_retry(record: Record, compiled: Compiled, around: Around, start_from: s
     for recorded in runs:
         run = recorded.run
         if run.path in after:
-            continue  # runs only if this one fails too
+            continue  # compensation, which runs only if the retry fails too
         fate = _fate(run, kept.get((run.path, run.iteration)), compiled.steps.get(run.path))
         plan.steps.append(StepFate(run.step, run.path, run.iteration, run.kind, fate))
         if fate == "again":
@@ -168,7 +168,7 @@ def _effects(record: Record, again: list[Recorded], around: Around) -> Iterator[
 
 
 def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[RepeatedEffect]:
-    """Another run decides anew: what one did, the next may do."""
+    """The effects of an agent step: a new run decides for itself, so it may repeat what the previous one did."""
     name = step.settings["use"]
     about = (run.step, run.path, run.iteration, run.attempt)
     yield RepeatedEffect(*about, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
@@ -179,10 +179,10 @@ def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[Repeat
 
 
 def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
-    """What a step that is no code did: it asks one thing, and what failed may have been done all the same."""
+    """The effects of a step other than code: it makes a single call, which may have had its effect even if it failed."""
     settings, done = step.settings, run.status in FINISHED
     if step.kind == "datapool":
-        if done:  # a write that fails is undone
+        if done:  # a failed write is rolled back
             yield from teller.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
     elif step.kind == "integration":
         if done or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
@@ -202,14 +202,14 @@ def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedE
 
 
 class _Calls:
-    """The calls that the code of step runs made, with the executions in which they were made."""
+    """The calls made by code steps, loaded once per execution."""
 
     def __init__(self, scope: TenantScope) -> None:
         self._scope = scope
         self._found: dict[str, dict[tuple[str, str], list[tuple[int, str, Any, bool]]]] = {}
 
     def of(self, recorded: Recorded) -> list[tuple[int, str, Any, bool]]:
-        """(attempt, method, args, whether it was answered well); what was refused did nothing and is left out."""
+        """(attempt, method, args, whether it succeeded) of each call; refused calls had no effect and are left out."""
         execution_id = recorded.claim.execution_id
         if execution_id not in self._found:
             self._found[execution_id] = self._load(execution_id)
@@ -225,18 +225,18 @@ class _Calls:
         for path, iteration, attempt, method, args, ok, position, fault in rows:
             if method in _QUIET or (position >= 0 and not ok and (method in WRITES or _is_refusal(fault))):
                 continue
-            # A call to a foreign system that failed may have been done; one without an answer, too.
+            # A call to another system may have had its effect even if it failed or was never answered.
             found.setdefault((path, iteration), []).append((attempt, method, json.loads(args), bool(ok) and position >= 0))
         return found
 
 
 def _is_refusal(fault: str | None) -> bool:
-    """Whether a call was refused before anything of it was done."""
+    """Whether a call was refused before it had any effect."""
     return fault is not None and json.loads(fault).get("failure_class") in ("policy", "validation")
 
 
 class _Teller:
-    """Says of a call what would happen again."""
+    """Describes which effect a call would repeat."""
 
     def __init__(self, compiled: Compiled, find_actions: FindActions) -> None:
         self._steps = compiled.steps
@@ -244,7 +244,7 @@ class _Teller:
         self._actions: dict[str, Actions] = {}
 
     def tell(self, run: StepRun, attempt: int, method: str, args: list[Any], *, certain: bool) -> Iterator[RepeatedEffect]:
-        """Nothing when the call only reads."""
+        """The effect of the call; none if it only reads."""
         if method == GENERATE:
             args = [args[0].get("profile")]
         target = "/".join(str(arg) for arg in args[: 2 if method == ACTION else 1] if isinstance(arg, str))

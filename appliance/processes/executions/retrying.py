@@ -1,8 +1,8 @@
-"""Retry: which step runs of a finished execution a new one keeps, from what failed, from the start, or from any step on.
+"""Retries: which step runs of a finished execution a new one reuses, starting from the failure, the beginning or any step.
 
-From a step on means: what stands before it stays, it and what follows run again.  Around it, the same holds at every level:
-the steps that hold it go on where they were, with the items and the option they had, and what stands beside it in other
-branches stays.  Inside a for_each that is so for every item.
+From a step means: earlier steps are reused, the step itself and later ones run again.  The same holds at every level of
+nesting: enclosing blocks continue with the items and the option they had, and steps in other parallel branches are reused.
+Inside a for_each this applies to every item.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,15 +25,15 @@ Relation = Literal["before", "around", "behind"]
 
 
 def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, compiled: Compiled) -> list[StepRun]:
-    """The step runs a retry keeps: all that succeeded (`failed`), none (`start`), or those before a step (id or path).
+    """The step runs a retry reuses: all that succeeded (`failed`), none (`start`), or those before a step (id or path).
 
-    What was undone stands no longer: `failed` begins with the first top-level step in which something was.  Conflict while
-    it is not finished, and for a step behind something that was undone; ValidationFailed for a step that is not there or that
-    the execution did not come to.
+    Undone steps are not reused: `failed` starts from the first top-level step with an undone one in it.  Conflict while the
+    execution is not finished, and for a step after an undone one; ValidationFailed for a step that does not exist or that the
+    execution did not reach.
     """
     if execution.status not in store.FINISHED or (execution.status == "succeeded" and start_from == "failed"):
         raise Conflict(Sentence(
-            "the execution is %(status)s; only a finished one that did not succeed can be retried from failed",
+            "the execution is %(status)s; only a finished execution that did not succeed can be retried from `failed`",
             status=execution.status,
         ))
     if start_from == "start":
@@ -48,7 +48,7 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
     target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
     if target.path in compiled.definition.aftermath:
         raise ValidationFailed(
-            Sentence("%(path)s runs only once an execution has failed; retry from another step", path=target.path), pointer="/from"
+            Sentence("%(path)s only runs after an execution has failed; retry from another step", path=target.path), pointer="/from"
         )
     gone = next((path for path in undone if target.relation(path) == "before"), None)
     if gone is not None:
@@ -66,18 +66,18 @@ def _is_at(path: str, outer: str) -> bool:
 
 @dataclass(frozen=True)
 class _Target:
-    """The step from which on everything runs again."""
+    """The step from which everything runs again."""
 
     compiled: Compiled
     path: str
 
     @cached_property
     def _places(self) -> Mapping[str, Place]:
-        """Where every step stands: at each level in which block, and as which step of it."""
+        """The position of every step: for each level of nesting, the index of the block and of the step in it."""
         return dict(_places((Block(self.compiled.definition.steps),), ()))
 
     def relation(self, path: str) -> Relation:
-        """Whether what ran at `path` stays, is gone on with, or runs again."""
+        """Whether the runs at `path` are reused (`before`), continued (`around`) or run again (`behind`)."""
         place, mine = self._places.get(path), self._places[self.path]
         if place is None:
             return "behind"
@@ -89,7 +89,7 @@ class _Target:
         return "around" if len(place) < len(mine) else "behind"
 
     def reopened(self, run: StepRun) -> StepRun | None:
-        """A step around the target, in the middle of what it holds; as it was where it holds nothing, None where it failed so."""
+        """The run of an enclosing step, reopened; reused as it was if it never entered its block, None if it failed before."""
         step = self.compiled.steps[run.path]
         if step.kind != run.kind:
             raise _not_here(f"{step.id} is a {step.kind} in this version and was a {run.kind}", step)
@@ -99,25 +99,28 @@ class _Target:
         if step.kind == "parallel":
             state = {"branches": [block.name for block in step.blocks]}
         elif step.kind == "branch" and state["taken"] >= len(step.blocks):
-            raise _not_here(f"the option that {step.id} took is not there in this version", step)
+            raise _not_here(f"the option that {step.id} took does not exist in this version", step)
         return replace(run, status="running", output=None, error=None, finished_at=None, state=state)
 
     def check_reached(self, around: Iterable[StepRun]) -> None:
-        """ValidationFailed unless the target would be come to."""
+        """ValidationFailed unless the execution would reach the target."""
         parent = self.path.rpartition("/")[0]
         if not parent:
             return
         step = self.compiled.steps[parent]
         found = [run for run in around if run.path == parent and run.state is not None]
         if not found:
-            raise _not_here(f"the execution did not come to what is in {step.id}", step)
+            raise _not_here(f"the execution did not reach the steps in {step.id}", step)
         block = self._places[self.path][-1][0]
         if step.kind == "branch" and all(run.state["taken"] != block for run in found):
             raise _not_here(f"{step.id} took another option", step)
 
     def past_stops(self, runs: list[StepRun]) -> list[StepRun]:
-        """What ended that execution must not end the one that goes on behind it: a stop is passed over, and so is the step
-        beside the target or what is around it in which it stands, with whatever was cut off there."""
+        """The runs with stops disabled: a `stop` that ended the execution must not end the retry that continues after it.
+
+        The stop, or the block beside the target (or beside a block around it) that contains it, becomes skipped together with
+        everything it interrupted.
+        """
         passed = {self._beside(run) for run in runs if run.kind == "stop" and run.status == "succeeded"}
         left = [run for run in runs if (run.path, run.iteration) in passed or not _is_inside(run, passed)]
         return [
@@ -145,7 +148,7 @@ def _not_here(reason: str, step: Step) -> ValidationFailed:
     return ValidationFailed(Sentence("%(reason)s; retry from %(id)s instead", reason=reason, id=step.id), pointer="/from")
 
 
-# -- what is kept
+# -- reused runs
 
 
 def _kept(runs: list[StepRun], compiled: Compiled) -> list[StepRun]:
@@ -154,13 +157,13 @@ def _kept(runs: list[StepRun], compiled: Compiled) -> list[StepRun]:
 
 
 def _is_kept(run: StepRun, compiled: Compiled) -> bool:
-    """Whether it stays as it is: it went well, or the process went on behind it all the same, and still does in this version."""
+    """Whether the run is reused as it is: it succeeded, or failed in a way after which this version continues too."""
     step = compiled.steps.get(run.path)
     return step is not None and step.kind == run.kind and is_over(step, run)
 
 
 def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
-    """Kept, or a step that holds steps and was in the middle of them, and still of that kind in this version."""
+    """Reused as it is, or an unfinished block that has the same kind in this version and can be continued."""
     step = compiled.steps.get(run.path)
     if step is None or step.kind != run.kind:
         return False
@@ -172,7 +175,7 @@ def _is_reusable(run: StepRun, compiled: Compiled) -> bool:
 
 
 def _is_inside(run: StepRun, holders: set[Key]) -> bool:
-    """Whether it belongs to one of these steps: what failed in one that is kept is kept with it."""
+    """Whether the run is inside one of these steps: a failed run inside a reused block is reused with it."""
     parts, indexes = run.path.split("/"), run.iteration.split(".")
     paths = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
     return any((path, ".".join(indexes[:known])) in holders for path in paths for known in range(len(indexes) + 1))
@@ -181,7 +184,7 @@ def _is_inside(run: StepRun, holders: set[Key]) -> bool:
 def _reused(run: StepRun, compiled: Compiled) -> StepRun:
     if _is_kept(run, compiled) or not _is_reusable(run, compiled):
         step = compiled.steps.get(run.path)
-        # In another version a step can be undone that could not before: such are undone last.
+        # The step may have become undoable with another version: it gets order 0 and is undone last.
         order = run.undo_order or 0 if step is not None and is_undoable(step, run) else None
         return replace(run, result_source="reused", undo_order=order)
     return replace(run, status="running", error=None, finished_at=None)

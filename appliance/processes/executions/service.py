@@ -1,4 +1,4 @@
-"""Executions as callers see them: start, read, list, cancel, retry."""
+"""Operations on executions: start, read, list, cancel, and resume with an event."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ MAX_LABEL = 200
 
 @dataclass(frozen=True)
 class StartRequest:
-    """How an execution shall start; `token` makes a repeated request answer the same execution.
+    """How to start an execution; `token` makes a repeated request answer the same execution.
 
-    It is not begun later than `expires_ms` after its time; None: what the definition says.  Whoever starts it on behalf of
-    another execution says how many generations down it is, and by what it is tainted from the beginning.
+    It expires unless it starts within `expires_ms` of its time (None: the definition's setting).  `depth` is its nesting
+    below the first execution, `tainted_by` the sources of untrusted data in its input.
     """
 
     input: Mapping[str, Any]
@@ -61,7 +61,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """Where a queued execution stands: `ahead` executions start before it."""
+    """The position of a queued execution: `ahead` executions start before it."""
 
     position: int
     ahead: int
@@ -69,11 +69,11 @@ class QueuePlace:
 
 
 def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
-    """ValidationFailed with the ways in which the input breaks the process's schema.  It may wait, so it comes before a write."""
+    """ValidationFailed with everything in the input that violates the process's schema.  May block, so call it before a write."""
     if compiled.refusal:
         raise DefinitionInvalid(
             Sentence(
-                "the input's JSON Schema cannot be used: %(refusal)s; correct `input` and publish the process again",
+                "the input's JSON Schema cannot be used: %(refusal)s; fix `input` and publish the process again",
                 refusal=compiled.refusal,
             ),
             pointer="/input",
@@ -83,12 +83,12 @@ def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
     problems = compiled.input_schema.problems(value, namespace=scope.tenant_id)
     if problems:
         first = f"{problems[0].pointer or '/'}: {problems[0].message}"
-        raise ValidationFailed(Sentence("the input does not fit the process, %(first)s", first=first), details=problems[:100])
+        raise ValidationFailed(Sentence("the input does not match the schema, %(first)s", first=first), details=problems[:100])
 
 
 def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> int:
-    """The wanted version, or the published one; NotPublished when there is none."""
-    # Plain SQL: this is asked before every execution, and building the query took longer than answering it.
+    """The requested version, or the published one; NotFound, NotPublished."""
+    # Plain SQL: this runs before every execution, and building the query took longer than running it.
     mine = (scope.tenant_id, process_id)
     found = db.rows("SELECT published_version FROM process WHERE tenant_id = ? AND id = ?", mine)
     if not found:
@@ -109,9 +109,11 @@ def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> i
 
 @dataclass(frozen=True)
 class Birth:
-    """Where a new execution comes from: claimed at once by `owner` until `lease_until`, the retry of another, which is to be
-    its `only_retry` or one of several, or the child of a `parent`, `depth` generations down from `root`, that has `rank` in line
-    rather than one of its own."""
+    """Where a new execution comes from.
+
+    `owner` claims it at once until `lease_until`.  A retry names the execution it repeats, and with `only_retry` must be its
+    only one.  A child has a `parent` and is nested `depth` levels below `root`; `rank` replaces its own place in the queue.
+    """
 
     owner: str | None = None
     lease_until: int = 0
@@ -124,7 +126,7 @@ class Birth:
 
 
 def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
-    """The execution of the same request, while its Idempotency-Key is kept; IdempotencyMismatch for another input."""
+    """The execution of the same request while its Idempotency-Key is remembered; IdempotencyMismatch for another input."""
     found = scope.find(Execution, idempotency=request.token)
     if found is None:
         return None
@@ -132,23 +134,23 @@ def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execu
         scope.update(Execution, idempotency=None).where(Execution.id == found.id).execute()
         return None
     if found.input != request.input:
-        raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+        raise IdempotencyMismatch("this Idempotency-Key was used with another body; use a new key for a new request")
     return found
 
 
 def insert_execution(
     scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
 ) -> tuple[Execution, bool]:
-    """Inside a write: the row of a new execution, and whether it is new."""
+    """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
     now = clock.now_ms()
     if request.token and (found := _find_repeated(scope, request, now)) is not None:
         return found, False
     if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
-        raise Conflict(Sentence("it has been retried already, as %(id)s", id=other.id))
+        raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
     slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if birth.rank is None else birth.rank
     status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
-    if status == "queued" and birth.parent is None:  # a child is judged before the commit that records its call
+    if status == "queued" and birth.parent is None:  # children are admitted before the commit that records their call
         backlog.admit_queued(scope)
     elif status == "scheduled":
         backlog.admit_planned(scope)
@@ -183,13 +185,13 @@ def insert_execution(
 
 
 def newest_of_all() -> int | None:
-    """When the newest execution of any tenant was created; None where there is none."""
+    """When the newest execution of any tenant was created; None if there is none."""
     ((at,),) = db.rows("SELECT MAX(created_at) FROM execution")
     return None if at is None else int(at)
 
 
 def last_created(scope: TenantScope, process_id: str) -> int | None:
-    """When the newest kept execution of a process was created; None when there is none."""
+    """When the newest stored execution of a process was created; None if there is none."""
     ((at,),) = db.rows(
         "SELECT MAX(created_at) FROM execution WHERE tenant_id = ? AND process_id = ?", (scope.tenant_id, process_id)
     )
@@ -197,24 +199,24 @@ def last_created(scope: TenantScope, process_id: str) -> int | None:
 
 
 def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
-    """One execution (of this process); NotFound otherwise."""
+    """One execution (of this process, if given); NotFound."""
     wanted = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
     return scope.get(Execution, **wanted)
 
 
 def find_started(scope: TenantScope, token: str) -> Execution:
-    """The execution that a request with this token started; NotFound once it is deleted."""
+    """The execution that a request with this token started; NotFound if it has been deleted."""
     row: Execution | None = scope.find(Execution, idempotency=token)
     if row is None:
-        raise NotFound("what this request had started is deleted by now; its retention is over")
+        raise NotFound("the execution that this request started has been deleted after its retention period")
     return row
 
 
 def queue_place(execution: Execution) -> QueuePlace | None:
-    """The place of a queued execution in its line; None for one that is not queued.
+    """The position of an execution in its queue; None if it is not queued.
 
-    The line is the tenant's, for other tenants have turns of their own; what waits for a slot or for its paused process
-    stands in the line of that slot or process.
+    Each tenant has its own queue; executions that wait for a slot or for a paused process have the queue of that slot or
+    process.
     """
     if execution.status != "queued":
         return None
@@ -235,7 +237,7 @@ def queue_place(execution: Execution) -> QueuePlace | None:
 
 
 def count_by_version(scope: TenantScope, process_id: str, most: int) -> list[tuple[int, int, int]]:
-    """Which versions the newest `most` executions of a process ran, as (version, count, failed ones of it)."""
+    """(version, executions, failed executions) of the newest `most` executions of a process."""
     return [
         (int(version), int(total), int(failed))
         for version, total, failed in db.rows(
@@ -248,13 +250,13 @@ def count_by_version(scope: TenantScope, process_id: str, most: int) -> list[tup
 
 
 def list_steps(scope: TenantScope, execution: Execution) -> list[StepRunRow]:
-    """The step runs of an execution in the order in which they began."""
+    """The step runs of an execution in the order in which they started."""
     query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
     return list(query.order_by(StepRunRow.started_at, StepRunRow.path, StepRunRow.iteration))
 
 
 def page_steps(scope: TenantScope, execution: Execution, page: PageRequest) -> Page[StepRunRow]:
-    """The same, a page at a time: a for_each has thousands."""
+    """The same, a page at a time: a for_each can have thousands."""
     query = scope.select(StepRunRow).where(StepRunRow.execution_id == execution.id)
     fields = {"started_at": StepRunRow.started_at, "path": StepRunRow.path, "iteration": StepRunRow.iteration}
     return paginate(query, page, fields, default="started_at,path,iteration", tie="iteration")
@@ -283,7 +285,7 @@ def events_after(scope: TenantScope, execution_id: str, after: int) -> list[Even
 
 
 def change_label(scope: TenantScope, execution_id: str, process_id: str, label: str | None) -> Execution:
-    """Give an execution another label, or none; its own expressions and code go on seeing the one it was accepted with."""
+    """Change or remove the label of an execution; its own expressions and code keep the original one."""
     if label is not None and not 1 <= len(label) <= MAX_LABEL:
         raise ValidationFailed(Sentence("label must have 1 to %(max_label)s characters", max_label=MAX_LABEL), pointer="/label")
 
@@ -297,7 +299,7 @@ def change_label(scope: TenantScope, execution_id: str, process_id: str, label: 
 
 
 def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -> Execution:
-    """Inside a write: cancel at once what nobody runs, ask the runner of another; ExecutionFinished when it is over."""
+    """Inside a write: cancel an idle execution at once, or ask its runner to stop; ExecutionFinished if it has finished."""
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
         raise ExecutionFinished(
@@ -309,17 +311,17 @@ def cancel_rows(scope: TenantScope, execution_id: str, process_id: str | None) -
 
 @dataclass(frozen=True)
 class Resumption:
-    """What an execution is told that waits for an event: under which `token`, and the event's data."""
+    """The event for a waiting execution: the `token` it waits under, and the event's data."""
 
     token: str
     input: Any = None
 
 
 def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer: Resumption) -> Execution:
-    """Inside a write: the event has come.
+    """Inside a write: deliver an event to the execution that waits for it.
 
-    NotFound when the execution does not wait under this token, Conflict when it has been answered, ExecutionFinished when
-    it is over, PolicyDenied for what only a person decides.
+    NotFound if the execution does not wait under this token, Conflict if the event was already delivered, ExecutionFinished
+    if the execution has finished, PolicyDenied for requests that only a person may decide.
     """
     row = get_execution(scope, execution_id, process_id)
     if row.status in store.FINISHED:
@@ -328,16 +330,16 @@ def answer_event(scope: TenantScope, execution_id: str, process_id: str, answer:
         )
     pending = suspension.find_call(scope, execution_id, answer.token)
     if pending is not None and pending.kind in ("approval", "input", "model"):
-        raise PolicyDenied("this is for a person to decide: open the request in the console")
+        raise PolicyDenied("only a person can decide this; open the request in the console")
     if pending is None or pending.kind != "event":
-        raise NotFound("the execution does not wait under this token; `waiting_for` lists what it waits for")
+        raise NotFound("the execution is not waiting under this token; `waiting_for` lists what it is waiting for")
     if not suspension.answer_call(scope, answer.token, True, answer.input):
-        raise Conflict("this event has been answered already")
+        raise Conflict("this event has already been delivered")
     return get_execution(scope, execution_id)
 
 
 def purge(before_ms: int) -> int:
-    """Delete executions of every tenant that were finished before `before_ms`, with all that belongs to them; answers how many."""
+    """Delete all executions that finished before `before_ms`, with everything that belongs to them; answers how many."""
     deleted = 0
     while count := db.write(lambda: _purge_some(before_ms)):
         deleted += count

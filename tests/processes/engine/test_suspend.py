@@ -242,7 +242,7 @@ def test_events_are_for_the_execution_that_waits_and_come_once(world: World) -> 
     resume = world.flow.resume_execution
     with pytest.raises(Exception, match=r"execution"):
         resume(world.other, execution, process, Resumption(wait["token"]))
-    with pytest.raises(Exception, match="does not wait under this token"):
+    with pytest.raises(Exception, match="is not waiting under this token"):
         resume(world.scope, execution, process, Resumption("wai_unknown"))
     resume(world.scope, execution, process, Resumption(wait["token"], {"sum": 3}))
     assert world.finish(execution).output == {"sum": 3}

@@ -198,7 +198,7 @@ def test_a_retry_begins_with_what_was_undone(world: World) -> None:
 
 def test_nothing_is_retried_from_what_only_follows_a_failure(world: World) -> None:
     failed = world.run([done("one"), GATE], {})
-    with pytest.raises(ValidationFailed, match="only once an execution has failed"):
+    with pytest.raises(ValidationFailed, match="only runs after an execution has failed"):
         world.flow.retry_execution(world.scope, failed.id, start_from="undo_one")
     plan = world.flow.plan_retry(world.scope, failed.id)
     assert {step.path for step in plan.steps} == {"one", "gate"}

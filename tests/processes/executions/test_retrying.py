@@ -61,7 +61,7 @@ def test_a_step_that_was_not_come_to_is_refused_with_the_step_to_take(world: Wor
     options = [{"when": "= false", "steps": [mark("never")]}, {"steps": [mark("always")]}]
     left = {"id": "left", "when": "= false", "parallel": {"a": [mark("inner")]}}
     row = world.run([{"id": "choose", "branch": options}, left])
-    for step, reason in (("never", "choose took another option; retry from choose"), ("inner", "did not come to what is in left")):
+    for step, reason in (("never", "choose took another option; retry from choose"), ("inner", "did not reach the steps in left")):
         with pytest.raises(ValidationFailed, match=reason) as caught:
             world.flow.retry_execution(world.scope, row.id, start_from=step)
         assert caught.value.details[0].pointer == "/from"

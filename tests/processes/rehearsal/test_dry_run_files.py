@@ -39,5 +39,5 @@ def test_a_document_is_read_and_none_is_made(world: World) -> None:
     assert row.status == "succeeded", row.error
     plan = world.flow.plan_retry(world.scope, row.id, start_from="start")
     assert [effect.sentence for effect in plan.effects] == [
-        "load would write the rows of its file again to marks.", "made would make its documents once more.",
+        "load would write the rows of its file again to marks.", "made would create its documents again.",
     ]  # fmt: skip
