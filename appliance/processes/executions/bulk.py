@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Action = Literal["cancel", "retry"]
 MOST = 500
 MOST_TOLD = 50
-_OPEN = ("scheduled", "queued", "running", "waiting")
+_CANCELLABLE = ("scheduled", "queued", "running", "waiting")
 _RETRYABLE = ("failed", "cancelled", "timed_out", "expired")
 
 
@@ -42,12 +42,12 @@ class BulkResult:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def targets(scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> list[str]:
+def targets(scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> list[str]:
     """The oldest executions that match the filter and allow the action, up to one more than a request handles.
 
     Executions that have been retried already are skipped, so that a request can be repeated.
     """
-    query = executions.matching(scope, wanted).where(Execution.status.in_(_OPEN if action == "cancel" else _RETRYABLE))
+    query = executions.matching(scope, criteria).where(Execution.status.in_(_CANCELLABLE if action == "cancel" else _RETRYABLE))
     if action == "retry":
         retried = scope.select(Execution, Execution.retry_of).where(Execution.retry_of.is_null(False))
         query = query.where(Execution.id.not_in(retried))
@@ -56,11 +56,11 @@ def targets(scope: TenantScope, wanted: ExecutionFilter, action: Action, after: 
     return [row.id for row in query.order_by(Execution.id).limit(MOST + 1)]
 
 
-def act(flow: "ProcessFlow", scope: TenantScope, wanted: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
+def act(flow: "ProcessFlow", scope: TenantScope, criteria: ExecutionFilter, action: Action, after: str = "") -> BulkResult:
     """Act on at most `MOST` executions after `after`; refusals are counted, and the first `MOST_TOLD` are listed."""
-    found = targets(scope, wanted, action, after)
-    result = BulkResult(matched=min(len(found), MOST), next=found[MOST - 1] if len(found) > MOST else None)
-    for execution_id in found[:MOST]:
+    execution_ids = targets(scope, criteria, action, after)
+    result = BulkResult(matched=min(len(execution_ids), MOST), next=execution_ids[MOST - 1] if len(execution_ids) > MOST else None)
+    for execution_id in execution_ids[:MOST]:
         try:
             _act_on(flow, scope, execution_id, action)
             result.done += 1

@@ -22,8 +22,8 @@ def waited_for(scope: TenantScope, parents: Mapping[str, str]) -> set[str]:
     them)."""
     failed = scope.select(Execution, Execution.id).where(Execution.id.in_(set(parents.values())), Execution.status.in_(RETRIED))
     steps = scope.select(StepRunRow, StepRunRow.error).where(StepRunRow.execution_id.in_(failed), StepRunRow.status == "failed")
-    named = {each for row in steps for each in _EXECUTION.findall(dump_json(row.error))}
-    return {child for child in parents if child in named}
+    mentioned = {each for row in steps for each in _EXECUTION.findall(dump_json(row.error))}
+    return {child for child in parents if child in mentioned}
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class FailedWork:
 
         A child that its parent waited for is left out: the parent's retry runs it again, so it would run twice.
         """
-        there = list(scope.select(Execution, Execution.id, Execution.parent).where(Execution.id.in_(failed_ids)))
+        existing = list(scope.select(Execution, Execution.id, Execution.parent).where(Execution.id.in_(failed_ids)))
         retries = scope.select(Execution, Execution.retry_of).where(
             Execution.retry_of.is_null(False) & Execution.retry_of.in_(failed_ids)
         )
         events = scope.select(Firing, Firing.id).where(Firing.id.in_(failed_ids) & (Firing.status == "failed"))
-        left = {row.id for row in there} - {row.retry_of for row in retries}
-        left -= waited_for(scope, {row.id: row.parent for row in there if row.parent and row.id in left})
-        return left | {row.id for row in events}
+        retryable = {row.id for row in existing} - {row.retry_of for row in retries}
+        retryable -= waited_for(scope, {row.id: row.parent for row in existing if row.parent and row.id in retryable})
+        return retryable | {row.id for row in events}
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
         """Retry it and answer the id of the new execution; Conflict if it has been retried in the meantime."""

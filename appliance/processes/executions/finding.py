@@ -24,7 +24,7 @@ MANY = 2_000
 _STATES = frozenset({
     "scheduled", "queued", "running", "waiting", "cancelling", "succeeded", "failed", "cancelled", "timed_out", "expired",
 })  # fmt: skip
-_BRIEF = (
+_SUMMARY_COLUMNS = (
     Execution.id, Execution.process_id, Execution.version, Execution.status, Execution.wait_reason, Execution.failure_class,
     Execution.label_text, Execution.actor, Execution.created_at, Execution.started_at, Execution.finished_at, Execution.error,
 )  # fmt: skip
@@ -73,59 +73,59 @@ class Brief:
     finished_at: int | None
 
 
-def matching(scope: TenantScope, wanted: ExecutionFilter, *columns: Any) -> Any:
+def matching(scope: TenantScope, criteria: ExecutionFilter, *columns: Any) -> Any:
     """The query for the filter; ValidationFailed for a text that cannot be searched for."""
     query = scope.select(Execution, *columns)
     equal = {
-        Execution.process_id: wanted.process_id, Execution.label_text: wanted.label, Execution.failure_class: wanted.failure_class,
-        Execution.id: wanted.id, Execution.version: wanted.version,
+        Execution.process_id: criteria.process_id, Execution.label_text: criteria.label, Execution.id: criteria.id,
+        Execution.failure_class: criteria.failure_class, Execution.version: criteria.version,
     }  # fmt: skip
     for column, value in equal.items():
         if value is not None:
             query = query.where(column == value)
-    if wanted.status is not None:
-        query = query.where(Execution.status == (SQL(f"'{wanted.status}'") if wanted.status in _STATES else wanted.status))
-    if wanted.since is not None:
-        query = query.where(Execution.created_at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(Execution.created_at < wanted.until)
-    if wanted.search is not None:
-        query = query.where(Execution.id.in_(input_values.executions_with(scope, wanted.search)))
-    if wanted.ids is not None:
-        query = query.where(Execution.id.in_(list(wanted.ids)))
-    return _narrowed(scope, query, wanted)
+    if criteria.status is not None:
+        query = query.where(Execution.status == (SQL(f"'{criteria.status}'") if criteria.status in _STATES else criteria.status))
+    if criteria.since is not None:
+        query = query.where(Execution.created_at >= criteria.since)
+    if criteria.until is not None:
+        query = query.where(Execution.created_at < criteria.until)
+    if criteria.search is not None:
+        query = query.where(Execution.id.in_(input_values.executions_with(scope, criteria.search)))
+    if criteria.ids is not None:
+        query = query.where(Execution.id.in_(list(criteria.ids)))
+    return _add_conditions(scope, query, criteria)
 
 
-def _narrowed(scope: TenantScope, query: Any, wanted: ExecutionFilter) -> Any:
+def _add_conditions(scope: TenantScope, query: Any, criteria: ExecutionFilter) -> Any:
     """The same query with the conditions on failed step, duration, starter and text."""
-    if wanted.step is not None:
-        query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == wanted.step))
-    if wanted.took_ms is not None:
-        query = query.where(_took(scope, wanted.took_ms))
-    if wanted.by is not None:
-        start = f"{wanted.by}:"
+    if criteria.step is not None:
+        query = query.where(Execution.failed_step.is_null(False) & (Execution.failed_step == criteria.step))
+    if criteria.took_ms is not None:
+        query = query.where(_duration_condition(scope, criteria.took_ms))
+    if criteria.by is not None:
+        start = f"{criteria.by}:"
         query = query.where(fn.SUBSTR(Execution.actor, 1, len(start)) == start)
-    if wanted.text:
-        query = query.where(_with_text(scope, wanted.text))
+    if criteria.text:
+        query = query.where(_text_condition(scope, criteria.text))
     return query
 
 
-def _took(scope: TenantScope, least_ms: int) -> Any:
+def _duration_condition(scope: TenantScope, min_ms: int) -> Any:
     """The condition for finished executions of at least this duration.
 
     Few matches are read through their index.  With many, scanning from the newest finds enough of them soon, while sorting
     all of them would take longer, so the condition is written so that no index applies.
     """
-    took = Execution.finished_at - Execution.started_at
-    condition = Execution.finished_at.is_null(False) & (took >= least_ms)
-    many = scope.select(Execution, SQL("1")).where(condition).limit(MANY).count() == MANY
-    return fn.COALESCE(took, -1) >= least_ms if many else condition
+    duration = Execution.finished_at - Execution.started_at
+    condition = Execution.finished_at.is_null(False) & (duration >= min_ms)
+    has_many = scope.select(Execution, SQL("1")).where(condition).limit(MANY).count() == MANY
+    return fn.COALESCE(duration, -1) >= min_ms if has_many else condition
 
 
-def _with_text(scope: TenantScope, text: str) -> Any:
+def _text_condition(scope: TenantScope, text: str) -> Any:
     """The condition for executions with this id, error code or input value, or with this text in their label.
 
-    If many labels match, it is written so that no index applies, as in `_took`.
+    If many labels match, it is written so that no index applies, as in `_duration_condition`.
     """
     if len(text) > LONGEST_TEXT:
         message = Sentence("search for at most %(longest_text)s characters", longest_text=LONGEST_TEXT)
@@ -134,23 +134,23 @@ def _with_text(scope: TenantScope, text: str) -> Any:
     failed = ids.where(Execution.failure_code.is_null(False) & (Execution.failure_code == text))
     others = ids.where(Execution.id == text) | failed | input_values.executions_with(scope, f"={text}")
     labelled = ids.where(Execution.label_text.is_null(False) & Execution.label_text.contains(text))
-    found = len(labelled.limit(MANY).tuples())
-    if found == MANY:
+    matches = len(labelled.limit(MANY).tuples())
+    if matches == MANY:
         return fn.COALESCE(Execution.label_text, "").contains(text) | Execution.id.in_(others)
-    return Execution.id.in_(others | labelled if found else others)
+    return Execution.id.in_(others | labelled if matches else others)
 
 
-def list_executions(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Execution]:
+def list_executions(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[Execution]:
     """Executions, newest first."""
-    return paginate(matching(scope, wanted), page, _ORDER)
+    return paginate(matching(scope, criteria), page, _ORDER)
 
 
-def list_briefs(scope: TenantScope, wanted: ExecutionFilter, page: PageRequest) -> Page[Brief]:
+def list_briefs(scope: TenantScope, criteria: ExecutionFilter, page: PageRequest) -> Page[Brief]:
     """The same as summaries, without input and output, which may be large."""
-    return paginate(matching(scope, wanted, *_BRIEF), page, _ORDER).map(_brief)
+    return paginate(matching(scope, criteria, *_SUMMARY_COLUMNS), page, _ORDER).map(_to_summary)
 
 
-def _brief(row: Any) -> Brief:
+def _to_summary(row: Any) -> Brief:
     problem = str(row.error.get("message", "")) if row.error else None
     return Brief(
         row.id, row.process_id, row.version, row.status, row.wait_reason, row.failure_class, problem, row.label_text, row.actor,
@@ -163,12 +163,12 @@ def newest_of(scope: TenantScope, process_ids: Sequence[str]) -> dict[str, Brief
     if not process_ids:
         return {}
     places = ", ".join("?" * len(process_ids))
-    found = db.rows(
+    rows = db.rows(
         "SELECT (SELECT e.id FROM execution e WHERE e.tenant_id = p.tenant_id AND e.process_id = p.id "  # noqa: S608 places only
         f"ORDER BY e.created_at DESC, e.id DESC LIMIT 1) FROM process p WHERE p.tenant_id = ? AND p.id IN ({places})",
         (scope.tenant_id, *process_ids),
     )
-    return {row.process_id: row for row in _these(scope, [str(each) for (each,) in found if each is not None])}
+    return {row.process_id: row for row in _by_ids(scope, [str(each) for (each,) in rows if each is not None])}
 
 
 def retries_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Brief]:
@@ -184,12 +184,12 @@ def children_of(scope: TenantScope, execution_id: str, most: int) -> Sequence[Br
 
 
 def _some(scope: TenantScope, ids: Any, most: int) -> Sequence[Brief]:
-    return _these(scope, [row.id for row in ids.order_by(Execution.id.desc()).limit(most)])
+    return _by_ids(scope, [row.id for row in ids.order_by(Execution.id.desc()).limit(most)])
 
 
-def _these(scope: TenantScope, ids: Sequence[str]) -> list[Brief]:
+def _by_ids(scope: TenantScope, ids: Sequence[str]) -> list[Brief]:
     """Summaries by id, newest first.  Sorted here, because with ORDER BY the database would scan all executions in order."""
-    rows = map(_brief, matching(scope, ExecutionFilter(ids=ids), *_BRIEF)) if ids else ()
+    rows = map(_to_summary, matching(scope, ExecutionFilter(ids=ids), *_SUMMARY_COLUMNS)) if ids else ()
     return sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
 
 

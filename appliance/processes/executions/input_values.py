@@ -23,24 +23,24 @@ LONGEST = 200
 _BY_PATH = re.compile(r"([A-Za-z_$][\w$-]*(?:\.[\w$-]+)*)=(.*)", re.ASCII | re.DOTALL)
 
 
-def values_of(given: Any) -> Iterator[tuple[str, str]]:
+def values_of(input_data: Any) -> Iterator[tuple[str, str]]:
     """(path, text) of each indexed value of an input, with paths such as `order.lines.sku`."""
-    waiting: deque[tuple[str, Any, int]] = deque([("", given, 0)])
-    kept = looked_at = 0
-    while waiting and kept < MOST_VALUES and looked_at < MOST_LOOKED_AT:
-        path, value, depth = waiting.popleft()
-        looked_at += 1
+    queue: deque[tuple[str, Any, int]] = deque([("", input_data, 0)])
+    count = visited = 0
+    while queue and count < MOST_VALUES and visited < MOST_LOOKED_AT:
+        path, value, depth = queue.popleft()
+        visited += 1
         if isinstance(value, dict | list):
             if depth < DEEPEST:
                 inner = value.items() if isinstance(value, dict) else (("", item) for item in value)
                 for name, item in inner:
-                    if len(waiting) >= MOST_LOOKED_AT:
+                    if len(queue) >= MOST_LOOKED_AT:
                         break
-                    waiting.append((".".join(part for part in (path, str(name)) if part), item, depth + 1))
+                    queue.append((".".join(part for part in (path, str(name)) if part), item, depth + 1))
             continue
         text = text_of(value)
         if text is not None and 1 <= len(text) <= LONGEST and len(path) <= LONGEST:
-            kept += 1
+            count += 1
             yield path, text
 
 
@@ -53,13 +53,13 @@ def text_of(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else db.dump_json(value)
 
 
-def keep_values(scope: TenantScope, execution_id: str, given: Any) -> None:
+def keep_values(scope: TenantScope, execution_id: str, input_data: Any) -> None:
     """Inside the write that accepts an execution: index the values of its input."""
-    found = list(values_of(given))
-    if not found:
+    pairs = list(values_of(input_data))
+    if not pairs:
         return
-    rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(found))
-    values = [part for number, (path, text) in enumerate(found) for part in (scope.tenant_id, execution_id, number, path, text)]
+    rows = ", ".join(["(?, ?, ?, ?, ?)"] * len(pairs))
+    values = [part for number, (path, text) in enumerate(pairs) for part in (scope.tenant_id, execution_id, number, path, text)]
     db.execute(
         f"INSERT INTO execution_input (tenant_id, execution_id, number, path, value) VALUES {rows}",  # noqa: S608 our own names
         tuple(values),
@@ -75,15 +75,15 @@ def executions_with(scope: TenantScope, search: str) -> Any:
     path, value = (match[1], match[2]) if match else (None, search.removeprefix("="))
     if not 1 <= len(value) <= LONGEST:
         raise ValidationFailed(Sentence("a value to search for has 1 to %(longest)s characters", longest=LONGEST), pointer="/q")
-    found = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
-    return found.where(InputValueRow.path == path) if path is not None else found
+    query = scope.select(InputValueRow, InputValueRow.execution_id).where(InputValueRow.value.in_({value, _as_number(value)}))
+    return query.where(InputValueRow.path == path) if path is not None else query
 
 
 def _as_number(value: str) -> str:
     """The value as numbers are indexed if it is one (7.0 is 7), otherwise unchanged."""
     try:
-        found = json.loads(value)
+        number = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    is_number = isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 1e15
-    return (text_of(found) or value) if is_number else value
+    is_number = isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < 1e15
+    return (text_of(number) or value) if is_number else value

@@ -54,21 +54,21 @@ class Try:
 
 def count_steps(scope: TenantScope, execution: Execution) -> list[StepCount]:
     """Every step that has run, in the order in which they started; inputs and outputs are not read."""
-    found: dict[str, StepCount] = {}
+    counts: dict[str, StepCount] = {}
     for path, step, kind, status, count, began, ended, finished, items in db.rows(
         "SELECT path, step, kind, status, COUNT(*), MIN(started_at), MAX(finished_at), COUNT(finished_at), MAX(iteration) "
         "FROM step_run WHERE tenant_id = ? AND execution_id = ? GROUP BY path, step, kind, status",
         (scope.tenant_id, execution.id),
     ):
-        known = found.get(path)
-        if known is None:
-            known = found[path] = StepCount(path, step, kind, began, ended if finished == count else None)
+        step_count = counts.get(path)
+        if step_count is None:
+            step_count = counts[path] = StepCount(path, step, kind, began, ended if finished == count else None)
         else:
-            known.began = began if known.began is None else min(known.began, began or known.began)
-            known.ended = None if known.ended is None or finished < count else max(known.ended, ended)
-        known.by_status[status] = count
-        known.is_loop = known.is_loop or bool(items) or known.total > 1
-    return sorted(found.values(), key=lambda each: (each.began is None, each.began or 0, each.path))
+            step_count.began = began if step_count.began is None else min(step_count.began, began or step_count.began)
+            step_count.ended = None if step_count.ended is None or finished < count else max(step_count.ended, ended)
+        step_count.by_status[status] = count
+        step_count.is_loop = step_count.is_loop or bool(items) or step_count.total > 1
+    return sorted(counts.values(), key=lambda each: (each.began is None, each.began or 0, each.path))
 
 
 def runs_outside_loops(scope: TenantScope, execution: Execution) -> dict[str, StepRunRow]:
@@ -77,18 +77,18 @@ def runs_outside_loops(scope: TenantScope, execution: Execution) -> dict[str, St
     return {row.path: row for row in query}
 
 
-def runs_of(scope: TenantScope, execution: Execution, path: str, wanted: RunFilter) -> Page[StepRunRow]:
+def runs_of(scope: TenantScope, execution: Execution, path: str, criteria: RunFilter) -> Page[StepRunRow]:
     """The runs of one step in the order of their iteration, without input and output."""
-    query = _brief(scope, execution).where(StepRunRow.path == path)
-    if wanted.statuses:
-        query = query.where(StepRunRow.status.in_(list(wanted.statuses)))
+    query = _without_values(scope, execution).where(StepRunRow.path == path)
+    if criteria.statuses:
+        query = query.where(StepRunRow.status.in_(list(criteria.statuses)))
     # Iterations are stored as texts: comparing their length first sorts 9 before 10.
     size = fn.LENGTH(StepRunRow.iteration)
-    if wanted.after is not None:
-        after = len(wanted.after)
-        query = query.where((size > after) | ((size == after) & (StepRunRow.iteration > wanted.after)))
-    rows = list(query.order_by(size, StepRunRow.iteration).limit(wanted.limit + 1))
-    return Page(rows[: wanted.limit], rows[wanted.limit - 1].iteration if len(rows) > wanted.limit else None)
+    if criteria.after is not None:
+        after = len(criteria.after)
+        query = query.where((size > after) | ((size == after) & (StepRunRow.iteration > criteria.after)))
+    rows = list(query.order_by(size, StepRunRow.iteration).limit(criteria.limit + 1))
+    return Page(rows[: criteria.limit], rows[criteria.limit - 1].iteration if len(rows) > criteria.limit else None)
 
 
 def runs_in_loops(
@@ -97,18 +97,18 @@ def runs_in_loops(
     """Runs of the steps in loops by path, without values: all runs if a step has at most `few`, else only those in TROUBLE."""
     loops = [each for each in counts if each.is_loop]
     small = [each.path for each in loops if each.total <= few]
-    troubled = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
-    query = _brief(scope, execution).where(StepRunRow.iteration != "")
+    noteworthy = [each.path for each in loops if each.total > few and any(each.by_status.get(status) for status in TROUBLE)]
+    query = _without_values(scope, execution).where(StepRunRow.iteration != "")
     rows = list(query.where(StepRunRow.path.in_(small))) if small else []
-    if troubled:
-        rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.in_(troubled)).limit(most))
-    found: dict[str, list[StepRunRow]] = {}
+    if noteworthy:
+        rows.extend(query.where(StepRunRow.status.in_(TROUBLE) & StepRunRow.path.in_(noteworthy)).limit(most))
+    by_path: dict[str, list[StepRunRow]] = {}
     for row in sorted(rows, key=lambda row: (len(row.iteration), row.iteration)):
-        found.setdefault(row.path, []).append(row)
-    return found
+        by_path.setdefault(row.path, []).append(row)
+    return by_path
 
 
-def _brief(scope: TenantScope, execution: Execution) -> Any:
+def _without_values(scope: TenantScope, execution: Execution) -> Any:
     columns = (
         StepRunRow.execution_id, StepRunRow.path, StepRunRow.iteration, StepRunRow.step, StepRunRow.kind, StepRunRow.status,
         StepRunRow.attempt, StepRunRow.result_source, StepRunRow.error, StepRunRow.started_at, StepRunRow.finished_at,
@@ -134,10 +134,10 @@ def paths_of(scope: TenantScope, execution: Execution) -> list[str]:
 def tries_of(scope: TenantScope, execution: Execution) -> Mapping[tuple[str, str], list[Try]]:
     """The finished attempts by path and iteration, for step runs with more than one; from the first 500 events."""
     query = scope.select(EventRow).where((EventRow.execution_id == execution.id) & (EventRow.type == "step"))
-    found: dict[tuple[str, str], list[Try]] = {}
+    attempts: dict[tuple[str, str], list[Try]] = {}
     for event in query.order_by(EventRow.id).limit(MOST_EVENTS):
         data = event.data
         if data.get("status") != "running":
             key = (str(data.get("path")), str(data.get("iteration") or ""))
-            found.setdefault(key, []).append(Try(int(data.get("attempt", 1)), str(data.get("status")), event.at))
-    return {key: tries for key, tries in found.items() if tries[-1].attempt > 1}
+            attempts.setdefault(key, []).append(Try(int(data.get("attempt", 1)), str(data.get("status")), event.at))
+    return {key: tries for key, tries in attempts.items() if tries[-1].attempt > 1}

@@ -12,8 +12,8 @@ PAUSED = "paused"  # the wait_reason of a queued execution whose process is paus
 def is_paused(scope: TenantScope, process_id: str) -> bool:
     """Whether the process is paused; call this inside the write that depends on it."""
     mine = (scope.tenant_id, process_id)
-    found = db.rows("SELECT 1 FROM process WHERE tenant_id = ? AND id = ? AND paused_at IS NOT NULL", mine)
-    return bool(found)
+    rows = db.rows("SELECT 1 FROM process WHERE tenant_id = ? AND id = ? AND paused_at IS NOT NULL", mine)
+    return bool(rows)
 
 
 def pause_rows(scope: TenantScope, process_id: str) -> Process:
@@ -39,7 +39,7 @@ def resume_rows(scope: TenantScope, process_id: str) -> tuple[Process, list[str]
     scope.update(Process, paused_at=None).where(Process.id == process_id).execute()
     mine = (scope.tenant_id, process_id, PAUSED)
     where = "tenant_id = ? AND process_id = ? AND status = 'queued' AND wait_reason = ?"
-    held = [row[0] for row in db.rows(f"SELECT id FROM execution WHERE {where} ORDER BY rank, id", mine)]  # noqa: S608
+    held_back = [row[0] for row in db.rows(f"SELECT id FROM execution WHERE {where} ORDER BY rank, id", mine)]  # noqa: S608
     db.execute(f"UPDATE execution SET wait_reason = NULL WHERE {where}", mine)  # noqa: S608 our own names
-    audit.record(scope, "process.resume", process_id, {"held_back": len(held)})
-    return scope.get(Process, id=process_id), held
+    audit.record(scope, "process.resume", process_id, {"held_back": len(held_back)})
+    return scope.get(Process, id=process_id), held_back

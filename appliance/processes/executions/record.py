@@ -35,22 +35,22 @@ class Record:
         own = {(run.path, run.iteration): Recorded(run, self.claim) for run in store.load_runs(scope, row.id)}
         self.runs = own | self._reused({key: each.run for key, each in own.items() if each.run.result_source == "reused"})
 
-    def _reused(self, wanted: dict[Key, StepRun]) -> dict[Key, Recorded]:
+    def _reused(self, reused: dict[Key, StepRun]) -> dict[Key, Recorded]:
         """Those runs with the executions that performed them; if one has been deleted, its runs count as performed here."""
-        found: dict[Key, Recorded] = {}
+        originals: dict[Key, Recorded] = {}
         before = self.row.retry_of
-        while wanted and before is not None:
+        while reused and before is not None:
             row = self.scope.find(Execution, id=before)
             if row is None:
                 break
             claim = _claim(self.scope, row)
-            made = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
+            runs = {(run.path, run.iteration): run for run in store.load_runs(self.scope, row.id)}
             # A stop that a retry passed over is skipped in the retry only, so its status differs from the original run.
-            mine = {key: run for key, run in made.items() if key in wanted and _is_made(run, wanted[key])}
-            found |= {key: Recorded(run, claim, is_reused=True) for key, run in mine.items()}
-            wanted = {key: run for key, run in wanted.items() if key not in mine}
+            matches = {key: run for key, run in runs.items() if key in reused and _is_original(run, reused[key])}
+            originals |= {key: Recorded(run, claim, is_reused=True) for key, run in matches.items()}
+            reused = {key: run for key, run in reused.items() if key not in matches}
             before = row.retry_of
-        return found | {key: Recorded(run, self.claim, is_reused=True) for key, run in wanted.items()}
+        return originals | {key: Recorded(run, self.claim, is_reused=True) for key, run in reused.items()}
 
     def find(self, path: str, iteration: str) -> Recorded | None:
         return self.runs.get((path, iteration))
@@ -59,12 +59,12 @@ class Record:
         """The calls of the last attempt, and its closing line."""
         run = recorded.run
         lines = store.load_lines(self.scope, recorded.claim.execution_id, (run.path, run.iteration, run.attempt))
-        closing = next((line for line in lines if line.call == CLOSING), None)
-        return [line for line in lines if line.call != CLOSING], read_closing(closing)
+        closing_line = next((line for line in lines if line.call == CLOSING), None)
+        return [line for line in lines if line.call != CLOSING], read_closing(closing_line)
 
 
-def _is_made(made: StepRun, reused: StepRun) -> bool:
-    return made.result_source != "reused" and made.status == reused.status
+def _is_original(run: StepRun, reused: StepRun) -> bool:
+    return run.result_source != "reused" and run.status == reused.status
 
 
 def _claim(scope: TenantScope, row: Execution) -> Claim:

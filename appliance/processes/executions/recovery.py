@@ -21,15 +21,15 @@ def note_success(scope: TenantScope, retry_of: str) -> None:
 
 def success_of(scope: TenantScope, execution_id: str) -> str | None:
     """The newest successful retry of this execution, directly or through other retries; None if there is none."""
-    new, found = [execution_id], list[str]()
+    pending, successes = [execution_id], list[str]()
     for _ in range(MOST_RETRIES):
-        rows = scope.select(Execution, Execution.id, Execution.status).where(Execution.retry_of.in_(new))
+        rows = scope.select(Execution, Execution.id, Execution.status).where(Execution.retry_of.in_(pending))
         states = {row.id: row.status for row in rows}
-        found += [each for each, status in states.items() if status == "succeeded"]
-        new = [each for each, status in states.items() if status != "succeeded"]
-        if not new:
+        successes += [each for each, status in states.items() if status == "succeeded"]
+        pending = [each for each, status in states.items() if status != "succeeded"]
+        if not pending:
             break
-    return max(found, default=None)
+    return max(successes, default=None)
 
 
 def left_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
@@ -41,22 +41,22 @@ def left_failed(scope: TenantScope, failed_ids: Sequence[str]) -> set[str]:
 
 def _chain(scope: TenantScope, execution_id: str | None) -> list[str]:
     """The execution and the ones it is a retry of, newest first."""
-    found: list[str] = []
-    while execution_id is not None and len(found) < MOST_RETRIES:
-        found.append(execution_id)
+    ids: list[str] = []
+    while execution_id is not None and len(ids) < MOST_RETRIES:
+        ids.append(execution_id)
         row = scope.find(Execution, id=execution_id)
         execution_id = row.retry_of if row is not None else None
-    return found
+    return ids
 
 
 def _children(scope: TenantScope, parents: Sequence[str]) -> set[str]:
     """The failed children that made these executions fail, and their failed children in turn."""
-    found: set[str] = set()
-    new = set(parents)
-    while new:
+    children: set[str] = set()
+    pending = set(parents)
+    while pending:
         rows = scope.select(Execution, Execution.id, Execution.parent).where(
-            Execution.parent.in_(new), Execution.status.in_(RETRIED)
+            Execution.parent.in_(pending), Execution.status.in_(RETRIED)
         )  # fmt: skip
-        new = waited_for(scope, {row.id: row.parent for row in rows}) - found
-        found |= new
-    return found
+        pending = waited_for(scope, {row.id: row.parent for row in rows}) - children
+        children |= pending
+    return children

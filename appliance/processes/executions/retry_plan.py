@@ -26,21 +26,21 @@ from .record import Record, Recorded
 Fate = Literal["reused", "continued", "passed_over", "again", "first", "dropped"]
 FindActions = Callable[[str], Actions | None]
 HUMAN = "human.request"
-_QUIET = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
+_READ_METHODS = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
 _FATES: Mapping[Fate, str] = {
     "reused": "reused", "continued": "continued", "passed_over": "skipped", "again": "run again",
     "first": "may run for the first time", "dropped": "not in this version",
 }  # fmt: skip
 
 # What a step would do, by the method of its call; in English here, translated where it is shown.
-_TIMES = mark_error("%(sentence)s (%(count)s times)")
-_UNSURE = mark_error("%(sentence)s; it may have been done before")
+_REPEATED = mark_error("%(sentence)s (%(count)s times)")
+_UNCERTAIN = mark_error("%(sentence)s; it may have been done before")
 _CALL = mark_error("%(step)s would call %(action)s of %(slug)s again, under a new idempotency key")
 _WRITE = mark_error("%(step)s would write again to %(target)s")
 _BATCH = mark_error("%(step)s would write the same batch of records again")
 _DOCUMENTS = mark_error("%(step)s would create its documents again")
 _OTHER = mark_error("%(step)s would call %(method)s again")
-_WOULD: Mapping[str, str] = {
+_REPEATED_EFFECTS: Mapping[str, str] = {
     CHILD: mark_error("%(step)s would execute %(target)s again"),
     GENERATE: mark_error("%(step)s would ask the model of %(target)s again, which costs again"),
     LOAD: mark_error("%(step)s would write the rows of its file again to %(target)s"),
@@ -103,10 +103,10 @@ class RetryPlan:
     def sentences(self) -> list[str]:
         """The plan in words: a summary of the step runs, then every effect with its count."""
         counts = self.counts
-        told = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
+        summary = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
-        said = [text if count == 1 else _TIMES % {"sentence": text, "count": count} for text, count in repeated.items()]
-        return [f"Step runs: {told}.", *(said or ["No external action will be repeated."])]
+        effects = [text if count == 1 else _REPEATED % {"sentence": text, "count": count} for text, count in repeated.items()]
+        return [f"Step runs: {summary}.", *(effects or ["No external action will be repeated."])]
 
 
 @dataclass(frozen=True)
@@ -117,41 +117,41 @@ class Around:
     agents: Agents
 
 
-def plan_retry(record: Record, compiled: Compiled, around: Around, start_from: str, version: int) -> RetryPlan:
+def plan_retry(record: Record, compiled: Compiled, context: Around, start_from: str, version: int) -> RetryPlan:
     """The plan of a retry with `compiled`; raises the same errors as the retry."""
-    kept = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
+    reused = {(run.path, run.iteration): run for run in retrying.reusable_runs(record.scope, record.row, start_from, compiled)}
     plan = RetryPlan(record.row.id, start_from, version)
     runs = sorted(record.runs.values(), key=lambda each: (each.run.started_at or 0, each.run.path, each.run.iteration))
     again: list[Recorded] = []
-    after = record.compiled.definition.aftermath | compiled.definition.aftermath
+    compensation_paths = record.compiled.definition.aftermath | compiled.definition.aftermath
     for recorded in runs:
         run = recorded.run
-        if run.path in after:
+        if run.path in compensation_paths:
             continue  # compensation, which runs only if the retry fails too
-        fate = _fate(run, kept.get((run.path, run.iteration)), compiled.steps.get(run.path))
+        fate = _fate(run, reused.get((run.path, run.iteration)), compiled.steps.get(run.path))
         plan.steps.append(StepFate(run.step, run.path, run.iteration, run.kind, fate))
         if fate == "again":
             again.append(recorded)
-    known = {each.run.path for each in runs}
-    new = [step for path, step in compiled.steps.items() if path not in known | after]
+    known_paths = {each.run.path for each in runs}
+    new = [step for path, step in compiled.steps.items() if path not in known_paths | compensation_paths]
     plan.steps += [StepFate(step.id, step.path, "", step.kind, "first") for step in new]
-    plan.effects = list(_effects(record, again, around))
+    plan.effects = list(_effects(record, again, context))
     return plan
 
 
-def _fate(run: StepRun, kept: StepRun | None, step: Step | None) -> Fate:
-    if kept is None:
+def _fate(run: StepRun, reused: StepRun | None, step: Step | None) -> Fate:
+    if reused is None:
         return "dropped" if step is None else "again"
-    if kept.status == "running":
+    if reused.status == "running":
         return "continued"
-    return "passed_over" if kept.status == "skipped" != run.status else "reused"
+    return "passed_over" if reused.status == "skipped" != run.status else "reused"
 
 
 # -- effects
 
 
-def _effects(record: Record, again: list[Recorded], around: Around) -> Iterator[RepeatedEffect]:
-    teller = _Teller(record.compiled, around.find_actions)
+def _effects(record: Record, again: list[Recorded], context: Around) -> Iterator[RepeatedEffect]:
+    describer = _Teller(record.compiled, context.find_actions)
     calls = _Calls(record.scope)
     for recorded in again:
         run = recorded.run
@@ -159,46 +159,46 @@ def _effects(record: Record, again: list[Recorded], around: Around) -> Iterator[
             continue
         if run.kind == "code":
             for attempt, method, args, answered in calls.of(recorded):
-                yield from teller.tell(run, attempt, method, args, certain=answered)
+                yield from describer.tell(run, attempt, method, args, certain=answered)
         elif run.kind == "agent":
-            made = around.agents.effects_of(record.scope, recorded.claim.execution_id, run.path, run.iteration)
-            yield from _of_agent(record.compiled.steps[run.path], run, made)
+            calls_made = context.agents.effects_of(record.scope, recorded.claim.execution_id, run.path, run.iteration)
+            yield from _agent_effects(record.compiled.steps[run.path], run, calls_made)
         else:
-            yield from _declared(teller, record.compiled.steps[run.path], run)
+            yield from _step_effects(describer, record.compiled.steps[run.path], run)
 
 
-def _of_agent(step: Step, run: StepRun, made: list[MadeCall]) -> Iterator[RepeatedEffect]:
+def _agent_effects(step: Step, run: StepRun, calls: list[MadeCall]) -> Iterator[RepeatedEffect]:
     """The effects of an agent step: a new run decides for itself, so it may repeat what the previous one did."""
     name = step.settings["use"]
-    about = (run.step, run.path, run.iteration, run.attempt)
-    yield RepeatedEffect(*about, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
-    for call in made:
+    place = (run.step, run.path, run.iteration, run.attempt)
+    yield RepeatedEffect(*place, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
+    for call in calls:
         slug, _, operation = call.target.partition("/")
-        told = (_MAY_CALL if operation else _MAY_USE)[call.certain] % {"step": run.step, "target": slug, "action": operation}
-        yield RepeatedEffect(*about, RUN, f"{name}/{call.target}", False, f"{told}.")
+        sentence = (_MAY_CALL if operation else _MAY_USE)[call.certain] % {"step": run.step, "target": slug, "action": operation}
+        yield RepeatedEffect(*place, RUN, f"{name}/{call.target}", False, f"{sentence}.")
 
 
-def _declared(teller: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
+def _step_effects(describer: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
     """The effects of a step other than code: it makes a single call, which may have had its effect even if it failed."""
-    settings, done = step.settings, run.status in FINISHED
+    settings, is_finished = step.settings, run.status in FINISHED
     if step.kind == "datapool":
-        if done:  # a failed write is rolled back
-            yield from teller.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
+        if is_finished:  # a failed write is rolled back
+            yield from describer.tell(run, run.attempt, f"datapool.{settings['operation']}", [settings["collection"]], certain=True)
     elif step.kind == "integration":
-        if done or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
-            yield from teller.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=done)
+        if is_finished or (run.error or {}).get("failure_class") in ("connector", "timeout", "system") or run.status == "cancelled":
+            yield from describer.tell(run, run.attempt, ACTION, [settings["use"], settings["action"]], certain=is_finished)
     elif step.kind == "llm":
-        yield from teller.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=done)
+        yield from describer.tell(run, run.attempt, GENERATE, [{"profile": settings["profile"]}], certain=is_finished)
     elif step.kind in ("file", "ocr"):
-        if done and (method := file_method(step)) not in READ_FILES:
+        if is_finished and (method := file_method(step)) not in READ_FILES:
             target = [settings["to"]["collection"]] if method == LOAD else []
-            yield from teller.tell(run, run.attempt, method, target, certain=True)
+            yield from describer.tell(run, run.attempt, method, target, certain=True)
     elif step.kind == "process":
-        yield from teller.tell(run, run.attempt, CHILD, [settings["use"]], certain=done)
+        yield from describer.tell(run, run.attempt, CHILD, [settings["use"]], certain=is_finished)
     elif step.kind == "human":
-        yield from teller.tell(run, run.attempt, HUMAN, [], certain=done)
+        yield from describer.tell(run, run.attempt, HUMAN, [], certain=is_finished)
     elif step.kind not in ("rule", "wait", "stop"):
-        yield from teller.tell(run, run.attempt, step.kind, [], certain=done)
+        yield from describer.tell(run, run.attempt, step.kind, [], certain=is_finished)
 
 
 class _Calls:
@@ -216,18 +216,18 @@ class _Calls:
         return self._found[execution_id].get((recorded.run.path, recorded.run.iteration), [])
 
     def _load(self, execution_id: str) -> dict[tuple[str, str], list[tuple[int, str, Any, bool]]]:
-        found: dict[tuple[str, str], list[tuple[int, str, Any, bool]]] = {}
+        calls: dict[tuple[str, str], list[tuple[int, str, Any, bool]]] = {}
         rows = db.rows(
             "SELECT path, iteration, attempt, method, args, ok, position, CASE WHEN ok = 0 THEN answer END FROM journal "
             "WHERE tenant_id = ? AND execution_id = ? AND call > 0 ORDER BY path, iteration, attempt, call",
             (self._scope.tenant_id, execution_id),
         )
         for path, iteration, attempt, method, args, ok, position, fault in rows:
-            if method in _QUIET or (position >= 0 and not ok and (method in WRITES or _is_refusal(fault))):
+            if method in _READ_METHODS or (position >= 0 and not ok and (method in WRITES or _is_refusal(fault))):
                 continue
             # A call to another system may have had its effect even if it failed or was never answered.
-            found.setdefault((path, iteration), []).append((attempt, method, json.loads(args), bool(ok) and position >= 0))
-        return found
+            calls.setdefault((path, iteration), []).append((attempt, method, json.loads(args), bool(ok) and position >= 0))
+        return calls
 
 
 def _is_refusal(fault: str | None) -> bool:
@@ -251,20 +251,20 @@ class _Teller:
         pattern = self._pattern(method, args, target)
         if pattern is not None:
             slug, _, action = target.partition("/")
-            told = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
-            sentence = told if certain else _UNSURE % {"sentence": told}
+            text = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
+            sentence = text if certain else _UNCERTAIN % {"sentence": text}
             yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, f"{sentence}.")
 
     def _pattern(self, method: str, args: list[Any], target: str) -> str | None:
         if method == ACTION:
             return self._action(args)
-        if method in _WOULD and (target or method in (HUMAN, "documents.create")):
-            return _WOULD[method]
+        if method in _REPEATED_EFFECTS and (target or method in (HUMAN, "documents.create")):
+            return _REPEATED_EFFECTS[method]
         if method.startswith("file."):
             return _DOCUMENTS
         if method in WRITES:
             return _WRITE if target else _BATCH
-        return None if method in _QUIET else _OTHER
+        return None if method in _READ_METHODS else _OTHER
 
     def _action(self, args: list[Any]) -> str | None:
         slug, name = (str(part) for part in [*args[:2], "", ""][:2])

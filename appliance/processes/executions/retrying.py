@@ -43,21 +43,21 @@ def reusable_runs(scope: TenantScope, execution: Execution, start_from: str, com
     if start_from == "failed":
         first = next((step.id for step in compiled.definition.steps if any(_is_at(path, step.path) for path in undone)), None)
         if first is None:
-            return _kept(runs, compiled)
+            return _reuse_runs(runs, compiled)
         start_from = first
     target = _Target(compiled, find_step(start_from, compiled, pointer="/from"))
     if target.path in compiled.definition.aftermath:
         raise ValidationFailed(
             Sentence("%(path)s only runs after an execution has failed; retry from another step", path=target.path), pointer="/from"
         )
-    gone = next((path for path in undone if target.relation(path) == "before"), None)
-    if gone is not None:
-        raise Conflict(Sentence("%(gone)s has been undone; retry from there, or from a step before it", gone=gone))
-    around = [target.reopened(run) for run in runs if target.relation(run.path) == "around"]
-    reopened = [run for run in around if run is not None]
+    undone_before = next((path for path in undone if target.relation(path) == "before"), None)
+    if undone_before is not None:
+        raise Conflict(Sentence("%(gone)s has been undone; retry from there, or from a step before it", gone=undone_before))
+    enclosing = [target.reopened(run) for run in runs if target.relation(run.path) == "around"]
+    reopened = [run for run in enclosing if run is not None]
     target.check_reached(reopened)
     before = [run for run in runs if target.relation(run.path) == "before"]
-    return [*reopened, *_kept(target.past_stops(before), compiled)]
+    return [*reopened, *_reuse_runs(target.past_stops(before), compiled)]
 
 
 def _is_at(path: str, outer: str) -> bool:
@@ -92,14 +92,14 @@ class _Target:
         """The run of an enclosing step, reopened; reused as it was if it never entered its block, None if it failed before."""
         step = self.compiled.steps[run.path]
         if step.kind != run.kind:
-            raise _not_here(f"{step.id} is a {step.kind} in this version and was a {run.kind}", step)
+            raise _cannot_retry_from(f"{step.id} is a {step.kind} in this version and was a {run.kind}", step)
         if run.state is None:
             return replace(run, result_source="reused") if is_over(step, run) else None
         state = {name: value for name, value in run.state.items() if name != "errors"}
         if step.kind == "parallel":
             state = {"branches": [block.name for block in step.blocks]}
         elif step.kind == "branch" and state["taken"] >= len(step.blocks):
-            raise _not_here(f"the option that {step.id} took does not exist in this version", step)
+            raise _cannot_retry_from(f"the option that {step.id} took does not exist in this version", step)
         return replace(run, status="running", output=None, error=None, finished_at=None, state=state)
 
     def check_reached(self, around: Iterable[StepRun]) -> None:
@@ -108,12 +108,12 @@ class _Target:
         if not parent:
             return
         step = self.compiled.steps[parent]
-        found = [run for run in around if run.path == parent and run.state is not None]
-        if not found:
-            raise _not_here(f"the execution did not reach the steps in {step.id}", step)
+        parent_runs = [run for run in around if run.path == parent and run.state is not None]
+        if not parent_runs:
+            raise _cannot_retry_from(f"the execution did not reach the steps in {step.id}", step)
         block = self._places[self.path][-1][0]
-        if step.kind == "branch" and all(run.state["taken"] != block for run in found):
-            raise _not_here(f"{step.id} took another option", step)
+        if step.kind == "branch" and all(run.state["taken"] != block for run in parent_runs):
+            raise _cannot_retry_from(f"{step.id} took another option", step)
 
     def past_stops(self, runs: list[StepRun]) -> list[StepRun]:
         """The runs with stops disabled: a `stop` that ended the execution must not end the retry that continues after it.
@@ -121,11 +121,11 @@ class _Target:
         The stop, or the block beside the target (or beside a block around it) that contains it, becomes skipped together with
         everything it interrupted.
         """
-        passed = {self._beside(run) for run in runs if run.kind == "stop" and run.status == "succeeded"}
-        left = [run for run in runs if (run.path, run.iteration) in passed or not _is_inside(run, passed)]
+        skipped = {self._beside(run) for run in runs if run.kind == "stop" and run.status == "succeeded"}
+        remaining = [run for run in runs if (run.path, run.iteration) in skipped or not _is_inside(run, skipped)]
         return [
-            replace(run, status="skipped", output=None, error=None, state=None) if (run.path, run.iteration) in passed else run
-            for run in left
+            replace(run, status="skipped", output=None, error=None, state=None) if (run.path, run.iteration) in skipped else run
+            for run in remaining
         ]
 
     def _beside(self, stop: StepRun) -> Key:
@@ -144,19 +144,19 @@ def _places(blocks: tuple[Block, ...], outer: Place) -> Iterable[tuple[str, Plac
             yield from _places(step.blocks, place)
 
 
-def _not_here(reason: str, step: Step) -> ValidationFailed:
+def _cannot_retry_from(reason: str, step: Step) -> ValidationFailed:
     return ValidationFailed(Sentence("%(reason)s; retry from %(id)s instead", reason=reason, id=step.id), pointer="/from")
 
 
 # -- reused runs
 
 
-def _kept(runs: list[StepRun], compiled: Compiled) -> list[StepRun]:
-    over = {(run.path, run.iteration) for run in runs if run.state is not None and _is_kept(run, compiled)}
+def _reuse_runs(runs: list[StepRun], compiled: Compiled) -> list[StepRun]:
+    over = {(run.path, run.iteration) for run in runs if run.state is not None and _is_complete(run, compiled)}
     return [_reused(run, compiled) for run in runs if _is_reusable(run, compiled) or _is_inside(run, over)]
 
 
-def _is_kept(run: StepRun, compiled: Compiled) -> bool:
+def _is_complete(run: StepRun, compiled: Compiled) -> bool:
     """Whether the run is reused as it is: it succeeded, or failed in a way after which this version continues too."""
     step = compiled.steps.get(run.path)
     return step is not None and step.kind == run.kind and is_over(step, run)
@@ -178,11 +178,11 @@ def _is_inside(run: StepRun, holders: set[Key]) -> bool:
     """Whether the run is inside one of these steps: a failed run inside a reused block is reused with it."""
     parts, indexes = run.path.split("/"), run.iteration.split(".")
     paths = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-    return any((path, ".".join(indexes[:known])) in holders for path in paths for known in range(len(indexes) + 1))
+    return any((path, ".".join(indexes[:loop_depth])) in holders for path in paths for loop_depth in range(len(indexes) + 1))
 
 
 def _reused(run: StepRun, compiled: Compiled) -> StepRun:
-    if _is_kept(run, compiled) or not _is_reusable(run, compiled):
+    if _is_complete(run, compiled) or not _is_reusable(run, compiled):
         step = compiled.steps.get(run.path)
         # The step may have become undoable with another version: it gets order 0 and is undone last.
         order = run.undo_order or 0 if step is not None and is_undoable(step, run) else None

@@ -86,25 +86,25 @@ def check_input(scope: TenantScope, compiled: Compiled, value: Any) -> None:
         raise ValidationFailed(Sentence("the input does not match the schema, %(first)s", first=first), details=problems[:100])
 
 
-def version_to_run(scope: TenantScope, process_id: str, wanted: int | None) -> int:
+def version_to_run(scope: TenantScope, process_id: str, requested: int | None) -> int:
     """The requested version, or the published one; NotFound, NotPublished."""
     # Plain SQL: this runs before every execution, and building the query took longer than running it.
     mine = (scope.tenant_id, process_id)
-    found = db.rows("SELECT published_version FROM process WHERE tenant_id = ? AND id = ?", mine)
-    if not found:
+    rows = db.rows("SELECT published_version FROM process WHERE tenant_id = ? AND id = ?", mine)
+    if not rows:
         raise NotFound(Sentence("there is no process %(process_id)s here", process_id=repr(process_id[:80])))
-    if wanted is not None:
+    if requested is not None:
         sql = "SELECT 1 FROM process_version WHERE tenant_id = ? AND process_id = ? AND version = ?"
-        if not db.rows(sql, (*mine, wanted)):
+        if not db.rows(sql, (*mine, requested)):
             raise NotFound(
-                Sentence("the process %(process_id)s has no version %(wanted)s", process_id=repr(process_id), wanted=wanted)
+                Sentence("the process %(process_id)s has no version %(wanted)s", process_id=repr(process_id), wanted=requested)
             )
-        return wanted
-    if found[0][0] is None:
+        return requested
+    if rows[0][0] is None:
         raise NotPublished(
             Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id))
         )
-    return int(found[0][0])
+    return int(rows[0][0])
 
 
 @dataclass(frozen=True)
@@ -127,41 +127,41 @@ class Birth:
 
 def _find_repeated(scope: TenantScope, request: StartRequest, now: int) -> Execution | None:
     """The execution of the same request while its Idempotency-Key is remembered; IdempotencyMismatch for another input."""
-    found = scope.find(Execution, idempotency=request.token)
-    if found is None:
+    execution = scope.find(Execution, idempotency=request.token)
+    if execution is None:
         return None
-    if now - found.created_at >= KEEP_MS:
-        scope.update(Execution, idempotency=None).where(Execution.id == found.id).execute()
+    if now - execution.created_at >= KEEP_MS:
+        scope.update(Execution, idempotency=None).where(Execution.id == execution.id).execute()
         return None
-    if found.input != request.input:
+    if execution.input != request.input:
         raise IdempotencyMismatch("this Idempotency-Key was used with another body; use a new key for a new request")
-    return found
+    return execution
 
 
 def insert_execution(
-    scope: TenantScope, process_id: str, version: int, request: StartRequest, birth: Birth
+    scope: TenantScope, process_id: str, version: int, request: StartRequest, origin: Birth
 ) -> tuple[Execution, bool]:
     """Inside a write: insert an execution; answers its row, and False if the same request had already started it."""
     now = clock.now_ms()
-    if request.token and (found := _find_repeated(scope, request, now)) is not None:
-        return found, False
-    if birth.only_retry and (other := scope.find(Execution, retry_of=birth.retry_of)) is not None:
+    if request.token and (repeated := _find_repeated(scope, request, now)) is not None:
+        return repeated, False
+    if origin.only_retry and (other := scope.find(Execution, retry_of=origin.retry_of)) is not None:
         raise Conflict(Sentence("the execution has already been retried as %(id)s", id=other.id))
     entry = admission.enter(scope, process_id, version, Wanted(request.input, request.run_at, request.expires_ms), now)
-    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if birth.rank is None else birth.rank
-    status = "scheduled" if entry.is_later else "running" if birth.owner and entry.held is None else "queued"
-    if status == "queued" and birth.parent is None:  # children are admitted before the commit that records their call
+    slot, rank = entry.slot, admission.rank_of(entry.begins_at, request.priority) if origin.rank is None else origin.rank
+    status = "scheduled" if entry.is_later else "running" if origin.owner and entry.held is None else "queued"
+    if status == "queued" and origin.parent is None:  # children are admitted before the commit that records their call
         backlog.admit_queued(scope)
     elif status == "scheduled":
         backlog.admit_planned(scope)
     row = Execution(
         tenant_id=scope.tenant_id, id=ids.new("exe"), process_id=process_id, version=version, status=status,
-        input=request.input, label_text=request.label, retry_of=birth.retry_of, priority=request.priority,
+        input=request.input, label_text=request.label, retry_of=origin.retry_of, priority=request.priority,
         idempotency=request.token or None, created_at=now, enqueued_at=now, started_at=now if status == "running" else None,
-        next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=birth.owner if status == "running" else None,
-        lease_until=birth.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
-        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=birth.parent, root=birth.root,
-        depth=birth.depth, wait_reason=entry.held, rank=rank,
+        next_run_at=request.run_at if entry.is_later else None, active_ms=0, owner=origin.owner if status == "running" else None,
+        lease_until=origin.lease_until, fence=1 if status == "running" else 0, claims=1 if status == "running" else 0,
+        cancel_requested=False, actor=scope.actor, request_id=scope.request_id, parent=origin.parent, root=origin.root,
+        depth=origin.depth, wait_reason=entry.held, rank=rank,
         expires_at=entry.expires_at, waiting_for=entry.waiting_for(), trace=scope.trace or None,
     )  # fmt: skip
     db.execute(
@@ -172,7 +172,7 @@ def insert_execution(
         (
             row.tenant_id, row.id, row.process_id, row.version, row.status, db.dump_json(row.input), row.label_text, row.retry_of,
             row.priority, row.idempotency, now, now, row.started_at, row.next_run_at, 0, row.owner, row.lease_until, row.fence,
-            row.claims, 0, row.actor, row.request_id, birth.parent, birth.root, birth.depth, entry.held,
+            row.claims, 0, row.actor, row.request_id, origin.parent, origin.root, origin.depth, entry.held,
             None if row.waiting_for is None else db.dump_json(row.waiting_for), row.rank, row.expires_at,
             slot and slot.key, slot and slot.limit, slot and slot.behaviour, row.trace,
         ),
@@ -200,8 +200,8 @@ def last_created(scope: TenantScope, process_id: str) -> int | None:
 
 def get_execution(scope: TenantScope, execution_id: str, process_id: str | None = None) -> Execution:
     """One execution (of this process, if given); NotFound."""
-    wanted = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
-    return scope.get(Execution, **wanted)
+    criteria = {"id": execution_id} if process_id is None else {"process_id": process_id, "id": execution_id}
+    return scope.get(Execution, **criteria)
 
 
 def find_started(scope: TenantScope, token: str) -> Execution:

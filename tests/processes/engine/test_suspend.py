@@ -254,7 +254,7 @@ def test_a_request_is_not_answered_by_a_key(world: World) -> None:
     execution = start(world, 'await api.human.request({kind: "input", title: "?", schema: {type: "object"}});')
     (wait,) = waiting(world, execution)
     assert world.get(execution).wait_reason == "input"
-    with pytest.raises(Exception, match="for a person"):
+    with pytest.raises(Exception, match="only a person can decide"):
         tell(world, execution, wait["approval_id"])
 
 
