@@ -1,4 +1,4 @@
-"""DataPool: collections of typed entities; entered by `service`."""
+"""DataPool: collections of typed entities. Import the functions of `service`."""
 
 import lazy_loader
 

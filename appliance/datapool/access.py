@@ -1,7 +1,7 @@
-"""Entities for whoever opens a WebApp, a member or an agent: only what the access rules of the collection let through.
+"""Reads and writes entities for visitors, members and agents, limited to what the collection's access rules allow.
 
-What the rules hide is as if it were not there: it is neither found, counted, sorted in, nor felt through a filter over a
-relation.  Each change decides its rule in the write that makes it.
+Hidden entities behave as if they did not exist: lists, counts, sorting and filters over relations do not reveal them.
+The rule of a change is evaluated in the same transaction as the change.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Requester:
-    """Whoever asks: what a rule may know of them and of their request.
+    """The actor and the request that access rules can refer to.
 
-    What is empty is absent, so that it equals nothing.  `kind` is `anonymous`, `password`, `member` or `user`;
-    `app` is the WebApp they came through; `now` is in milliseconds.
+    An empty member counts as absent and therefore equals no value.  `kind` is `anonymous`, `password`, `member` or `user`;
+    `app` is the WebApp that sent the request; `now` is in milliseconds.
     """
 
     kind: str = "anonymous"
@@ -50,40 +50,45 @@ class Requester:
 def list_visible(
     scope: TenantScope, requester: Requester, collection: str, query: Query | Mapping[str, Any]
 ) -> Page[dict[str, Any]]:
-    """One page of what the `list` rule and the query let through; PolicyDenied, InvalidRequest for groups and sums."""
-    wanted = query if isinstance(query, Query) else queries.read_query(query)
-    if wanted.grouped:
-        raise InvalidRequest("groups and sums are not offered here; ask for entities", pointer="/group")
+    """One page of the entities that match both the `list` rule and the query.
+
+    PolicyDenied; InvalidRequest for a query with groups or aggregates.
+    """
+    parsed = query if isinstance(query, Query) else queries.read_query(query)
+    if parsed.grouped:
+        raise InvalidRequest(
+            "group and aggregate are not available where access rules apply; query entities instead", pointer="/group"
+        )
     with db.snapshot(), db.deadline(in_force.query_seconds):
-        known = _load(scope, collection, "list")
-        return queries.find_page(scope, known, wanted, _Reading(requester))
+        compiled = _load_permitted(scope, collection, "list")
+        return queries.find_page(scope, compiled, parsed, _RequesterReader(requester))
 
 
 def get_visible(
     scope: TenantScope, requester: Requester, collection: str, entity_id: str, *, query: Query | None = None
 ) -> dict[str, Any]:
-    """The entity with the `fields` and `expand` of the query; NotFound when it is hidden or not there; PolicyDenied."""
+    """The entity with the `fields` and `expand` of the query; NotFound when it is hidden or does not exist; PolicyDenied."""
     with db.snapshot():
-        known = _load(scope, collection, "view")
-        reading = _Reading(requester)
-        row = _find(known, entity_id, reading.viewable(known))
+        compiled = _load_permitted(scope, collection, "view")
+        reader = _RequesterReader(requester)
+        row = _find_matching_row(compiled, entity_id, reader.viewable(compiled))
         if row is None:
-            raise _not_found(known, entity_id)
-        shown = known.show(row)
-        return queries.present(known, [shown], query, reading)[0] if query else shown
+            raise _build_not_found(compiled, entity_id)
+        entity = compiled.show(row)
+        return queries.present(compiled, [entity], query, reader)[0] if query else entity
 
 
 def create_allowed(scope: TenantScope, requester: Requester, collection: str, values: Any) -> dict[str, Any]:
-    """Store a new entity for which the `create` rule holds; answers it, or its id alone when it may not be viewed.
+    """Store a new entity that the `create` rule allows.
 
-    PolicyDenied; ValidationFailed with every error.
+    Returns the entity, or only its id when the `view` rule hides it.  PolicyDenied; ValidationFailed lists every error.
     """
-    reading = _Reading(requester, values if isinstance(values, Mapping) else None)
+    reader = _RequesterReader(requester, values if isinstance(values, Mapping) else None)
 
-    def create(known: CompiledCollection, operation: Operation) -> dict[str, Any]:
-        rule = demanded(known, "create", reading.values())
-        _require(_holds(known, entities.new_row(operation.stored), rule), known, "create")
-        return reading.perform(scope, operation, rule)
+    def create(compiled: CompiledCollection, operation: Operation) -> dict[str, Any]:
+        rule = demanded(compiled, "create", reader.values())
+        _require_permission(_row_matches(compiled, entities.new_row(operation.stored), rule), compiled, "create")
+        return reader.perform(scope, operation, rule)
 
     return _write(scope, collection, {"op": "create", "values": values}, create)
 
@@ -91,21 +96,22 @@ def create_allowed(scope: TenantScope, requester: Requester, collection: str, va
 def update_allowed(
     scope: TenantScope, requester: Requester, collection: str, entity_id: str, values: Any, *, if_version: int | None = None
 ) -> dict[str, Any]:
-    """Merge values into an entity for which the `update` rule holds, before and after; answers as `create_allowed` does.
+    """Merge values into an entity; the `update` rule must hold before and after.  Returns the same as `create_allowed`.
 
-    NotFound when it is hidden; PolicyDenied when it may be viewed but not changed so; ValidationFailed, VersionConflict.
+    NotFound when the entity is hidden; PolicyDenied when it is visible but this change is not allowed; ValidationFailed,
+    VersionConflict.
     """
-    reading = _Reading(requester, values if isinstance(values, Mapping) else None)
+    reader = _RequesterReader(requester, values if isinstance(values, Mapping) else None)
 
-    def update(known: CompiledCollection, operation: Operation) -> dict[str, Any]:
-        rule = demanded(known, "update", reading.values())
-        reading.require_entity(known, entity_id, ("update", rule))
-        row = entities.get_row(known, entity_id, if_version)
+    def update(compiled: CompiledCollection, operation: Operation) -> dict[str, Any]:
+        rule = demanded(compiled, "update", reader.values())
+        reader.require_entity(compiled, entity_id, ("update", rule))
+        row = entities.get_row(compiled, entity_id, if_version)
         after = list(row)
-        for name, value in batch.merge_json(known, row, operation).items():
-            after[known.fields[name].position] = value
-        _require(_holds(known, after, rule), known, "update")
-        return reading.perform(scope, operation, rule)
+        for name, value in batch.merge_json(compiled, row, operation).items():
+            after[compiled.fields[name].position] = value
+        _require_permission(_row_matches(compiled, after, rule), compiled, "update")
+        return reader.perform(scope, operation, rule)
 
     return _write(scope, collection, {"op": "update", "id": entity_id, "values": values, "if_version": if_version}, update)
 
@@ -113,92 +119,100 @@ def update_allowed(
 def delete_allowed(
     scope: TenantScope, requester: Requester, collection: str, entity_id: str, *, if_version: int | None = None
 ) -> None:
-    """Delete an entity for which the `delete` rule holds; NotFound, PolicyDenied, VersionConflict, Conflict."""
-    reading = _Reading(requester)
+    """Delete an entity that the `delete` rule allows; NotFound, PolicyDenied, VersionConflict, Conflict."""
+    reader = _RequesterReader(requester)
 
-    def delete(known: CompiledCollection, operation: Operation) -> None:
-        reading.require_entity(known, entity_id, ("delete", demanded(known, "delete", reading.values())))
+    def delete(compiled: CompiledCollection, operation: Operation) -> None:
+        reader.require_entity(compiled, entity_id, ("delete", demanded(compiled, "delete", reader.values())))
         try:
-            outcome = batch.perform(operation)
+            result = batch.perform(operation)
         except Conflict as conflict:
             raise Conflict(Sentence("%(entity_id)s is still in use and cannot be deleted", entity_id=entity_id)) from conflict
-        batch.announce(scope, [outcome])
+        batch.announce(scope, [result])
 
     _write(scope, collection, {"op": "delete", "id": entity_id, "if_version": if_version}, delete)
 
 
 def _write(
-    scope: TenantScope, collection: str, document: Mapping[str, Any], act: Callable[[CompiledCollection, Operation], T]
+    scope: TenantScope, collection: str, document: Mapping[str, Any], apply: Callable[[CompiledCollection, Operation], T]
 ) -> T:
-    """Check on the caller's thread, then decide and write; checked again only if the collection changed in between."""
+    """Validate on the caller's thread, then apply the rule and write; validates again only if the collection changed meanwhile."""
     verb = str(document["op"])
-    known = _load(scope, collection, verb)
-    operation = _read(known, document)
+    compiled = _load_permitted(scope, collection, verb)
+    operation = _read(compiled, document)
     batch.refuse_full(scope, [operation])
 
     def write() -> T:
-        now = _load(scope, collection, verb)
+        current = _load_permitted(scope, collection, verb)
         with db.savepoint():
-            return act(now, operation if now is known else _read(now, document))
+            return apply(current, operation if current is compiled else _read(current, document))
 
     return db.write(write)
 
 
 def _read(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
-    """The operation; ValidationFailed for its values alone: what others have stored is not looked at before the rule is."""
-    found = Findings()
+    """Parse the operation; ValidationFailed for its values alone.
+
+    Unique values and relations are checked only after the rule, so that an error does not reveal hidden entities.
+    """
+    findings = Findings()
     values = document.get("values", {})
     operation = Operation(document["op"], collection, "", if_version=document.get("if_version"), id=str(document.get("id", "")))
     if operation.op == "create":
-        operation.stored = collection.read_new(values, found, "")
+        operation.stored = collection.read_new(values, findings, "")
     elif operation.op == "update":
-        operation.stored = collection.read_changes(values, found, "")
-    found.raise_if_any(f"the entity cannot be stored in {collection.name}")
+        operation.stored = collection.read_changes(values, findings, "")
+    findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
     operation.values = values
     return operation
 
 
-def _load(scope: TenantScope, name: str, verb: str) -> CompiledCollection:
-    known = load(scope, name)
-    _require(not is_denied(known, verb), known, verb)
-    return known
+def _load_permitted(scope: TenantScope, name: str, verb: str) -> CompiledCollection:
+    compiled = load(scope, name)
+    _require_permission(not is_denied(compiled, verb), compiled, verb)
+    return compiled
 
 
-def _require(allowed: bool, collection: CompiledCollection, verb: str) -> None:
+def _require_permission(allowed: bool, collection: CompiledCollection, verb: str) -> None:
     if not allowed:
-        raise PolicyDenied(Sentence("the access rules of %(name)s do not let you %(verb)s this", name=collection.name, verb=verb))
+        raise PolicyDenied(
+            Sentence("the access rules of %(name)s do not allow you to %(verb)s this", name=collection.name, verb=verb)
+        )
 
 
-def _not_found(collection: CompiledCollection, entity_id: str) -> NotFound:
+def _build_not_found(collection: CompiledCollection, entity_id: str) -> NotFound:
     return NotFound(
         Sentence("there is no entity %(entity_id)s in %(name)s", entity_id=repr(str(entity_id)[:80]), name=collection.name)
     )
 
 
-def _find(collection: CompiledCollection, entity_id: Any, condition: Condition) -> Any | None:
+def _find_matching_row(collection: CompiledCollection, entity_id: Any, condition: Condition) -> Any | None:
     if not entities.is_entity_id(entity_id):
         return None
     rows = queries.find_rows(collection, AllOf((Compare("id", "_eq", entity_id), condition)))
     return rows[0] if rows else None
 
 
-def _holds(collection: CompiledCollection, row: list[Any], condition: Condition) -> bool:
-    """Whether the condition holds for a row that is not stored: what is stored and unique is not felt before it does."""
-    storage = ["TEXT", "BIGINT", "BIGINT", "BIGINT", *(known.storage for known in collection.fields.values())]
+def _row_matches(collection: CompiledCollection, row: list[Any], condition: Condition) -> bool:
+    """Whether the condition holds for a row that is not stored yet.
+
+    Evaluated before the insert, so that a unique constraint does not reveal hidden entities.
+    """
+    storage = ["TEXT", "BIGINT", "BIGINT", "BIGINT", *(compiled_field.storage for compiled_field in collection.fields.values())]
     values = zip(collection.columns, row, storage, strict=True)
-    source = SimpleNamespace(**{column: _literal(value, kind) for column, value, kind in values})
+    source = SimpleNamespace(**{column: _build_literal(value, kind) for column, value, kind in values})
     where = conditions.compile_condition(condition, collection.query_columns(source))
     return bool(queries.fetch(Select((), [SQL("1")]).where(where)))
 
 
-def _literal(value: Any, storage: str) -> Any:
-    """The value as a column of this storage holds and compares it."""
+def _build_literal(value: Any, storage: str) -> Any:
+    """The value as an SQL literal with the type and collation of such a column."""
     typed = Value(value).cast(storage)
     return typed if storage != "TEXT" or db.is_sqlite() else Expression(typed, "COLLATE", SQL('"C"'))
 
 
-class _Reading:
-    """What one requester may see; a `Reader` of queries."""
+class _RequesterReader:
+    """The `Reader` for one requester: restricts queries to what the access rules allow."""
 
     def __init__(self, requester: Requester, body: Mapping[str, Any] | None = None) -> None:
         now = clock.rfc3339(requester.now)
@@ -213,49 +227,49 @@ class _Reading:
         return self._values
 
     def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
-        """Through a relation nobody may look into, nothing can be asked for."""
-        return {name: self._within(collection, name, known) for name, known in collection.condition_fields.items()}
+        """The fields to filter by; a relation to a collection that denies `view` cannot be followed."""
+        return {name: self._within(collection, name, entry) for name, entry in collection.condition_fields.items()}
 
-    def _within(self, collection: CompiledCollection, name: str, known: Field) -> Field:
-        if known.inside is None:
-            return known
-        target = _target(collection, name)
-        return replace(known, inside=None if is_denied(target, "view") else lambda: self.fields(target))
+    def _within(self, collection: CompiledCollection, name: str, condition_field: Field) -> Field:
+        if condition_field.inside is None:
+            return condition_field
+        target = _related_collection(collection, name)
+        return replace(condition_field, inside=None if is_denied(target, "view") else lambda: self.fields(target))
 
-    def narrowed(self, collection: CompiledCollection, chosen: Condition) -> Condition:
-        return AllOf((demanded(collection, "list", self._values), self._seen(collection, chosen)))
+    def narrowed(self, collection: CompiledCollection, condition: Condition) -> Condition:
+        return AllOf((demanded(collection, "list", self._values), self._seen(collection, condition)))
 
     def viewable(self, collection: CompiledCollection) -> Condition:
         return demanded(collection, "view", self._values)
 
-    def _seen(self, collection: CompiledCollection, chosen: Condition) -> Condition:
-        """The condition, with nothing found through a relation that may not be viewed there."""
-        match chosen:
+    def _seen(self, collection: CompiledCollection, condition: Condition) -> Condition:
+        """The condition, with the `view` rule of the related collection added wherever it follows a relation."""
+        match condition:
             case AllOf(parts):
                 return AllOf(tuple(self._seen(collection, part) for part in parts))
             case AnyOf(parts):
                 return AnyOf(tuple(self._seen(collection, part) for part in parts))
             case Inside(name, negated, inner):
-                target = _target(collection, name)
+                target = _related_collection(collection, name)
                 return Inside(name, negated, AllOf((self.viewable(target), self._seen(target, inner))))
             case _:
-                return chosen
+                return condition
 
-    def require_entity(self, collection: CompiledCollection, entity_id: str, demand: tuple[str, Condition]) -> None:
-        """The rule of the verb holds for the entity: PolicyDenied when it may at least be viewed, otherwise NotFound."""
-        verb, rule = demand
-        if _find(collection, entity_id, rule) is None:
-            _require(_find(collection, entity_id, self.viewable(collection)) is None, collection, verb)
-            raise _not_found(collection, entity_id)
+    def require_entity(self, collection: CompiledCollection, entity_id: str, verb_and_rule: tuple[str, Condition]) -> None:
+        """Raise unless the entity matches the rule of the verb: PolicyDenied when it is visible, otherwise NotFound."""
+        verb, rule = verb_and_rule
+        if _find_matching_row(collection, entity_id, rule) is None:
+            _require_permission(_find_matching_row(collection, entity_id, self.viewable(collection)) is None, collection, verb)
+            raise _build_not_found(collection, entity_id)
 
     def perform(self, scope: TenantScope, operation: Operation, rule: Condition) -> dict[str, Any]:
-        """Inside a savepoint: do it, make sure that the rule holds for what came of it, and answer what may be seen."""
-        outcome = batch.perform(operation)
-        known, entity = operation.collection, outcome.entity
-        _require(_find(known, entity["id"], rule) is not None, known, operation.op)
-        batch.announce(scope, [outcome])
-        return entity if _find(known, entity["id"], self.viewable(known)) is not None else {"id": entity["id"]}
+        """Inside a savepoint: apply the operation, check the rule against the result and return what the requester may view."""
+        result = batch.perform(operation)
+        compiled, entity = operation.collection, result.entity
+        _require_permission(_find_matching_row(compiled, entity["id"], rule) is not None, compiled, operation.op)
+        batch.announce(scope, [result])
+        return entity if _find_matching_row(compiled, entity["id"], self.viewable(compiled)) is not None else {"id": entity["id"]}
 
 
-def _target(collection: CompiledCollection, name: str) -> CompiledCollection:
+def _related_collection(collection: CompiledCollection, name: str) -> CompiledCollection:
     return load_for_tenant(collection.tenant_id, collection.fields[name].definition.options["collection"])

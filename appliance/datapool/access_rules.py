@@ -1,8 +1,8 @@
-"""The access rules of a collection: what is wrong with one, and what it demands for the one who asks.
+"""Validates the access rules of a collection and turns them into conditions for one requester.
 
 A rule is a filter over the entity.  Its values may be placeholders (`$actor.id`), and the names `$actor…` and `$request…`
-may also stand in the place of a field.  Whatever is absent makes a comparison false; a rule that cannot be read lets
-nobody in.
+may also take the place of a field.  A comparison with an absent value is false; a rule that cannot be parsed denies
+everything.
 """
 
 import logging
@@ -19,7 +19,7 @@ from appliance.datapool.field_types import read_datetime, read_plain_text
 
 log = logging.getLogger(__name__)
 
-WITH_BODY = ("create", "update")  # what these send can be named in their rules
+WITH_BODY = ("create", "update")  # rules of these verbs can refer to `$request.body`
 ROLES = "actor.roles"
 _TEXT = Field("text", read_plain_text)
 _SUBJECTS: Mapping[str, Field] = {
@@ -35,17 +35,17 @@ _SUBJECTS: Mapping[str, Field] = {
 
 
 def rule_of(collection: CompiledCollection, verb: str) -> Any:
-    """`deny`, `allow`, or the filter."""
+    """The rule of the verb: `deny`, `allow`, or a filter."""
     return collection.definition.access.get(verb, "deny") or "allow"
 
 
 def is_denied(collection: CompiledCollection, verb: str) -> bool:
-    """Whether the verb is denied to everybody."""
+    """Whether the verb is denied to every requester."""
     return bool(rule_of(collection, verb) == "deny")
 
 
-def find_faults(collection: CompiledCollection, found: Findings) -> None:
-    """Add what is wrong with the rules: fields that are not there, values that do not fit, placeholders nobody knows."""
+def find_faults(collection: CompiledCollection, findings: Findings) -> None:
+    """Add the errors of all rules: unknown fields, values of the wrong type and unknown placeholders."""
     for verb in ACCESS_VERBS:
         rule = rule_of(collection, verb)
         if rule in ("deny", "allow"):
@@ -54,29 +54,29 @@ def find_faults(collection: CompiledCollection, found: Findings) -> None:
         try:
             condition = conditions.parse(rule, _rule_fields(collection, subjects), pointer=f"/access/{verb}")
         except InvalidFilter as error:
-            found.details += error.details
+            findings.details += error.details
             continue
-        for message in dict.fromkeys(_faults(condition, subjects)):
-            found.add(f"/access/{verb}", "invalid_filter", message)
+        for message in dict.fromkeys(_find_errors(condition, subjects)):
+            findings.add(f"/access/{verb}", "invalid_filter", message)
 
 
 def demanded(collection: CompiledCollection, verb: str, values: Mapping[str, Any]) -> Condition:
-    """The condition an entity must fulfil for the one whose `values` (`{actor, request, now}`) these are."""
+    """The condition an entity must fulfil; `values` describes the requester as `{actor, request, now}`."""
     rule = rule_of(collection, verb)
     if rule in ("deny", "allow"):
         return AllOf(()) if rule == "allow" else Never()
     subjects = _subjects(collection, verb)
     fields = _rule_fields(collection, subjects)
     try:
-        bound = conditions.bind(conditions.parse(rule, fields), values, fields)
+        condition = conditions.bind(conditions.parse(rule, fields), values, fields)
     except InvalidFilter:
-        log.exception("the %s rule of the collection %s cannot be read and lets nobody in", verb, collection.name)
+        log.exception("the %s rule of the collection %s cannot be parsed; access is denied", verb, collection.name)
         return Never()
-    return _settled(bound, {f"${path}": _known(path, field, values) for path, field in subjects.items()})
+    return _evaluate_subjects(condition, {f"${path}": _resolve_subject(path, field, values) for path, field in subjects.items()})
 
 
 def _subjects(collection: CompiledCollection, verb: str) -> Mapping[str, Field]:
-    """What is known of the one who asks, by its path."""
+    """The members of the requester and the request that a rule of this verb can use, by path."""
     if verb not in WITH_BODY:
         return _SUBJECTS
     sent = {f"request.body.{name}": replace(collection.condition_fields[name], inside=None) for name in collection.fields}
@@ -87,32 +87,32 @@ def _rule_fields(collection: CompiledCollection, subjects: Mapping[str, Field]) 
     return {**collection.condition_fields, **{f"${path}": field for path, field in subjects.items()}}
 
 
-def _faults(condition: Condition, subjects: Mapping[str, Field]) -> Iterator[str]:
+def _find_errors(condition: Condition, subjects: Mapping[str, Field]) -> Iterator[str]:
     match condition:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
-                yield from _faults(part, subjects)
+                yield from _find_errors(part, subjects)
         case Inside(_, _, inner):
-            yield from _faults(inner, subjects)
+            yield from _find_errors(inner, subjects)
         case Compare(name, operator, value):
             if name == f"${ROLES}" and operator != "_contains":
-                yield f'${ROLES} is a list: {{"${ROLES}": {{"_contains": "editor"}}}} asks whether a role is in it'
+                yield f'${ROLES} is a list; write {{"${ROLES}": {{"_contains": "editor"}}}} to check for one role'
             whole = operator in ("_in", "_nin") and isinstance(value, Placeholder)
             for part in value if isinstance(value, tuple) else (value,):
                 if isinstance(part, Placeholder):
-                    yield from _placeholder_faults(part, subjects, is_list=whole)
+                    yield from _find_placeholder_errors(part, subjects, is_list=whole)
 
 
-def _placeholder_faults(placeholder: Placeholder, subjects: Mapping[str, Field], *, is_list: bool) -> Iterator[str]:
+def _find_placeholder_errors(placeholder: Placeholder, subjects: Mapping[str, Field], *, is_list: bool) -> Iterator[str]:
     path = ".".join(placeholder.path)
     if path not in subjects:
-        known = ", ".join(f"${each}" for each in sorted(subjects))
-        yield f"${path[:60]} is nothing that is known of a request here; known are {known[:600]}"
+        names = ", ".join(f"${each}" for each in sorted(subjects))
+        yield f"${path[:60]} is not available in this rule; use one of {names[:600]}"
     elif (path == ROLES) != is_list:
-        yield f"${path} does not fit: ${ROLES} is a list, for _in and _nin; everything else is one value"
+        yield f"${path} does not fit: _in and _nin need the list ${ROLES}; every other operator needs a single value"
 
 
-def _known(path: str, field: Field, values: Mapping[str, Any]) -> Any:
+def _resolve_subject(path: str, field: Field, values: Mapping[str, Any]) -> Any:
     value: Any = values
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -121,18 +121,18 @@ def _known(path: str, field: Field, values: Mapping[str, Any]) -> Any:
     try:
         return field.convert(value)
     except ValueError:
-        return None  # what does not fit is as good as absent
+        return None  # A value of the wrong type counts as absent.
 
 
-def _settled(condition: Condition, known: Mapping[str, Any]) -> Condition:
-    """The comparisons with what is known of the one who asks are decided; the entity's remain."""
+def _evaluate_subjects(condition: Condition, values: Mapping[str, Any]) -> Condition:
+    """The condition with the comparisons on `$actor…` and `$request…` evaluated; those on the entity remain."""
     match condition:
         case AllOf(parts):
-            return AllOf(tuple(_settled(part, known) for part in parts))
+            return AllOf(tuple(_evaluate_subjects(part, values) for part in parts))
         case AnyOf(parts):
-            return AnyOf(tuple(_settled(part, known) for part in parts))
-        case Compare(name, operator, _) if name in known:
-            is_open = (known[name] is not None or operator == "_null") and conditions.matches(condition, known)
+            return AnyOf(tuple(_evaluate_subjects(part, values) for part in parts))
+        case Compare(name, operator, _) if name in values:
+            is_open = (values[name] is not None or operator == "_null") and conditions.matches(condition, values)
             return AllOf(()) if is_open else Never()
         case _:
             return condition

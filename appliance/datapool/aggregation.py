@@ -1,4 +1,4 @@
-"""Groups and aggregates over entities, with a filter before (`filter`) and after (`having`)."""
+"""Groups and aggregates over entities, filtered before (`filter`) and after (`having`) grouping."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _NUMERIC = ("number", "integer", "decimal")
 
 @dataclass(frozen=True)
 class Output:
-    """One column of the answer: how it is computed, shown, compared and sorted."""
+    """One column of the result: how it is computed, formatted, compared and sorted."""
 
     name: str
     node: Any
@@ -46,15 +46,15 @@ class Output:
 
 
 def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Query) -> Page[dict[str, Any]]:
-    """One page of groups; InvalidRequest names what cannot be computed.
+    """One page of groups; InvalidRequest when a group or an aggregate is invalid.
 
-    `sum`, `min` and `max` keep the field's type, `avg` is a number (a double), `count` an integer.
+    `sum`, `min` and `max` keep the field's type; `avg` is a double and `count` an integer.
     """
     if query.fields or query.expand:
-        raise InvalidRequest("fields and expand choose members of entities; groups have none", pointer="/fields")
+        raise InvalidRequest("fields and expand cannot be combined with group or aggregate", pointer="/fields")
     source = collection.source()
     columns = collection.query_columns(source)
-    groups = [_group_output(collection, columns, name) for name in _limited(query.group)]
+    groups = [_group_output(collection, columns, name) for name in _check_group(query.group)]
     outputs = [*groups, *_aggregate_outputs(collection, columns, query)]
     where = conditions.compile_condition(whole_condition(scope, collection, query), columns)
     selected = [output.node.alias(f"o{index}") for index, output in enumerate(outputs)]
@@ -64,54 +64,56 @@ def aggregate_page(scope: TenantScope, collection: CompiledCollection, query: Qu
     return _page(scope, query, outputs, (grouped, len(groups)))
 
 
-def _limited(names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_group(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > MAX_GROUP or len(set(names)) != len(names):
         raise InvalidRequest(Sentence("group takes at most %(max_group)s different fields", max_group=MAX_GROUP), pointer="/group")
     return names
 
 
-def _page(scope: TenantScope, query: Query, outputs: list[Output], grouped: tuple[Any, int]) -> Page[dict[str, Any]]:
-    statement, group_count = grouped
+def _page(
+    scope: TenantScope, query: Query, outputs: list[Output], statement_and_group_count: tuple[Any, int]
+) -> Page[dict[str, Any]]:
+    statement, group_count = statement_and_group_count
     inner = statement.alias("grouped")
     nodes = {output.name: getattr(inner.c, f"o{index}") for index, output in enumerate(outputs)}
     fields = {output.name: output.field for output in outputs}
     having = conditions.bind(conditions.parse(query.having, fields, pointer="/having"), placeholders(scope), fields)
-    chosen = conditions.compile_condition(having, {name: Column(node) for name, node in nodes.items()})
+    matches_having = conditions.compile_condition(having, {name: Column(node) for name, node in nodes.items()})
     keys = _sort_keys(query, outputs, nodes, group_count)
-    answer = Select([inner], list(nodes.values())).where(chosen)
+    page_query = Select([inner], list(nodes.values())).where(matches_having)
     order = ",".join(("-" if key.descending else "") + key.name for key in keys)
     try:
-        total = count_rows(answer) if query.count else None
+        total = count_rows(page_query) if query.count else None
         if query.cursor:
-            answer = answer.where(after(keys, read_cursor(query.cursor, order, keys)))
-        answer = answer.order_by(*(key.ordering() for key in keys)) if keys else answer
-        rows = [_plain_row(outputs, row) for row in fetch(answer.limit(query.limit + 1))]
+            page_query = page_query.where(after(keys, read_cursor(query.cursor, order, keys)))
+        page_query = page_query.order_by(*(key.ordering() for key in keys)) if keys else page_query
+        rows = [_convert_row(outputs, row) for row in fetch(page_query.limit(query.limit + 1))]
     except (OperationalError, OverflowError) as error:
         if "overflow" in str(error):
-            raise InvalidRequest("a sum exceeds 64 bits; filter more narrowly", pointer="/aggregate") from error
+            raise InvalidRequest("a sum exceeds 64 bits; use a narrower filter", pointer="/aggregate") from error
         raise
     more, rows = len(rows) > query.limit, rows[: query.limit]
     positions = {output.name: index for index, output in enumerate(outputs)}
     cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
-    return Page([_show(outputs, row) for row in rows], cursor, total)
+    return Page([_to_view(outputs, row) for row in rows], cursor, total)
 
 
-def _plain_row(outputs: list[Output], row: Any) -> list[Any]:
-    """Integers and floats, also where the database adds up to a decimal type of its own."""
-    return [value if value is None else _PLAIN[output.storage](value) for output, value in zip(outputs, row, strict=True)]
+def _convert_row(outputs: list[Output], row: Any) -> list[Any]:
+    """The row in plain Python types; PostgreSQL returns sums and averages as `Decimal`."""
+    return [value if value is None else _CONVERTERS[output.storage](value) for output, value in zip(outputs, row, strict=True)]
 
 
-def _plain_integer(value: Any) -> int:
+def _convert_integer(value: Any) -> int:
     whole = int(value)
     if abs(whole) > LARGEST_INTEGER:
         raise OverflowError("integer overflow")
     return whole
 
 
-_PLAIN: dict[str, Step] = {"TEXT": str, "BIGINT": _plain_integer, "DOUBLE PRECISION": float}
+_CONVERTERS: dict[str, Step] = {"TEXT": str, "BIGINT": _convert_integer, "DOUBLE PRECISION": float}
 
 
-def _show(outputs: list[Output], row: Any) -> dict[str, Any]:
+def _to_view(outputs: list[Output], row: Any) -> dict[str, Any]:
     return {
         output.name: value if value is None or output.show is None else output.show(value)
         for output, value in zip(outputs, row, strict=True)
@@ -121,15 +123,23 @@ def _show(outputs: list[Output], row: Any) -> dict[str, Any]:
 def _group_output(collection: CompiledCollection, columns: Mapping[str, Column], name: str) -> Output:
     storages = sortable(collection)
     if name not in storages:
-        raise InvalidRequest(Sentence("group: %(name)s is not a field to group by", name=repr(name[:60])), pointer="/group")
-    return Output(name, columns[name].node, storages[name], _flat(collection.condition_fields[name]), _shower(collection, name))
+        raise InvalidRequest(
+            Sentence("group: %(name)s is not a field that entities can be grouped by", name=repr(name[:60])), pointer="/group"
+        )
+    return Output(
+        name,
+        columns[name].node,
+        storages[name],
+        _without_relation(collection.condition_fields[name]),
+        _find_formatter(collection, name),
+    )
 
 
-def _flat(field: Field) -> Field:
+def _without_relation(field: Field) -> Field:
     return Field(field.kind, field.convert)
 
 
-def _shower(collection: CompiledCollection, name: str) -> Step | None:
+def _find_formatter(collection: CompiledCollection, name: str) -> Step | None:
     if name in collection.fields:
         return collection.fields[name].show
     return FIELD_TYPES["datetime"].shower({}) if name in ("created_at", "updated_at") else None
@@ -144,7 +154,11 @@ def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Col
     for name, entry in query.aggregate.items():
         pointer = f"/aggregate/{name[:60]}"
         if not _NAME.fullmatch(name) or name in query.group:
-            raise InvalidRequest("an aggregate's name has letters, digits and _, and is no grouped field", pointer=pointer)
+            raise InvalidRequest(
+                "the name of an aggregate must start with a letter, contain only letters, digits and _, and differ from the "
+                "grouped fields",
+                pointer=pointer,
+            )
         if not isinstance(entry, Mapping) or entry.keys() - {"fn", "field"} or entry.get("fn") not in FUNCTIONS:
             raise InvalidRequest(Sentence("must be {fn: %(functions)s, field}", functions=' | '.join(FUNCTIONS)), pointer=pointer)
         outputs.append(_aggregate_output(collection, columns, (name, entry["fn"], entry.get("field")), pointer))
@@ -152,46 +166,51 @@ def _aggregate_outputs(collection: CompiledCollection, columns: Mapping[str, Col
 
 
 def _aggregate_output(
-    collection: CompiledCollection, columns: Mapping[str, Column], wanted: tuple[str, str, Any], pointer: str
+    collection: CompiledCollection, columns: Mapping[str, Column], spec: tuple[str, str, Any], pointer: str
 ) -> Output:
-    name, function, field_name = wanted
-    count = _flat(SYSTEM_FIELDS["_version"])
+    name, function, field_name = spec
+    count = _without_relation(SYSTEM_FIELDS["_version"])
     if function == "count" and field_name is None:
         return Output(name, fn.COUNT(SQL("*")), "BIGINT", count, int)
     storages = sortable(collection)
     if not isinstance(field_name, str) or field_name not in storages:
         raise InvalidRequest(
-            Sentence("%(function)s needs a field of the collection that is not json", function=function), pointer=f"{pointer}/field"
+            Sentence("%(function)s needs a field of the collection that is not of type json", function=function),
+            pointer=f"{pointer}/field",
         )
-    node, known = columns[field_name].node, collection.condition_fields[field_name]
+    node, condition_field = columns[field_name].node, collection.condition_fields[field_name]
     entry = collection.fields.get(field_name)
     kind = entry.definition.type if entry else "integer" if field_name == "_version" else ""
     if function == "count":
         return Output(name, fn.COUNT(node), "BIGINT", count, int)
     if function in ("min", "max"):
-        made = (fn.MIN if function == "min" else fn.MAX)(node)
-        return Output(name, made, storages[field_name], _flat(known), _shower(collection, field_name))
+        extreme = (fn.MIN if function == "min" else fn.MAX)(node)
+        return Output(
+            name, extreme, storages[field_name], _without_relation(condition_field), _find_formatter(collection, field_name)
+        )
     if kind not in _NUMERIC:
         raise InvalidRequest(
             Sentence("%(function)s needs a field of type %(numeric)s", function=function, numeric=", ".join(_NUMERIC)),
             pointer=f"{pointer}/field",
         )
     if function == "sum":
-        return Output(name, fn.SUM(node), storages[field_name], _flat(known), _shower(collection, field_name))
+        return Output(
+            name, fn.SUM(node), storages[field_name], _without_relation(condition_field), _find_formatter(collection, field_name)
+        )
     divisor = 10 ** scale_of(entry.definition.options) if entry and kind == "decimal" else 1
     average = fn.AVG(node) / float(divisor) if divisor > 1 else fn.AVG(node)
     return Output(name, average, "DOUBLE PRECISION", Field("ordered", FIELD_TYPES["number"].comparer({})), float)
 
 
 def _sort_keys(query: Query, outputs: list[Output], nodes: Mapping[str, Any], group_count: int) -> list[SortKey]:
-    """The asked order, made complete by the grouped fields."""
+    """The requested order, with the grouped fields appended so that it is unambiguous."""
     by_name = {output.name: output for output in outputs}
     keys: list[SortKey] = []
     for part in (*query.sort, *(output.name for output in outputs[:group_count])):
         name = part.removeprefix("-")
         if name not in by_name:
             raise InvalidRequest(
-                Sentence("sort: %(name)s is not one of %(by_name)s", name=repr(name[:60]), by_name=", ".join(by_name)[:500]),
+                Sentence("sort: %(name)s is not one of %(names)s", name=repr(name[:60]), names=", ".join(by_name)[:500]),
                 pointer="/sort",
             )
         if name not in [key.name for key in keys]:

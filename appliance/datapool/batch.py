@@ -1,4 +1,4 @@
-"""Many changes as one: all happen or none, every error is reported, answers come in order."""
+"""Batches of changes: all are applied or none, every error is reported, results keep the order of the operations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from appliance.datapool.definition import Findings
 from appliance.datapool.entities import ConstraintBroken, Outcome
 
 MAX_OPERATIONS = 1_000
-_MEMBERS = {
+_ALLOWED_MEMBERS = {
     "create": frozenset({"op", "collection", "values"}),
     "update": frozenset({"op", "collection", "id", "values", "if_version"}),
     "upsert": frozenset({"op", "collection", "key", "values"}),
@@ -26,18 +26,18 @@ _TYPES = {"id": str, "values": Mapping, "key": list, "if_version": int}
 
 
 class _DryRun(Exception):
-    """Takes back what a dry run has done."""
+    """Rolls back the savepoint of a dry run."""
 
 
 class _Retry(Exception):
-    """The quick way met an error: go again, carefully, to find all of them."""
+    """The fast path met an error; run the operations one by one to collect every error."""
 
 
 @dataclass
 class Operation:
-    """One change, checked as far as that needs no entity.
+    """One parsed change, validated as far as possible without reading entities.
 
-    `stored` is a whole entity's values for create, otherwise the stored forms of the values given.
+    `stored` holds the values of every field for a create, otherwise only the changed ones, in their stored form.
     """
 
     op: str
@@ -51,36 +51,36 @@ class Operation:
 
     @property
     def inner(self) -> str:
-        """Where the values are in what the caller sent."""
+        """The JSON pointer of the values within the request."""
         return f"{self.pointer}/values" if self.pointer or self.op == "upsert" else ""
 
 
 def read_operations(scope: TenantScope, document: Any) -> list[Operation]:
-    """The operations a caller wrote; ValidationFailed lists everything wrong with any of them."""
+    """Parse the operations of a request; ValidationFailed lists every error of every operation."""
     if not isinstance(document, list) or not 1 <= len(document) <= MAX_OPERATIONS:
         raise ValidationFailed(
             Sentence(
-                "operations must be a list of 1 to %(max_operations)s operations; send more in further batches",
+                "operations must be a list of 1 to %(max_operations)s operations; split larger batches",
                 max_operations=MAX_OPERATIONS,
             ),
             pointer="/operations",
         )
-    found = Findings()
+    findings = Findings()
     collections: dict[str, CompiledCollection | None] = {}
     operations = []
     for index, entry in enumerate(document):
         pointer = f"/operations/{index}"
-        if not _is_well_formed(entry, found, pointer):
+        if not _is_well_formed(entry, findings, pointer):
             continue
         name = entry["collection"]
         if name not in collections:
             collections[name] = _find_collection(scope, name)
         collection = collections[name]
         if collection is None:
-            found.add(f"{pointer}/collection", "not_found", f"there is no collection {name[:80]!r} here")
+            findings.add(f"{pointer}/collection", "not_found", f"there is no collection {name[:80]!r} here")
         else:
-            operations.append(_read(entry, collection, found, pointer))
-    found.raise_if_any("the batch was refused and nothing was changed")
+            operations.append(_read(entry, collection, findings, pointer))
+    findings.raise_if_any("the batch was rejected and nothing was changed")
     return operations
 
 
@@ -91,91 +91,91 @@ def _find_collection(scope: TenantScope, name: str) -> CompiledCollection | None
         return None
 
 
-def _is_well_formed(entry: Any, found: Findings, pointer: str) -> bool:
-    before = len(found.details)
+def _is_well_formed(entry: Any, findings: Findings, pointer: str) -> bool:
+    before = len(findings.details)
     op = entry.get("op") if isinstance(entry, Mapping) else None
-    if not isinstance(op, str) or op not in _MEMBERS:
-        found.add(f"{pointer}/op", "not_an_option", f"must be one of {', '.join(_MEMBERS)}")
+    if not isinstance(op, str) or op not in _ALLOWED_MEMBERS:
+        findings.add(f"{pointer}/op", "not_an_option", f"must be one of {', '.join(_ALLOWED_MEMBERS)}")
         return False
-    for member in entry.keys() - _MEMBERS[op]:
-        found.add(f"{pointer}/{member}", "unknown_member", f"is not a member of {op}")
+    for member in entry.keys() - _ALLOWED_MEMBERS[op]:
+        findings.add(f"{pointer}/{member}", "unknown_member", f"is not a member of {op}")
     for member in ("collection", *_REQUIRED[op]):
         if member not in entry:
-            found.add(f"{pointer}/{member}", "required", "is required")
+            findings.add(f"{pointer}/{member}", "required", "is required")
     if not isinstance(entry.get("collection", ""), str):
-        found.add(f"{pointer}/collection", "wrong_type", "must be the name of a collection")
+        findings.add(f"{pointer}/collection", "wrong_type", "must be the name of a collection")
     for member, kind in _TYPES.items():
         value = entry.get(member)
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            found.add(f"{pointer}/{member}", "wrong_type", "has the wrong type")
-    return len(found.details) == before
+            findings.add(f"{pointer}/{member}", "wrong_type", "has the wrong type")
+    return len(findings.details) == before
 
 
-def _read(entry: Mapping[str, Any], collection: CompiledCollection, found: Findings, pointer: str) -> Operation:
+def _read(entry: Mapping[str, Any], collection: CompiledCollection, findings: Findings, pointer: str) -> Operation:
     op = entry["op"]
     operation = Operation(op, collection, pointer, entry.get("values") or {}, if_version=entry.get("if_version"))
     operation.id = entry.get("id") or ""
     if op == "create":
-        operation.stored = collection.read_new(operation.values, found, operation.inner)
+        operation.stored = collection.read_new(operation.values, findings, operation.inner)
     elif op in ("update", "upsert"):
-        operation.stored = collection.read_changes(operation.values, found, operation.inner)
+        operation.stored = collection.read_changes(operation.values, findings, operation.inner)
     if op == "upsert":
-        operation.key = read_key(entry["key"], operation, found)
+        operation.key = read_key(entry["key"], operation, findings)
     return operation
 
 
 def read_single(collection: CompiledCollection, document: Mapping[str, Any]) -> Operation:
-    """One operation on its own, with pointers into its values; ValidationFailed lists everything that is wrong.
+    """Parse a single operation; error pointers are relative to its values.  ValidationFailed lists every error.
 
-    Broken constraints are looked for at once when something else is wrong, so that one answer tells all.
+    When a value is invalid, constraints are checked here as well, so that one response reports everything.
     """
-    found = Findings()
+    findings = Findings()
     values = document.get("values", {})
     operation = Operation(document["op"], collection, "", if_version=document.get("if_version"))
     operation.id = str(document.get("id", ""))
     if operation.op in ("create", "replace"):
-        operation.stored = collection.read_new(values, found, operation.inner)
+        operation.stored = collection.read_new(values, findings, operation.inner)
     elif operation.op in ("update", "upsert"):
-        operation.stored = collection.read_changes(values, found, operation.inner)
+        operation.stored = collection.read_changes(values, findings, operation.inner)
     operation.values = values if isinstance(values, Mapping) else {}
     if operation.op == "upsert":
-        operation.key = read_key(document["key"], operation, found)
-    if found.details and isinstance(values, Mapping):
-        entities.find_broken_constraints(collection, operation.id, _usable(operation), (found, operation.inner))
-    found.raise_if_any(f"the entity cannot be stored in {collection.name}")
+        operation.key = read_key(document["key"], operation, findings)
+    if findings.details and isinstance(values, Mapping):
+        entities.find_broken_constraints(collection, operation.id, _valid_values(operation), (findings, operation.inner))
+    findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
     return operation
 
 
-def _usable(operation: Operation) -> dict[str, Any]:
-    """The values that could be read, by column."""
+def _valid_values(operation: Operation) -> dict[str, Any]:
+    """The valid values by column."""
     fields = operation.collection.fields
     stored = operation.stored
     by_name = stored if isinstance(stored, dict) else dict(zip(fields, stored, strict=True))
     return {fields[name].definition.column: value for name, value in by_name.items() if is_read(value)}
 
 
-def read_key(names: Any, operation: Operation, found: Findings) -> tuple[str, ...]:
-    """The fields that identify an entity in an upsert; each has a value."""
+def read_key(names: Any, operation: Operation, findings: Findings) -> tuple[str, ...]:
+    """Parse the key of an upsert: the fields that identify the entity.  Adds an error for each one without a value."""
     pointer = f"{operation.pointer}/key"
     if not isinstance(names, list) or not names:
-        found.add(pointer, "required", "must name at least one field")
+        findings.add(pointer, "required", "must name at least one field")
         return ()
     for index, name in enumerate(names):
         if not isinstance(name, str) or name not in operation.collection.fields:
-            found.add(f"{pointer}/{index}", "unknown_field", "must name a field of the collection")
+            findings.add(f"{pointer}/{index}", "unknown_field", "must name a field of the collection")
         elif operation.values.get(name) is None:
-            found.add(f"{operation.inner}/{name}", "required", "is part of the key and needs a value")
+            findings.add(f"{operation.inner}/{name}", "required", "is part of the key and needs a value")
     return tuple(str(name) for name in names)
 
 
 def refuse_full(scope: TenantScope, operations: Sequence[Operation]) -> None:
-    """Before a write: StorageFull when the tenant stores as much as it may; deleting goes on."""
+    """Before a write: raise StorageFull when the tenant has used up its quota.  Deleting is always possible."""
     if any(operation.op != "delete" for operation in operations):
         quota.refuse_full(scope)
 
 
 def perform(operation: Operation) -> Outcome:
-    """Do one operation inside a write."""
+    """Apply one operation inside a write."""
     collection = operation.collection
     if operation.op == "create":
         return entities.create(collection, operation.stored, operation.inner)
@@ -190,13 +190,15 @@ def perform(operation: Operation) -> Outcome:
 
 
 def merge_json(collection: CompiledCollection, row: list[Any], operation: Operation) -> dict[str, Any]:
-    """The stored changes; an object for a json field is merged into the one that is there (RFC 7396)."""
+    """The changes in stored form; an object for a json field is merged into its current value (RFC 7396)."""
     stored: dict[str, Any] = dict(operation.stored)
     for name, value in operation.values.items():
-        known = collection.fields[name]
-        if known.definition.type == "json" and isinstance(value, Mapping):
-            current = row[known.position]
-            stored[name] = known.read(merge(known.show(current) if known.show and current else None, value))
+        compiled_field = collection.fields[name]
+        if compiled_field.definition.type == "json" and isinstance(value, Mapping):
+            current = row[compiled_field.position]
+            stored[name] = compiled_field.read(
+                merge(compiled_field.show(current) if compiled_field.show and current else None, value)
+            )
     return stored
 
 
@@ -217,17 +219,17 @@ def _upsert(operation: Operation) -> Outcome:
     collection = operation.collection
     columns = [collection.fields[name].definition.column for name in operation.key]
     where = " AND ".join(f'"{column}" = ?' for column in columns)
-    found_rows = db.rows(f"{collection.select_sql} WHERE {where} LIMIT 2", tuple(operation.stored[name] for name in operation.key))
-    if len(found_rows) > 1:
+    matches = db.rows(f"{collection.select_sql} WHERE {where} LIMIT 2", tuple(operation.stored[name] for name in operation.key))
+    if len(matches) > 1:
         raise Conflict(
             Sentence(
-                "more than one entity of %(name)s has this %(key)s; use a key that is unique, best one that is declared so",
+                "more than one entity of %(name)s has this %(key)s; use a unique field as the key",
                 name=collection.name, key=", ".join(operation.key),
             ),
             pointer="/key",
         )
-    if found_rows:
-        row = list(found_rows[0])
+    if matches:
+        row = list(matches[0])
         return entities.change(collection, row, merge_json(collection, row, operation), operation.inner)
     findings = Findings()
     stored = collection.read_new(operation.values, findings, operation.inner)
@@ -236,35 +238,35 @@ def _upsert(operation: Operation) -> Outcome:
 
 
 def run(scope: TenantScope, operations: Sequence[Operation], *, dry_run: bool = False) -> list[Outcome]:
-    """All operations or none, inside a write; a ValidationFailed (or VersionConflict) lists every failed one."""
-    outcomes: list[Outcome] = []
+    """Apply all operations or none, inside a write; ValidationFailed (or VersionConflict) lists every one that failed."""
+    results: list[Outcome] = []
     try:
         with db.savepoint():
-            outcomes = _run_quickly(operations)
+            results = _run_fast(operations)
             if dry_run:
                 raise _DryRun
     except _DryRun:
-        return outcomes
+        return results
     except _Retry:
-        _report(_run_carefully(operations))
-    announce(scope, outcomes)
-    return outcomes
+        _raise_errors(_collect_errors(operations))
+    announce(scope, results)
+    return results
 
 
-def announce(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
-    """Inside the write, once it is certain that the changes stay: keep them in the history and tell the listeners."""
-    history.record(scope, outcomes)
-    entities.tell_listeners(scope, outcomes)
+def announce(scope: TenantScope, results: Sequence[Outcome]) -> None:
+    """Record the changes in the history and notify the listeners; called inside the write, once the changes are final."""
+    history.record(scope, results)
+    entities.tell_listeners(scope, results)
 
 
 def run_each(operations: Sequence[Operation]) -> list[Outcome | ApplianceError]:
-    """Every operation on its own, inside a write: what fails is answered as its error, the others stay.
+    """Apply each operation independently, inside a write; one that fails is returned as its error.
 
-    The caller announces what it keeps.
+    The caller passes the successful results to `announce`.
     """
     try:
         with db.savepoint():
-            return list(_run_quickly(operations))
+            return list(_run_fast(operations))
     except _Retry:
         return [_attempt(operation) for operation in operations]
 
@@ -277,26 +279,26 @@ def _attempt(operation: Operation) -> Outcome | ApplianceError:
         return error
 
 
-def _run_quickly(operations: Sequence[Operation]) -> list[Outcome]:
-    """Runs of creates in one collection become one statement; the first error ends it."""
-    outcomes: list[Outcome] = []
+def _run_fast(operations: Sequence[Operation]) -> list[Outcome]:
+    """Apply the operations, with consecutive creates in one collection as a single statement; `_Retry` on the first error."""
+    results: list[Outcome] = []
     start = 0
     try:
         while start < len(operations):
             end = start + 1
             if operations[start].op == "create":
-                while end < len(operations) and _continues(operations[start], operations[end]):
+                while end < len(operations) and _can_join(operations[start], operations[end]):
                     end += 1
-                outcomes += _create_all(operations[start:end])
+                results += _create_all(operations[start:end])
             else:
-                outcomes.append(perform(operations[start]))
+                results.append(perform(operations[start]))
             start = end
     except (ApplianceError, ConstraintBroken) as error:
         raise _Retry from error
-    return outcomes
+    return results
 
 
-def _continues(first: Operation, following: Operation) -> bool:
+def _can_join(first: Operation, following: Operation) -> bool:
     return following.op == "create" and following.collection is first.collection
 
 
@@ -307,30 +309,30 @@ def _create_all(operations: Sequence[Operation]) -> list[Outcome]:
     return [Outcome("created", collection.name, collection.table_name, collection.show(row)) for row in rows]
 
 
-def _run_carefully(operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:
-    """Every operation on its own, to learn all errors; nothing stays."""
+def _collect_errors(operations: Sequence[Operation]) -> list[tuple[Operation, ApplianceError]]:
+    """Apply the operations one by one to collect every error, then roll all of them back."""
     errors: list[tuple[Operation, ApplianceError]] = []
     try:
         with db.savepoint():
             for operation in operations:
-                outcome = _attempt(operation)
-                if isinstance(outcome, ApplianceError):
-                    errors.append((operation, outcome))
+                result = _attempt(operation)
+                if isinstance(result, ApplianceError):
+                    errors.append((operation, result))
             raise _DryRun
     except _DryRun:
         return errors
 
 
-def _report(errors: Sequence[tuple[Operation, ApplianceError]]) -> None:
+def _raise_errors(errors: Sequence[tuple[Operation, ApplianceError]]) -> None:
     if not errors:
-        raise InvalidRequest("the batch met a change of another writer; send it again")
-    found = Findings()
+        raise InvalidRequest("the batch collided with a concurrent change; send it again")
+    findings = Findings()
     for operation, error in errors:
-        outer = "" if isinstance(error, ValidationFailed) else operation.pointer
+        prefix = "" if isinstance(error, ValidationFailed) else operation.pointer
         for detail in error.details:
-            found.add(f"{outer}{detail.pointer}", detail.code, detail.message)
+            findings.add(f"{prefix}{detail.pointer}", detail.code, detail.message)
         if not error.details:
-            found.add(operation.pointer, error.code, error.message)
+            findings.add(operation.pointer, error.code, error.message)
     if all(isinstance(error, VersionConflict) for _, error in errors):
-        raise VersionConflict("the batch was refused and nothing was changed", details=found.details)
-    found.raise_if_any("the batch was refused and nothing was changed")
+        raise VersionConflict("the batch was rejected and nothing was changed", details=findings.details)
+    findings.raise_if_any("the batch was rejected and nothing was changed")

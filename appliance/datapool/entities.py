@@ -1,4 +1,4 @@
-"""Single changes of entities, each a function that runs inside a write and leaves nothing behind when it fails."""
+"""Create, change and delete single entities.  Each function runs inside a write and leaves no trace when it fails."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ FIRST = len(SYSTEM_COLUMNS)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one change: `created`, `updated`, `unchanged` or `deleted`, and the entity after it."""
+    """The result of one change: `created`, `updated`, `unchanged` or `deleted`, and the entity after it."""
 
     event: str
     collection: str
@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Listener(Protocol):
-    """Told of changes inside their transaction, of all that were made together at once, in order."""
+    """Called inside the transaction with all changes of one write, in order."""
 
     def __call__(self, scope: TenantScope, changes: Sequence[Outcome]) -> None: ...
 
@@ -44,20 +44,20 @@ _listeners: list[Listener] = []
 
 
 def on_change(listener: Listener) -> Callable[[], None]:
-    """Register a listener; the answer takes it away again."""
+    """Register a listener; call the returned function to remove it."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
-def tell_listeners(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
-    """Still inside the write, once it is certain that the changes stay."""
-    changes = [outcome for outcome in outcomes if outcome.event != "unchanged"]
+def tell_listeners(scope: TenantScope, results: Sequence[Outcome]) -> None:
+    """Call the listeners with the changes; inside the write, once the changes are final."""
+    changes = [result for result in results if result.event != "unchanged"]
     for listener in _listeners if changes else []:
         listener(scope, changes)
 
 
 class ConstraintBroken(Exception):
-    """The database refused a change; the caller finds out why and says so."""
+    """The database rejected a change; `explained` turns this into an error with the reason."""
 
 
 def new_row(stored: list[Any]) -> list[Any]:
@@ -68,12 +68,12 @@ def new_row(stored: list[Any]) -> list[Any]:
 
 
 def check_size(stored: list[Any]) -> None:
-    """PayloadTooLarge when the values together exceed what an entity may hold."""
+    """Raise PayloadTooLarge when the values together exceed the maximum size of an entity."""
     texts = [value for value in stored if type(value) is str]
-    most = limits.in_force.entity_bytes
-    if sum(map(len, texts)) * 4 > most and sum(len(text.encode()) for text in texts) > most:
+    max_bytes = limits.in_force.entity_bytes
+    if sum(map(len, texts)) * 4 > max_bytes and sum(len(text.encode()) for text in texts) > max_bytes:
         raise PayloadTooLarge(
-            Sentence("an entity may hold %(most)s KiB; keep large contents in a document", most=most >> 10), pointer=""
+            Sentence("an entity can hold at most %(most)s KiB; store large content in a document", most=max_bytes >> 10), pointer=""
         )
 
 
@@ -99,7 +99,7 @@ def create(collection: CompiledCollection, stored: list[Any], pointer: str = "")
 
 
 def is_entity_id(entity_id: Any) -> bool:
-    """Whether an entity can have this id; asked before any other use of a caller's text."""
+    """Whether this is a possible entity id; check this before using a caller's text in any other way."""
     return isinstance(entity_id, str) and ENTITY_ID.fullmatch(entity_id) is not None
 
 
@@ -121,8 +121,8 @@ def get_row(collection: CompiledCollection, entity_id: str, if_version: int | No
     if if_version is not None and row[3] != if_version:
         raise VersionConflict(
             Sentence(
-                "the entity is at version %(row)s, not %(if_version)s: read it again and repeat the change on that",
-                row=row[3], if_version=if_version,
+                "the entity is at version %(version)s, not %(if_version)s; read it again and repeat the change",
+                version=row[3], if_version=if_version,
             ),
             pointer="/if_version",
         )
@@ -130,7 +130,7 @@ def get_row(collection: CompiledCollection, entity_id: str, if_version: int | No
 
 
 def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, Any], pointer: str = "") -> Outcome:
-    """Set the stored values by field name; an entity that already has them stays at its version."""
+    """Set the values, given in stored form by field name; if nothing differs, the version stays the same."""
     positions = {collection.fields[name].position: value for name, value in stored.items()}
     altered = {position: value for position, value in positions.items() if row[position] != value}
     if not altered:
@@ -145,7 +145,7 @@ def change(collection: CompiledCollection, row: list[Any], stored: Mapping[str, 
     with explained(collection, after, pointer):
         changed = _execute_checked(sql, (after[2], after[3], *altered.values(), row[0], row[3]))
     if changed != 1:
-        raise VersionConflict("the entity was changed at the same moment; read it again and repeat the change")
+        raise VersionConflict("the entity was changed at the same time; read it again and repeat the change")
     return Outcome("updated", collection.name, collection.table_name, collection.show(after))
 
 
@@ -158,19 +158,22 @@ def _execute_checked(sql: str, params: tuple[Any, ...]) -> int:
 
 
 def delete(collection: CompiledCollection, row: list[Any]) -> Outcome:
-    """Delete the entity of a row; Conflict when others lead to it."""
+    """Delete the entity of a row; Conflict when other entities refer to it."""
     try:
         _execute_checked(collection.delete_sql, (row[0],))
     except ConstraintBroken as broken:
         users = ", ".join(referring(collection)) or "another collection"
         raise Conflict(
-            Sentence("%(row)s is still referred to by entities of %(users)s; delete or change those first", row=row[0], users=users)
+            Sentence(
+                "%(entity_id)s is still referenced by entities of %(users)s; delete or change those first",
+                entity_id=row[0], users=users,
+            )
         ) from broken
     return Outcome("deleted", collection.name, collection.table_name, collection.show(row))
 
 
 def referring(collection: CompiledCollection) -> list[str]:
-    """The relations (`collection.field`) that lead to the collection."""
+    """The relations to the collection, as `collection.field`."""
     names = db.rows("SELECT name FROM collection WHERE tenant_id = ? ORDER BY name", (collection.tenant_id,))
     others = [load_for_tenant(collection.tenant_id, name) for (name,) in names]
     return [
@@ -183,14 +186,14 @@ def referring(collection: CompiledCollection) -> list[str]:
 
 @contextmanager
 def explained(collection: CompiledCollection, row: list[Any], pointer: str) -> Iterator[None]:
-    """ConstraintBroken becomes a ValidationFailed that names every field and its reason."""
+    """Turn ConstraintBroken into a ValidationFailed that names every field and the reason."""
     try:
         yield
     except ConstraintBroken as broken:
-        found = Findings()
-        find_broken_constraints(collection, row[0], stored_by_column(collection, row), (found, pointer))
-        found.raise_if_any(f"the entity cannot be stored in {collection.name}")
-        raise ApplianceError("the database refused the change for a reason that is not known") from broken
+        findings = Findings()
+        find_broken_constraints(collection, row[0], stored_by_column(collection, row), (findings, pointer))
+        findings.raise_if_any(f"the entity cannot be stored in {collection.name}")
+        raise ApplianceError("the database rejected the change for an unknown reason") from broken
 
 
 def stored_by_column(collection: CompiledCollection, row: list[Any]) -> dict[str, Any]:
@@ -200,8 +203,8 @@ def stored_by_column(collection: CompiledCollection, row: list[Any]) -> dict[str
 def find_broken_constraints(
     collection: CompiledCollection, entity_id: str, stored: Mapping[str, Any], place: tuple[Findings, str]
 ) -> None:
-    """Add to the findings which unique values are taken and which relations lead nowhere."""
-    found, pointer = place
+    """Add an error for each unique value that is taken and each relation whose target does not exist."""
+    findings, pointer = place
     for group in unique_groups(collection.definition):
         values = [stored.get(field.column) for field in group]
         if any(value is None for value in values):
@@ -210,11 +213,11 @@ def find_broken_constraints(
         sql = f'SELECT id FROM "{collection.table_name}" WHERE {where} AND id <> ?'  # noqa: S608
         if db.rows(sql, (*values, entity_id)):
             names = " and ".join(field.name for field in group)
-            found.add(f"{pointer}/{group[-1].name}", "not_unique", f"{names} must be unique, and another entity has this value")
+            findings.add(f"{pointer}/{group[-1].name}", "not_unique", f"{names} must be unique, and another entity has this value")
     for field in collection.relations:
         target_id = stored.get(field.definition.column)
         if target_id is None:
             continue
         target = load_for_tenant(collection.tenant_id, field.definition.options["collection"])
         if target_id != entity_id and find_row(target, target_id) is None:
-            found.add(f"{pointer}/{field.definition.name}", "not_found", f"there is no entity {target_id} in {target.name}")
+            findings.add(f"{pointer}/{field.definition.name}", "not_found", f"there is no entity {target_id} in {target.name}")

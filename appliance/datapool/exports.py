@@ -1,4 +1,4 @@
-"""Export as CSV that no spreadsheet executes, or as NDJSON."""
+"""Exports entities as NDJSON, or as CSV that is safe from formula injection in spreadsheets."""
 
 import csv
 import io
@@ -17,17 +17,19 @@ from appliance.datapool.queries import Query, find_page
 ROWS_AT_ONCE = 500
 
 
-def export_rows(scope: TenantScope, collection: CompiledCollection, form: Literal["csv", "ndjson"], chosen: Any) -> Iterator[bytes]:
-    """All entities that fulfil the filter `chosen`, oldest first, in pieces of at most 500."""
+def export_rows(
+    scope: TenantScope, collection: CompiledCollection, form: Literal["csv", "ndjson"], filter_document: Any
+) -> Iterator[bytes]:
+    """All entities that match the filter `chosen`, oldest first, in chunks of at most 500 entities."""
     names = ("id", "created_at", "updated_at", "_version", *collection.fields)
     if form == "csv":
-        yield _csv_lines([list(names)])
+        yield _format_csv([list(names)])
     cursor: str | None = None
     while True:
         with db.deadline(in_force.query_seconds):
-            page = find_page(scope, collection, Query(filter=chosen, sort=("id",), limit=ROWS_AT_ONCE, cursor=cursor))
+            page = find_page(scope, collection, Query(filter=filter_document, sort=("id",), limit=ROWS_AT_ONCE, cursor=cursor))
         if form == "csv":
-            yield _csv_lines([[_cell(collection, name, entity[name]) for name in names] for entity in page.items])
+            yield _format_csv([[_format_cell(collection, name, entity[name]) for name in names] for entity in page.items])
         else:
             yield "".join(json.dumps(entity, ensure_ascii=False) + "\n" for entity in page.items).encode()
         cursor = page.next_cursor
@@ -35,16 +37,16 @@ def export_rows(scope: TenantScope, collection: CompiledCollection, form: Litera
             return
 
 
-def _csv_lines(rows: list[list[str]]) -> bytes:
+def _format_csv(rows: list[list[str]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\r\n").writerows(rows)
     return text.getvalue().encode()
 
 
-def _cell(collection: CompiledCollection, name: str, value: Any) -> str:
-    """A text that a spreadsheet would take for a formula gets an apostrophe; the import takes it away again."""
+def _format_cell(collection: CompiledCollection, name: str, value: Any) -> str:
+    """The text of a cell; one that a spreadsheet would run as a formula gets an apostrophe, which the import removes."""
     text = to_text(value)
-    known = collection.fields.get(name)
-    if known is None or FIELD_TYPES[known.definition.type].kind != "text" or not text.startswith(FORMULA):
+    compiled_field = collection.fields.get(name)
+    if compiled_field is None or FIELD_TYPES[compiled_field.definition.type].kind != "text" or not text.startswith(FORMULA):
         return text
     return f"'{text}" if text[0] != "'" or text[1:].startswith(FORMULA) else text

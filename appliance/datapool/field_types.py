@@ -1,8 +1,8 @@
-"""The field types: how a value is checked and stored, shown, written as text, and compared.
+"""The field types: how a value is validated, stored, formatted, read from a spreadsheet cell and compared.
 
 Stored forms: `decimal` is a 64-bit integer, the value times 10 to the power of its scale, so that comparing, sorting
 and adding are exact on every database; `datetime` is epoch milliseconds; `date` is ISO text; `boolean` is 0 or 1;
-`json` is canonical text (keys sorted), so that equality is equality of texts; the rest is text.
+`json` is canonical text (sorted keys), so that equal values have equal texts; every other type is text.
 """
 
 import json
@@ -35,7 +35,7 @@ ENTITY_ID = re.compile(r"ent_[0-9A-Za-z]{21}")
 
 
 class Refused(ValueError):
-    """A value does not fit its field; `code` is for programs, the text for people."""
+    """A value does not fit its field; `code` is the error code, the text says why."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -44,10 +44,11 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class FieldType:
-    """One type.
+    """One field type.
 
-    `reader(options)` makes the check from value to stored form (raises Refused), `shower(options)` the way back (None:
-    as stored), `comparer(options)` the check of a value only compared with; `from_text` reads a spreadsheet cell.
+    `reader(options)` returns the function that parses a value into its stored form (raises Refused), `shower(options)` the
+    one that formats it again (None: as stored), `comparer(options)` the one that parses a value to compare with.
+    `from_text` converts a spreadsheet cell into a value for the reader.
     """
 
     storage: Literal["TEXT", "BIGINT", "DOUBLE PRECISION"]
@@ -59,84 +60,84 @@ class FieldType:
     from_text: Step
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _as_stored(options: Options) -> Step | None:
+def _no_formatter(options: Options) -> Step | None:
     return None
 
 
 def read_plain_text(value: Any) -> str:
-    """Any text that every database can hold."""
+    """Accept any text that both databases can store."""
     if type(value) is not str:
         raise Refused("wrong_type", "must be a text")
     if "\x00" in value:
-        raise Refused("invalid_format", "must not contain the character U+0000")
+        raise Refused("invalid_format", "must not contain a NUL character (U+0000)")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise Refused("invalid_format", "must not contain half a surrogate pair") from error
+            raise Refused("invalid_format", "must not contain an unpaired surrogate") from error
     return value
 
 
-def _text(options: Options) -> Step:
-    shortest, longest = options.get("min_length", 0), options.get("max_length")
+def _build_text_parser(options: Options) -> Step:
+    min_length, max_length = options.get("min_length", 0), options.get("max_length")
 
-    def read(value: Any) -> str:
+    def parse(value: Any) -> str:
         text = read_plain_text(value)
-        if longest is not None and len(text) > longest:
-            raise Refused("too_long", f"must have at most {longest} characters, not {len(text)}")
-        if len(text) < shortest:
-            raise Refused("too_short", f"must have at least {shortest} characters, not {len(text)}")
+        if max_length is not None and len(text) > max_length:
+            raise Refused("too_long", f"must have at most {max_length} characters, not {len(text)}")
+        if len(text) < min_length:
+            raise Refused("too_short", f"must have at least {min_length} characters, not {len(text)}")
         return text
 
-    return read if options else read_plain_text
+    return parse if options else read_plain_text
 
 
-def _pattern(pattern: re.Pattern[str], longest: int, sentence: str) -> Callable[[Options], Step]:
-    def read(value: Any) -> str:
+def _build_pattern_parser(pattern: re.Pattern[str], max_length: int, sentence: str) -> Callable[[Options], Step]:
+    def parse(value: Any) -> str:
         text = read_plain_text(value)
-        if len(text) > longest or not pattern.fullmatch(text):
+        if len(text) > max_length or not pattern.fullmatch(text):
             raise Refused("invalid_format", sentence)
         return text
 
-    return lambda options: read
+    return lambda options: parse
 
 
-def _select(options: Options) -> Step:
-    known = frozenset(options["options"])
-    listed = ", ".join(options["options"])[:300]
+def _build_select_parser(options: Options) -> Step:
+    allowed = frozenset(options["options"])
+    allowed_text = ", ".join(options["options"])[:300]
 
-    def read(value: Any) -> str:
+    def parse(value: Any) -> str:
         text = read_plain_text(value)
-        if text not in known:
-            raise Refused("not_an_option", f"must be one of {listed}")
+        if text not in allowed:
+            raise Refused("not_an_option", f"must be one of {allowed_text}")
         return text
 
-    return read
+    return parse
 
 
-def _bounded(read: Step, options: Options) -> Step:
-    """`read`, then `min` and `max` of the options in their stored form."""
-    lowest = read(options["min"]) if options.get("min") is not None else None
-    highest = read(options["max"]) if options.get("max") is not None else None
-    if lowest is None and highest is None:
-        return read
+def _build_bounded_parser(parse: Step, options: Options) -> Step:
+    """`read` with a check against the options `min` and `max`."""
+    minimum = parse(options["min"]) if options.get("min") is not None else None
+    maximum = parse(options["max"]) if options.get("max") is not None else None
+    if minimum is None and maximum is None:
+        return parse
 
-    def read_bounded(value: Any) -> Any:
-        stored = read(value)
-        if lowest is not None and stored < lowest:
+    def parse_bounded(value: Any) -> Any:
+        stored = parse(value)
+        if minimum is not None and stored < minimum:
             raise Refused("too_small", f"must be at least {options['min']}")
-        if highest is not None and stored > highest:
+        if maximum is not None and stored > maximum:
             raise Refused("too_large", f"must be at most {options['max']}")
         return stored
 
-    return read_bounded
+    return parse_bounded
 
 
-def _read_number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused("wrong_type", "must be a number")
     try:
@@ -146,15 +147,15 @@ def _read_number(value: Any) -> float:
     if number - number != 0:
         raise Refused("wrong_type", "must be a finite number")
     if number != value:
-        raise Refused("too_precise", "cannot be held exactly by a number; use a field of type integer or decimal")
+        raise Refused("too_precise", "cannot be stored exactly as a number; use a field of type integer or decimal")
     return number + 0.0  # turns -0.0 into 0.0
 
 
-def _show_number(stored: float) -> int | float:
+def _format_number(stored: float) -> int | float:
     return int(stored) if stored.is_integer() and abs(stored) <= SAFE_INTEGER else stored
 
 
-def _read_integer(value: Any) -> int:
+def _parse_integer(value: Any) -> int:
     whole_float = isinstance(value, float) and value.is_integer() and abs(value) <= SAFE_INTEGER
     if whole_float or (isinstance(value, str) and _INTEGER.fullmatch(value)):
         value = int(value)
@@ -165,19 +166,19 @@ def _read_integer(value: Any) -> int:
     return value
 
 
-def _show_integer(stored: int) -> int | str:
+def _format_integer(stored: int) -> int | str:
     return stored if abs(stored) <= SAFE_INTEGER else str(stored)
 
 
 def scale_of(options: Options) -> int:
-    """Digits after the point that a decimal field keeps."""
+    """The number of digits after the decimal point of a decimal field."""
     return int(options.get("scale", DEFAULT_SCALE))
 
 
-def _read_decimal(options: Options) -> Step:
+def _build_decimal_parser(options: Options) -> Step:
     scale = scale_of(options)
 
-    def read(value: Any) -> int:
+    def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise Refused("wrong_type", 'must be a decimal number, best written as a text such as "12.50"')
         match = _DECIMAL.fullmatch(value if isinstance(value, str) else _plain_digits(value))
@@ -185,13 +186,13 @@ def _read_decimal(options: Options) -> Step:
             raise Refused("invalid_format", 'must be a decimal number such as "12.50"')
         sign, whole, fraction = match[1], match[2], (match[3] or "").rstrip("0")
         if len(fraction) > scale:
-            raise Refused("too_precise", f"must have at most {scale} digits after the point; round it first")
+            raise Refused("too_precise", f"must have at most {scale} digits after the decimal point; round it first")
         stored = int(whole + fraction.ljust(scale, "0"))
         if stored > LARGEST_DECIMAL:
-            raise Refused("too_large", f"must have at most {18 - scale} digits before the point")
+            raise Refused("too_large", f"must have at most {18 - scale} digits before the decimal point")
         return -stored if sign == "-" else stored
 
-    return read
+    return parse
 
 
 def _plain_digits(value: float | Decimal) -> str:
@@ -200,20 +201,20 @@ def _plain_digits(value: float | Decimal) -> str:
 
 
 def show_decimal(options: Options) -> Step:
-    """With a declared scale exactly that many digits after the point, otherwise no trailing zeros."""
+    """The formatter of a decimal: with a declared scale exactly that many decimals, otherwise no trailing zeros."""
     scale, fixed = scale_of(options), "scale" in options
 
-    def show(stored: int) -> str:
+    def format_decimal(stored: int) -> str:
         digits = f"{abs(stored):0{scale + 1}d}"
         whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
         if not fixed:
             fraction = fraction.rstrip("0")
         return f"{'-' if stored < 0 else ''}{whole}{'.' if fraction else ''}{fraction}"
 
-    return show
+    return format_decimal
 
 
-def _read_boolean(value: Any) -> int:
+def _parse_boolean(value: Any) -> int:
     if value is True or value is False:
         return int(value)
     raise Refused("wrong_type", "must be true or false")
@@ -224,25 +225,25 @@ def _check_date(text: str) -> str:
     try:
         date.fromisoformat(text)
     except ValueError as error:
-        raise Refused("invalid_format", f"{text} is not a day of the calendar") from error
+        raise Refused("invalid_format", f"{text} is not a valid date") from error
     return text
 
 
-def _read_date(value: Any) -> str:
+def _parse_date(value: Any) -> str:
     if type(value) is not str or not _DATE.fullmatch(value):
         raise Refused("invalid_format", "must be a date such as 2026-01-31")
     return _check_date(value)
 
 
-def _compare_date(value: Any) -> str:
-    """A date, or the day (UTC) of a time, such as `$now`."""
+def _parse_comparison_date(value: Any) -> str:
+    """Parse a date, or the UTC date of a time such as `$now`."""
     if isinstance(value, str) and _DATETIME.fullmatch(value):
         return clock.rfc3339(read_datetime(value))[:10]
-    return _read_date(value)
+    return _parse_date(value)
 
 
 def read_datetime(value: Any) -> int:
-    """Epoch milliseconds of an RFC 3339 time; more precise fractions are cut."""
+    """Parse an RFC 3339 time into epoch milliseconds; smaller fractions are cut off."""
     if type(value) is str and _DATETIME.fullmatch(value):
         try:
             moment = datetime.fromisoformat(value.upper()).astimezone(UTC)
@@ -250,7 +251,7 @@ def read_datetime(value: Any) -> int:
                 raise Refused("invalid_format", "must be a time after the year 999")
             return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
         except (ValueError, OverflowError) as error:
-            raise Refused("invalid_format", f"{value} is not a time of the calendar") from error
+            raise Refused("invalid_format", f"{value} is not a valid time") from error
     raise Refused("invalid_format", "must be a time with a zone, such as 2026-01-31T09:30:00Z")
 
 
@@ -258,36 +259,36 @@ _WITHOUT_ZONE = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{1,2}:\d{2})(:\d{2}(?:
 
 
 def with_zone(text: str) -> str:
-    """A time as it is stored, such as `2026-01-31 14:30` or `31.01.2026 14:30`: one that names no zone is taken for UTC.
+    """Normalize a time such as `2026-01-31 14:30` or `31.01.2026 14:30` to RFC 3339; one without a zone is taken as UTC.
 
-    Anything else stays.
+    Any other text is returned stripped.
     """
-    found = _WITHOUT_ZONE.fullmatch(_with_iso_day(text.strip()))
-    return f"{found[1]}T{found[2] or '00:00':0>5}{found[3] or ':00'}Z" if found else text.strip()
+    match = _WITHOUT_ZONE.fullmatch(_with_iso_day(text.strip()))
+    return f"{match[1]}T{match[2] or '00:00':0>5}{match[3] or ':00'}Z" if match else text.strip()
 
 
 def _with_iso_day(text: str) -> str:
-    """`31.01.2026` at the beginning is a day, month and year wherever it is written."""
+    """The text with a leading `31.01.2026` (day, month, year) as `2026-01-31`."""
     dotted = _DOTTED_DAY.match(text)
     return f"{dotted[3]}-{int(dotted[2]):02}-{int(dotted[1]):02}{text[dotted.end() :]}" if dotted else text
 
 
-def _cell_date(text: str) -> str:
-    """Exports of databases write a day as its midnight."""
+def _parse_date_cell(text: str) -> str:
+    """The date of a cell; database exports often write a date as its midnight."""
     day, _, time = _with_iso_day(text.strip()).replace("T", " ").partition(" ")
     return day if not time.strip("0:.Z") else text
 
 
-def _read_json(value: Any) -> str:
+def _parse_json(value: Any) -> str:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused("invalid_format", "must be JSON that can be stored (no NaN, no half surrogate pairs)") from error
+        raise Refused("invalid_format", "must be valid JSON without NaN and unpaired surrogates") from error
     return text
 
 
-def _cell_number(text: str) -> Any:
+def _parse_number_cell(text: str) -> Any:
     try:
         return float(text)
     except ValueError:
@@ -297,58 +298,60 @@ def _cell_number(text: str) -> Any:
 _BOOLEANS = dict.fromkeys(("true", "1", "yes", "ja"), True) | dict.fromkeys(("false", "0", "no", "nein"), False)
 
 
-def _cell_boolean(text: str) -> Any:
+def _parse_boolean_cell(text: str) -> Any:
     return _BOOLEANS.get(text.strip().lower(), text)
 
 
-def _cell_json(text: str) -> Any:
+def _parse_json_cell(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused("invalid_format", "must be JSON") from error
 
 
-def _text_like(read: Callable[[Options], Step], *options: str) -> FieldType:
-    return FieldType("TEXT", "text", frozenset(options), read, _as_stored, lambda _: read_plain_text, _same)
+def _text_type(build_parser: Callable[[Options], Step], *options: str) -> FieldType:
+    return FieldType("TEXT", "text", frozenset(options), build_parser, _no_formatter, lambda _: read_plain_text, _unchanged)
 
 
 FIELD_TYPES: dict[str, FieldType] = {
-    "text": _text_like(_text, "min_length", "max_length"),
-    "select": _text_like(_select, "options"),
-    "email": _text_like(_pattern(_EMAIL, 254, "must be an e-mail address such as name@example.com")),
-    "url": _text_like(_pattern(_URL, 2048, "must be a web address that begins with http:// or https://")),
-    "relation": _text_like(_pattern(ENTITY_ID, 25, "must be the id of an entity (ent_…)"), "collection"),
+    "text": _text_type(_build_text_parser, "min_length", "max_length"),
+    "select": _text_type(_build_select_parser, "options"),
+    "email": _text_type(_build_pattern_parser(_EMAIL, 254, "must be an e-mail address such as name@example.com")),
+    "url": _text_type(_build_pattern_parser(_URL, 2048, "must be a web address that starts with http:// or https://")),
+    "relation": _text_type(_build_pattern_parser(ENTITY_ID, 25, "must be the id of an entity (ent_…)"), "collection"),
     "number": FieldType(
         "DOUBLE PRECISION",
         "ordered",
         frozenset({"min", "max"}),
-        lambda options: _bounded(_read_number, options),
-        lambda _: _show_number,
-        lambda _: _read_number,
-        _cell_number,
+        lambda options: _build_bounded_parser(_parse_number, options),
+        lambda _: _format_number,
+        lambda _: _parse_number,
+        _parse_number_cell,
     ),
     "integer": FieldType(
         "BIGINT",
         "ordered",
         frozenset({"min", "max"}),
-        lambda options: _bounded(_read_integer, options),
-        lambda _: _show_integer,
-        lambda _: _read_integer,
-        _same,
+        lambda options: _build_bounded_parser(_parse_integer, options),
+        lambda _: _format_integer,
+        lambda _: _parse_integer,
+        _unchanged,
     ),
     "decimal": FieldType(
         "BIGINT",
         "ordered",
         frozenset({"min", "max", "scale"}),
-        lambda options: _bounded(_read_decimal(options), options),
+        lambda options: _build_bounded_parser(_build_decimal_parser(options), options),
         show_decimal,
-        _read_decimal,
-        _same,
+        _build_decimal_parser,
+        _unchanged,
     ),
     "boolean": FieldType(
-        "BIGINT", "plain", frozenset(), lambda _: _read_boolean, lambda _: bool, lambda _: _read_boolean, _cell_boolean
+        "BIGINT", "plain", frozenset(), lambda _: _parse_boolean, lambda _: bool, lambda _: _parse_boolean, _parse_boolean_cell
     ),
-    "date": FieldType("TEXT", "ordered", frozenset(), lambda _: _read_date, _as_stored, lambda _: _compare_date, _cell_date),
+    "date": FieldType(
+        "TEXT", "ordered", frozenset(), lambda _: _parse_date, _no_formatter, lambda _: _parse_comparison_date, _parse_date_cell
+    ),
     "datetime": FieldType(
         "BIGINT",
         "ordered",
@@ -358,12 +361,14 @@ FIELD_TYPES: dict[str, FieldType] = {
         lambda _: read_datetime,
         with_zone,
     ),
-    "json": FieldType("TEXT", "plain", frozenset(), lambda _: _read_json, lambda _: json.loads, lambda _: _read_json, _cell_json),
+    "json": FieldType(
+        "TEXT", "plain", frozenset(), lambda _: _parse_json, lambda _: json.loads, lambda _: _parse_json, _parse_json_cell
+    ),
 }
 
 
 def to_text(value: Any) -> str:
-    """A shown value as the text of a spreadsheet cell; `from_text` of its type reads it back."""
+    """A formatted value as the text of a spreadsheet cell; `from_text` of its type is the inverse."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -1,4 +1,7 @@
-"""Files on their way into a collection: looked at, tried out and imported in threads of their own, while a page looks on."""
+"""Imports of uploaded files from the console: inspected, checked in a dry run and imported on background threads.
+
+The page polls the state of the `FileImport`.
+"""
 
 import csv
 import io
@@ -35,7 +38,7 @@ State = Literal["chosen", "trying", "tried", "importing", "done", "stopped"]
 
 @dataclass
 class FileImport:
-    """A file and what became of it; `sample` has its first rows, `rows` counts those that were read so far."""
+    """An uploaded file and the state of its import; `sample` has its first rows, `rows` counts those read so far."""
 
     id: str
     tenant_id: str
@@ -57,7 +60,7 @@ class FileImport:
 
     @property
     def has_texts(self) -> bool:
-        """Whether its cells are texts as somebody wrote them; those of a workbook are numbers and days."""
+        """Whether the cells are text as typed (CSV); the cells of a workbook are already numbers and dates."""
         return self.form == "csv" and not self.name.lower().endswith(WORKBOOKS)
 
     @property
@@ -66,11 +69,11 @@ class FileImport:
 
 
 class _Stopping(Exception):
-    """The appliance stops: the import ends after this part."""
+    """The appliance is shutting down; the import ends after the current chunk."""
 
 
 class FileImports:
-    """The files of every tenant that somebody is importing; kept for an hour after the last look, in this process alone."""
+    """The imports of all tenants, in the memory of this process; dropped an hour after the last access."""
 
     def __init__(self, formats: Formats) -> None:
         self._formats = formats
@@ -80,9 +83,9 @@ class FileImports:
         self._stopping = threading.Event()
 
     def begin(self, scope: TenantScope, collection: str, name: str, file: IO[bytes]) -> FileImport:
-        """Look at a file: its form, encoding, delimiter, columns and first rows; it is closed when it is no longer known.
+        """Detect the format, encoding, delimiter, columns and first rows of a file.  Takes over closing the file.
 
-        ValidationFailed, and it is closed, when there is nothing to import in it.
+        ValidationFailed when the file has no rows.
         """
         self._make_room(scope)
         try:
@@ -95,103 +98,106 @@ class FileImports:
         if name.lower().endswith(WORKBOOKS):
             file = self._read_workbook(file)
         kind: Literal["csv", "ndjson"] = "ndjson" if name.lower().endswith((".ndjson", ".jsonl", ".json")) else "csv"
-        found = FileImport(ids.new("imp"), scope.tenant_id, scope.actor, collection, name[:200], file, kind)
-        (_look_at_lines if kind == "ndjson" else _look_at_cells)(found)
-        if not found.columns or not found.sample:
-            found.file.close()
-            told = "the file has no row beneath its first line; choose one that names its columns there"
-            raise ValidationFailed(told, pointer="/file")
-        found.touched_ms = clock.now_ms()
+        file_import = FileImport(ids.new("imp"), scope.tenant_id, scope.actor, collection, name[:200], file, kind)
+        (_inspect_ndjson if kind == "ndjson" else _inspect_csv)(file_import)
+        if not file_import.columns or not file_import.sample:
+            file_import.file.close()
+            message = (
+                "the file has no rows below its first line; choose a file with column names in the first line and rows below it"
+            )
+            raise ValidationFailed(message, pointer="/file")
+        file_import.touched_ms = clock.now_ms()
         with self._lock:
-            self._known[found.id] = found
-        return found
+            self._known[file_import.id] = file_import
+        return file_import
 
     def look_again(self, scope: TenantScope, import_id: str, delimiter: str, encoding: str) -> None:
-        """Read the first rows anew, as somebody says who sees that they were misread."""
-        found = self.get(scope, import_id)
-        if found.form != "csv" or found.is_busy or found.state == "done":
-            raise Conflict("this file is not read as cells now; choose it again")
+        """Read the first rows again with the delimiter and encoding that the user chose."""
+        file_import = self.get(scope, import_id)
+        if file_import.form != "csv" or file_import.is_busy or file_import.state == "done":
+            raise Conflict("the delimiter and encoding of this file cannot be changed now; choose the file again")
         try:
-            _look_at_cells(found, delimiter, encoding)
+            _inspect_csv(file_import, delimiter, encoding)
         except FormatFailed as error:
             raise ValidationFailed(error.message, pointer="/encoding") from error
-        found.state = "chosen"
+        file_import.state = "chosen"
 
     def get(self, scope: TenantScope, import_id: str) -> FileImport:
-        """The import of this person; NotFound after an hour, or when the appliance has started anew."""
+        """The import, if it belongs to this user; NotFound an hour after the last access or when the appliance restarted."""
         with self._lock:
-            found = self._known.get(import_id)
-        if found is None or (found.tenant_id, found.actor) != (scope.tenant_id, scope.actor):
-            raise NotFound("this import is not known any more; choose the file again. What it had stored is there")
-        found.touched_ms = clock.now_ms()
-        return found
+            file_import = self._known.get(import_id)
+        if file_import is None or (file_import.tenant_id, file_import.actor) != (scope.tenant_id, scope.actor):
+            raise NotFound("this import has expired; choose the file again. Rows that were already imported are kept")
+        file_import.touched_ms = clock.now_ms()
+        return file_import
 
     def try_out(self, scope: TenantScope, import_id: str, options: ImportOptions) -> None:
-        """Read every row as the import would and store none of it."""
+        """Start a dry run: validate every row and store none."""
         self._start(scope, import_id, replace(options, dry_run=True, in_parts=True), "trying")
 
     def run(self, scope: TenantScope, import_id: str) -> None:
-        """Import as it was tried out: good rows are stored, the others are told in the report."""
+        """Start the import with the options of the dry run: valid rows are stored, the report lists the others."""
         options = self.get(scope, import_id).options
         self._start(scope, import_id, replace(options, dry_run=False), "importing")
 
     def stop(self) -> None:
-        """End what is under way after the part at hand."""
+        """End running imports after their current chunk, and close every file."""
         self._stopping.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for each in self._known.values():
-            each.file.close()
+        for file_import in self._known.values():
+            file_import.file.close()
 
     def _start(self, scope: TenantScope, import_id: str, options: ImportOptions, state: State) -> None:
-        found = self.get(scope, import_id)
+        file_import = self.get(scope, import_id)
         with self._lock:
-            if found.is_busy:
-                raise Conflict("this file is being read already; wait for it")
-            if state == "importing" and found.state != "tried":
-                raise Conflict("this file was imported, or not tried out yet; choose it again to import it once more")
-            found.state, found.options, found.report, found.rows, found.problem = state, options, None, 0, ""
-        self._threads.submit(self._work, scope, found)
+            if file_import.is_busy:
+                raise Conflict("this file is already being read; wait until that has finished")
+            if state == "importing" and file_import.state != "tried":
+                raise Conflict("this file was already imported, or not checked yet; to import it again, choose the file again")
+            file_import.state, file_import.options = state, options
+            file_import.report, file_import.rows, file_import.problem = None, 0, ""
+        self._threads.submit(self._work, scope, file_import)
 
-    def _work(self, scope: TenantScope, found: FileImport) -> None:
+    def _work(self, scope: TenantScope, file_import: FileImport) -> None:
         def progress(report: ImportReport) -> None:
-            found.rows, found.report, found.touched_ms = report.rows, report, clock.now_ms()
+            file_import.rows, file_import.report, file_import.touched_ms = report.rows, report, clock.now_ms()
             if self._stopping.is_set():
                 raise _Stopping
 
         try:
-            found.file.seek(0)
-            options = replace(found.options, format=found.form)
-            found.report = service.import_entities(scope, found.collection, found.file, options, progress)  # type: ignore[arg-type]
-            found.rows = found.report.rows
-            found.state = "tried" if options.dry_run else "done"
+            file_import.file.seek(0)
+            options = replace(file_import.options, format=file_import.form)
+            file_import.report = service.import_entities(scope, file_import.collection, file_import.file, options, progress)  # type: ignore[arg-type]
+            file_import.rows = file_import.report.rows
+            file_import.state = "tried" if options.dry_run else "done"
         except ApplianceError as error:
-            found.problem, found.state = error.message, "stopped"
+            file_import.problem, file_import.state = error.message, "stopped"
         except _Stopping:
-            found.problem, found.state = "the appliance was stopped; what is counted here was stored", "stopped"
+            file_import.problem, file_import.state = "the appliance was stopped; the rows counted here were stored", "stopped"
         except Exception:
-            log.exception("an import of a file failed")
-            found.problem, found.state = "something went wrong in the appliance; its log has the reason", "stopped"
+            log.exception("the import of a file failed")
+            file_import.problem, file_import.state = "an internal error occurred; see the log of the appliance", "stopped"
 
     def _make_room(self, scope: TenantScope) -> None:
-        """Forget what nobody has looked at for an hour, and the oldest of a tenant with many."""
+        """Drop imports without access for an hour, and the oldest ones of a tenant with too many."""
         with self._lock:
-            idle = [each for each in self._known.values() if not each.is_busy]
-            old = [each for each in idle if each.touched_ms < clock.now_ms() - KEPT_MS]
-            mine = sorted((each for each in idle if each.tenant_id == scope.tenant_id), key=lambda each: each.touched_ms)
-            for each in {id(each): each for each in (*old, *mine[: max(0, len(mine) - MOST_OF_TENANT + 1)])}.values():
-                del self._known[each.id]
+            idle = [entry for entry in self._known.values() if not entry.is_busy]
+            old = [entry for entry in idle if entry.touched_ms < clock.now_ms() - KEPT_MS]
+            mine = sorted((entry for entry in idle if entry.tenant_id == scope.tenant_id), key=lambda each: each.touched_ms)
+            for file_import in {id(entry): entry for entry in (*old, *mine[: max(0, len(mine) - MOST_OF_TENANT + 1)])}.values():
+                del self._known[file_import.id]
                 with suppress(OSError):
-                    each.file.close()
+                    file_import.file.close()
 
     def _read_workbook(self, file: IO[bytes]) -> IO[bytes]:
-        """The first sheet as CSV in a nameless file."""
+        """The first sheet as CSV in an anonymous temporary file."""
         text = self._formats.scratch()
         try:
             with self._formats.perform(Work("parse.xlsx", {"header": False}, [file]), XLSX) as answer:
                 lines = io.TextIOWrapper(text, "utf-8", newline="")
                 writer, width = csv.writer(lines), 0
                 for row in answer.records():
-                    width = width or len(row)  # as many as the first line has; cells that hold nothing may be left out at the end
+                    width = width or len(row)  # Trailing empty cells may be missing; pad to the width of the first line.
                     writer.writerow([scalar_text(cell) for cell in [*row, *[None] * (width - len(row))]])
                 lines.detach()
         except FormatFailed as error:
@@ -205,41 +211,41 @@ class FileImports:
         return text
 
 
-def _look_at_cells(found: FileImport, delimiter: str = "", encoding: str = "") -> None:
-    found.file.seek(0)
-    encoding = find_encoding(found.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
-    found.file.seek(0)
-    text = found.file.read(SAMPLE_BYTES).decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
+def _inspect_csv(file_import: FileImport, delimiter: str = "", encoding: str = "") -> None:
+    file_import.file.seek(0)
+    encoding = find_encoding(file_import.file, encoding or None).removesuffix("-sig")  # type: ignore[arg-type]
+    file_import.file.seek(0)
+    text = file_import.file.read(SAMPLE_BYTES).decode("utf-8-sig" if encoding == "utf-8" else encoding, "replace")
     delimiter = delimiter or find_delimiter(text, '"')
     columns: list[str] = []
     sample: list[list[str]] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    with suppress(csv.Error):  # a sample may be cut off inside a cell; the import tells what is wrong and where
+    with suppress(csv.Error):  # The sample may end inside a cell; the import reports real errors with their line.
         columns = [cell.strip() for cell in next(reader, [])]
-        _refuse_many(columns)
-        some = islice(filter(None, reader), GUESS_ROWS)
-        sample.extend([*cells, *[""] * len(columns)][: len(columns)] for cells in some)
-    found.encoding, found.delimiter, found.columns, found.sample = encoding, delimiter, columns, sample
+        _check_column_count(columns)
+        sample_rows = islice(filter(None, reader), GUESS_ROWS)
+        sample.extend([*cells, *[""] * len(columns)][: len(columns)] for cells in sample_rows)
+    file_import.encoding, file_import.delimiter, file_import.columns, file_import.sample = encoding, delimiter, columns, sample
 
 
-def _refuse_many(columns: Collection[str]) -> None:
+def _check_column_count(columns: Collection[str]) -> None:
     if len(columns) > MOST_COLUMNS:
-        told = Sentence(
-            "the file has more than %(most_columns)s columns; choose one with fewer, or one that names its columns in line 1",
+        message = Sentence(
+            "the file has more than %(most_columns)s columns; choose a file with fewer columns and their names in the first line",
             most_columns=f"{MOST_COLUMNS:,}",
         )
-        raise ValidationFailed(told, pointer="/file")
+        raise ValidationFailed(message, pointer="/file")
 
 
-def _look_at_lines(found: FileImport) -> None:
+def _inspect_ndjson(file_import: FileImport) -> None:
     names: dict[str, None] = {}
     objects: list[Mapping[str, Any]] = []
-    for line in found.file.read(SAMPLE_BYTES).splitlines()[:GUESS_ROWS]:
-        with suppress(ValueError, RecursionError):  # told with its line when the file is tried out
+    for line in file_import.file.read(SAMPLE_BYTES).splitlines()[:GUESS_ROWS]:
+        with suppress(ValueError, RecursionError):  # The dry run reports it with its line.
             value = json.loads(line)
             if isinstance(value, dict):
                 objects.append(value)
                 names |= dict.fromkeys(value)
-                _refuse_many(names)
-    found.columns = list(names)
-    found.sample = [["" if each.get(name) is None else scalar_text(each[name]) for name in names] for each in objects]
+                _check_column_count(names)
+    file_import.columns = list(names)
+    file_import.sample = [["" if each.get(name) is None else scalar_text(each[name]) for name in names] for each in objects]

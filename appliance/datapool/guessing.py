@@ -1,4 +1,4 @@
-"""Fields for the columns of a file: names that fields may have, and types that all of the first values fit."""
+"""Suggests fields for the columns of a file: a valid name, and a type that fits all sample values."""
 
 import re
 from collections.abc import Sequence
@@ -13,41 +13,41 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9]\d*)\.(\d+)")
 _MIDNIGHT_OR_DAY = re.compile(r"\d{4}-\d{2}-\d{2}([T ]00:00(:00(\.0+)?)?Z?)?|\d{1,2}\.\d{1,2}\.\d{4}")
-_TELLS_APART = re.compile(r"(^|_)(id|number|no|code|sku|key)$")
+_KEY_NAME = re.compile(r"(^|_)(id|number|no|code|sku|key)$")
 
 
 def guess_fields(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """A field for each column, in their order; the first one that tells the rows apart is unique."""
+    """A field for each column, in order; the first column that looks like a key and has no duplicates becomes unique."""
     fields: list[dict[str, Any]] = []
-    taken: dict[str, int] = {}
-    is_told_apart = False
+    used_names: dict[str, int] = {}
+    has_key = False
     for position, column in enumerate(columns):
-        name = _name(column, position, taken)
+        name = _choose_name(column, position, used_names)
         values = [row[position] for row in rows if row[position] not in NOTHING]
-        fields.append({"name": name, **_type(values)})
-        if not is_told_apart and _TELLS_APART.search(name) and len(set(values)) == len(rows):
+        fields.append({"name": name, **_suggest_type(values)})
+        if not has_key and _KEY_NAME.search(name) and len(set(values)) == len(rows):
             fields[-1] |= {"unique": True, "required": True}
-            is_told_apart = True
+            has_key = True
     return fields
 
 
-def _name(column: str, position: int, taken: dict[str, int]) -> str:
-    """`Order ID` and `OrderID` as `order_id`; what has no letter becomes `column_<n>`.
+def _choose_name(column: str, position: int, used_names: dict[str, int]) -> str:
+    """The field name of a column: `Order ID` and `OrderID` become `order_id`, one without a letter `column_<n>`.
 
-    `taken` has the names that are given away, each with the number that the last one called so got.
+    `taken` maps the names in use to the last number that was appended to make one unique.
     """
     plain = "_".join(_WORDS.findall(column)).lower()[:MOST_NAME].strip("_")
     if not plain or not plain[0].isalpha() or plain in RESERVED_FIELDS:
         plain = f"column_{plain or position + 1}"
     name = plain
-    while name in taken:
-        taken[plain] += 1
-        name = f"{plain}_{taken[plain]}"
-    taken[name] = 1
+    while name in used_names:
+        used_names[plain] += 1
+        name = f"{plain}_{used_names[plain]}"
+    used_names[name] = 1
     return name
 
 
-def _type(values: Sequence[str]) -> dict[str, Any]:
+def _suggest_type(values: Sequence[str]) -> dict[str, Any]:
     if not values:
         return {"type": "text"}
     if all(_INTEGER.fullmatch(value) for value in values):
@@ -66,9 +66,9 @@ def _type(values: Sequence[str]) -> dict[str, Any]:
 
 
 def _fits(kind: str, value: str) -> bool:
-    known = FIELD_TYPES[kind]
+    field_type = FIELD_TYPES[kind]
     try:
-        known.reader({})(known.from_text(value))
+        field_type.reader({})(field_type.from_text(value))
     except Refused:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What happened to entities: every change is kept with the write that made it, for history and for followers."""
+"""The history of entities: every change is recorded in the transaction that made it, and can be read or followed."""
 
 import json
 from collections.abc import Sequence
@@ -19,12 +19,13 @@ from appliance.monitor import delete_older
 _COLUMNS = "number, version, event, at, actor, entity"
 _ORDER = "-number"
 ROWS_AT_ONCE = 1_000
-_TIMES = {"created": 2, "deleted": 0}  # a new entity is there twice, as itself and in the history; a deleted one in that alone
+# A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.
+_COPIES = {"created": 2, "deleted": 0}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change: `number` grows with every change of the appliance; `entity` is as it was after it (before a deletion)."""
+    """One change: `number` increases across the appliance; `entity` is its state after the change (before a deletion)."""
 
     number: int
     version: int
@@ -34,59 +35,62 @@ class Change:
     entity: dict[str, Any]
 
 
-def record(scope: TenantScope, outcomes: Sequence[Outcome]) -> None:
-    """Inside the write: keep what became of entities, and count it for the tenant."""
+def record(scope: TenantScope, results: Sequence[Outcome]) -> None:
+    """Record the changes, inside the write, and add their size to the tenant's usage."""
     now, size = clock.now_ms(), 0
-    kept = [outcome for outcome in outcomes if outcome.event != "unchanged"]
+    changed = [result for result in results if result.event != "unchanged"]
     sql = "INSERT INTO entity_change (tenant_id, collection, entity_id, version, event, at, actor, entity) VALUES "
-    for start in range(0, len(kept), ROWS_AT_ONCE):
-        part = kept[start : start + ROWS_AT_ONCE]
+    for start in range(0, len(changed), ROWS_AT_ONCE):
+        part = changed[start : start + ROWS_AT_ONCE]
         values: list[Any] = []
-        for done in part:
-            entity = db.dump_json(done.entity)
-            size += (len(entity) if entity.isascii() else len(entity.encode())) * _TIMES.get(done.event, 1)
+        for result in part:
+            entity = db.dump_json(result.entity)
+            size += (len(entity) if entity.isascii() else len(entity.encode())) * _COPIES.get(result.event, 1)
             values += (
-                scope.tenant_id, done.table_name, done.entity["id"], done.entity["_version"], done.event, now, scope.actor, entity,
+                scope.tenant_id, result.table_name, result.entity["id"], result.entity["_version"], result.event, now,
+                scope.actor, entity,
             )  # fmt: skip
         db.execute(sql + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * len(part)), tuple(values))
     quota.add_rows(scope, size)
 
 
-def _changes(rows: Sequence[Any]) -> list[Change]:
+def _parse_rows(rows: Sequence[Any]) -> list[Change]:
     return [Change(row[0], row[1], row[2], clock.rfc3339(row[3]), row[4], json.loads(row[5])) for row in rows]
 
 
 def list_changes(collection: CompiledCollection, entity_id: str, request: PageRequest) -> Page[Change]:
-    """The changes of one entity, newest first; those of a deleted one remain."""
+    """The changes of one entity, newest first, including those of a deleted entity."""
     if not 1 <= request.limit <= MAX_LIMIT:
         raise InvalidRequest(Sentence("limit must be between 1 and %(max_limit)s", max_limit=MAX_LIMIT), pointer="/limit")
     before = 2**62
     if request.cursor:
-        [found] = decode_cursor(request.cursor, _ORDER, 1)
-        before = found if isinstance(found, int) and abs(found) < before else 0
+        [number] = decode_cursor(request.cursor, _ORDER, 1)
+        before = number if isinstance(number, int) and abs(number) < before else 0
     rows = db.rows(
         f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND entity_id = ? AND number < ? "  # noqa: S608
         "ORDER BY number DESC LIMIT ?",
         (collection.tenant_id, collection.table_name, entity_id, before, request.limit + 1),
     )
     more, rows = len(rows) > request.limit, rows[: request.limit]
-    return Page(_changes(rows), encode_cursor([rows[-1][0]], _ORDER) if more else None)
+    return Page(_parse_rows(rows), encode_cursor([rows[-1][0]], _ORDER) if more else None)
 
 
 def find_version(collection: CompiledCollection, entity_id: str, version: int) -> Change | None:
-    """The change that made this version of an entity, if it is still known."""
+    """The change that produced this version of an entity, or None when the history no longer has it."""
     sql = f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND entity_id = ? AND version = ?"  # noqa: S608
-    found = _changes(db.rows(f"{sql} ORDER BY number LIMIT 1", (collection.tenant_id, collection.table_name, entity_id, version)))
-    return found[0] if found else None
+    matches = _parse_rows(
+        db.rows(f"{sql} ORDER BY number LIMIT 1", (collection.tenant_id, collection.table_name, entity_id, version))
+    )
+    return matches[0] if matches else None
 
 
-def changes_after(collection: CompiledCollection, number: int, most: int) -> list[Change]:
+def changes_after(collection: CompiledCollection, number: int, limit: int) -> list[Change]:
     """The collection's next changes, oldest first."""
     sql = (
         f"SELECT {_COLUMNS} FROM entity_change WHERE tenant_id = ? AND collection = ? AND number > ? "  # noqa: S608
         "ORDER BY number LIMIT ?"
     )
-    return _changes(db.rows(sql, (collection.tenant_id, collection.table_name, number, most)))
+    return _parse_rows(db.rows(sql, (collection.tenant_id, collection.table_name, number, limit)))
 
 
 def last_number(collection: CompiledCollection) -> int:
@@ -96,11 +100,11 @@ def last_number(collection: CompiledCollection) -> int:
 
 
 def forget_collection(collection: CompiledCollection) -> None:
-    """Inside the write that deletes the collection."""
+    """Delete the history of the collection, inside the write that deletes it."""
     sql = "DELETE FROM entity_change WHERE tenant_id = ? AND collection = ?"
     db.execute(sql, (collection.tenant_id, collection.table_name))
 
 
 def forget_before(before_ms: int) -> int:
-    """Delete every tenant's changes from before this moment; answers how many."""
+    """Delete every tenant's changes older than this time; returns how many."""
     return delete_older("entity_change", "number", "at", before_ms)

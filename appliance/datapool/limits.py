@@ -1,4 +1,4 @@
-"""Bounds of the DataPool that an operator can set; `app` hands the configuration over once, before anything is served."""
+"""Limits of the DataPool that an operator can configure; `app` sets them once, before the first request."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from appliance.core.pages import MAX_LIMIT
 
 @dataclass
 class Limits:
-    """The bounds in force: bytes of one entity, rows of one page, seconds of one query."""
+    """The limits in force: bytes of one entity, rows of one page, seconds of one query."""
 
     entity_bytes: int = 1 << 20
     query_rows: int = MAX_LIMIT
@@ -18,7 +18,7 @@ in_force = Limits()
 
 
 def configure(*, entity_kb: int, query_rows: int, query_seconds: float = 10) -> None:
-    """Set the bounds; cursors and answers allow no more than the contract's 500 rows."""
+    """Set the limits; `query_rows` is capped at the contract's maximum page size of 500."""
     in_force.entity_bytes = entity_kb << 10
     in_force.query_rows = max(1, min(query_rows, MAX_LIMIT))
     in_force.query_seconds = query_seconds

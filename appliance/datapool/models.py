@@ -1,4 +1,4 @@
-"""The row of a collection."""
+"""The database model of collections."""
 
 from peewee import BigIntegerField, CompositeKey, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class Collection(TenantModel):
-    """A collection: its definition and the name of the table that holds its entities."""
+    """A collection: its definition and the name of the table with its entities."""
 
     label = "collection"
     name = TextField()

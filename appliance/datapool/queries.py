@@ -1,4 +1,4 @@
-"""Reading entities: filter, search, sort, pages, chosen fields and expanded relations."""
+"""Queries entities: filter, search, sort, pagination, selected fields and expanded relations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ MEMBERS = ("filter", "sort", "fields", "expand", "search", "group", "aggregate",
 
 @dataclass(frozen=True)
 class Query:
-    """What a caller asked for; `read_query` makes it from JSON or from the parameters of a request."""
+    """A parsed query; `read_query` builds it from JSON or from the parameters of a request."""
 
     filter: Any = field(default_factory=dict)
     sort: tuple[str, ...] = ()
@@ -44,31 +44,31 @@ class Query:
 
 
 def read_query(document: Any) -> Query:
-    """The query of a JSON object; InvalidRequest names the first wrong member.  Lists may be written `a,b`."""
+    """Parse the query in a JSON object; InvalidRequest names the first invalid member.  Lists may be written as `a,b`."""
     if not isinstance(document, Mapping):
-        raise InvalidRequest('a query is an object such as {"filter": {…}, "sort": "-created_at"}', pointer="")
-    known: dict[str, Any] = {"limit": min(DEFAULT_LIMIT, in_force.query_rows)}
+        raise InvalidRequest('a query must be an object such as {"filter": {…}, "sort": "-created_at"}', pointer="")
+    members: dict[str, Any] = {"limit": min(DEFAULT_LIMIT, in_force.query_rows)}
     for name, value in document.items():
         if name not in MEMBERS:
             raise InvalidRequest(
                 Sentence(
-                    "%(name)s is not a member of a query; known are %(members)s", name=repr(name[:60]), members=", ".join(MEMBERS)
+                    "%(name)s is not a member of a query; use one of %(members)s", name=repr(name[:60]), members=", ".join(MEMBERS)
                 ),
                 pointer=f"/{name}",
             )
         if value is not None:
-            known[name] = _read_member(name, value)
-    if not known.get("group") and not known.get("aggregate") and known.get("having"):
-        raise InvalidRequest("having filters groups: add group or aggregate, or use filter", pointer="/having")
-    return Query(**known)
+            members[name] = _parse_member(name, value)
+    if not members.get("group") and not members.get("aggregate") and members.get("having"):
+        raise InvalidRequest("having filters groups; add group or aggregate, or use filter instead", pointer="/having")
+    return Query(**members)
 
 
-def _read_member(name: str, value: Any) -> Any:
+def _parse_member(name: str, value: Any) -> Any:
     pointer = f"/{name}"
     if name in ("sort", "fields", "expand", "group"):
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts) or len(parts) > 50:
-            raise InvalidRequest(Sentence("%(name)s is a list of at most 50 field names", name=name), pointer=pointer)
+            raise InvalidRequest(Sentence("%(name)s must be a list of at most 50 field names", name=name), pointer=pointer)
         return tuple(part.strip() for part in parts if part.strip())
     if name == "limit":
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= in_force.query_rows:
@@ -77,37 +77,37 @@ def _read_member(name: str, value: Any) -> Any:
             )
     elif name in ("search", "cursor"):
         if not isinstance(value, str) or len(value) > 8_000:
-            raise InvalidRequest(Sentence("%(name)s is a text", name=name), pointer=pointer)
+            raise InvalidRequest(Sentence("%(name)s must be a text of at most 8,000 characters", name=name), pointer=pointer)
     elif name == "count":
         if value not in (True, False, "exact"):
-            raise InvalidRequest('count is "exact" or left out', pointer=pointer)
+            raise InvalidRequest('count must be "exact" or omitted', pointer=pointer)
         return bool(value)
     elif not isinstance(value, Mapping):
-        raise InvalidRequest(Sentence("%(name)s is an object", name=name), pointer=pointer)
+        raise InvalidRequest(Sentence("%(name)s must be an object", name=name), pointer=pointer)
     return value
 
 
 class Reader(Protocol):
-    """Someone who may not read everything; without one, everything of the tenant is read."""
+    """Restricts a query to what one reader may see; without one, a query covers everything of the tenant."""
 
     def values(self) -> Mapping[str, Any]:
-        """What the placeholders of this reader's filters mean."""
+        """The values of placeholders in this reader's filters."""
 
     def fields(self, collection: CompiledCollection) -> Mapping[str, Field]:
-        """What this reader may filter by."""
+        """The fields this reader may filter by."""
 
-    def narrowed(self, collection: CompiledCollection, chosen: Condition) -> Condition:
-        """The condition, of what this reader may list."""
+    def narrowed(self, collection: CompiledCollection, condition: Condition) -> Condition:
+        """The condition, restricted to the entities this reader may list."""
 
     def viewable(self, collection: CompiledCollection) -> Condition:
-        """What this reader may view one by one."""
+        """The condition on entities this reader may view individually."""
 
 
 @dataclass(frozen=True)
 class SortKey:
-    """One column of the order: nulls are smaller than every value, on every database.
+    """One column of the sort order; nulls sort before every value, on every database.
 
-    What is never null is compared without looking for nulls, so that its index serves every page.
+    A column that is never null is compared without a null check, so that the database can use its index.
     """
 
     name: str
@@ -122,7 +122,7 @@ class SortKey:
         return NodeList((self.node, SQL("DESC NULLS LAST" if self.descending else "ASC NULLS FIRST")))
 
     def beyond(self, value: Any) -> Any:
-        """What comes strictly after `value` in this order."""
+        """The condition on rows strictly after `value` in this order."""
         if not self.is_nullable:
             return self.node < value if self.descending else self.node > value
         if value is None:
@@ -136,11 +136,11 @@ class SortKey:
 def find_page(
     scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None
 ) -> Page[dict[str, Any]]:
-    """One page of entities, of those the reader may list."""
+    """One page of entities, restricted to those the reader may list."""
     source = collection.source()
     columns = collection.query_columns(source)
     where = conditions.compile_condition(whole_condition(scope, collection, query, reader), columns)
-    keys = _sort_keys(collection, columns, query.sort)
+    keys = _build_sort_keys(collection, columns, query.sort)
     selected = [getattr(source, column) for column in collection.columns]
     statement = Select([source], selected).where(where)
     total = count_rows(Select([source], [SQL("1")]).where(where)) if query.count else None
@@ -148,17 +148,17 @@ def find_page(
     if query.cursor:
         statement = statement.where(after(keys, read_cursor(query.cursor, order, keys)))
     rows = fetch(statement.order_by(*(key.ordering() for key in keys)).limit(query.limit + 1))
-    more, rows = len(rows) > query.limit, rows[: query.limit]
+    has_more, rows = len(rows) > query.limit, rows[: query.limit]
     positions = _positions(collection)
-    cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if more else None
+    cursor = encode_cursor([rows[-1][positions[key.name]] for key in keys], order) if has_more else None
     return Page(present(collection, [collection.show(row) for row in rows], query, reader), cursor, total)
 
 
-def count_up_to(scope: TenantScope, collection: CompiledCollection, query: Query, most: int) -> int:
-    """How many entities the query finds; `most` + 1 when there are more, and then no more than that are looked at."""
+def count_up_to(scope: TenantScope, collection: CompiledCollection, query: Query, limit: int) -> int:
+    """The number of entities that match the query, counted up to `most` + 1."""
     source = collection.source()
     where = conditions.compile_condition(whole_condition(scope, collection, query), collection.query_columns(source))
-    return count_rows(Select([source], [SQL("1")]).where(where).limit(most + 1))
+    return count_rows(Select([source], [SQL("1")]).where(where).limit(limit + 1))
 
 
 def count_rows(statement: Any) -> int:
@@ -172,96 +172,98 @@ def fetch(statement: Any) -> list[Any]:
 
 
 def placeholders(scope: TenantScope) -> dict[str, Any]:
-    """What `$now` and `$actor` mean in a filter of this caller."""
+    """The values of `$now` and `$actor` in a filter of this caller."""
     return {"now": clock.rfc3339(clock.now_ms()), "actor": scope.actor}
 
 
 def whole_condition(scope: TenantScope, collection: CompiledCollection, query: Query, reader: Reader | None = None) -> Condition:
     fields = reader.fields(collection) if reader else collection.condition_fields
-    known = reader.values() if reader else placeholders(scope)
-    chosen = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), known, fields)
-    whole = AllOf((chosen, *_search_conditions(collection, query.search)))
-    return reader.narrowed(collection, whole) if reader else whole
+    values = reader.values() if reader else placeholders(scope)
+    filter_condition = conditions.bind(conditions.parse(query.filter, fields, pointer="/filter"), values, fields)
+    condition = AllOf((filter_condition, *_build_search_conditions(collection, query.search)))
+    return reader.narrowed(collection, condition) if reader else condition
 
 
-def _search_conditions(collection: CompiledCollection, search: str) -> list[Condition]:
-    """Every word occurs in one of the searched fields."""
+def _build_search_conditions(collection: CompiledCollection, search: str) -> list[Condition]:
+    """A condition per word: it occurs in one of the searched fields."""
     words = search.replace("\x00", " ").encode("utf8", "ignore").decode().split()
     if not words:
         return []
     if len(words) > MAX_SEARCH_WORDS or max(map(len, words)) > 100:
         raise InvalidRequest(
-            Sentence("search takes at most %(max_search_words)s words of 100 characters", max_search_words=MAX_SEARCH_WORDS),
+            Sentence("search accepts at most %(max_search_words)s words of 100 characters", max_search_words=MAX_SEARCH_WORDS),
             pointer="/search",
         )
-    names = [known.name for known in collection.definition.fields if known.id in collection.definition.search]
+    names = [entry.name for entry in collection.definition.fields if entry.id in collection.definition.search]
     if not names:
         raise InvalidRequest(
-            Sentence("the collection %(name)s names no fields to search; list them in its search member", name=collection.name),
+            Sentence("the collection %(name)s has no searchable fields; list them in its search member", name=collection.name),
             pointer="/search",
         )
     return [AnyOf(tuple(Compare(name, "_icontains", word) for name in names)) for word in words]
 
 
 def sortable(collection: CompiledCollection) -> dict[str, str]:
-    """The names a list can be sorted by, with their storage."""
-    known = {"id": "TEXT", "created_at": "BIGINT", "updated_at": "BIGINT", "_version": "BIGINT"}
-    return known | {name: f.storage for name, f in collection.fields.items() if f.definition.type != "json"}
+    """The fields entities can be sorted by, with their storage type."""
+    system_fields = {"id": "TEXT", "created_at": "BIGINT", "updated_at": "BIGINT", "_version": "BIGINT"}
+    return system_fields | {name: f.storage for name, f in collection.fields.items() if f.definition.type != "json"}
 
 
-def _sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort: Sequence[str]) -> list[SortKey]:
-    """The asked order, made complete by the id; without one the newest come first."""
-    known = sortable(collection)
+def _build_sort_keys(collection: CompiledCollection, columns: Mapping[str, Any], sort: Sequence[str]) -> list[SortKey]:
+    """The requested order with the id appended so that it is unambiguous; by default the newest come first."""
+    storages = sortable(collection)
     keys: list[SortKey] = []
     for part in sort or ("-id",):
         name = part.removeprefix("-")
-        if name not in known:
+        if name not in storages:
             raise InvalidRequest(
-                Sentence("sort: %(name)s is not one of %(known)s", name=repr(name[:60]), known=", ".join(sorted(known))[:500]),
+                Sentence("sort: %(name)s is not one of %(known)s", name=repr(name[:60]), known=", ".join(sorted(storages))[:500]),
                 pointer="/sort",
             )
         if name not in [key.name for key in keys]:
-            keys.append(SortKey(name, columns[name].node, known[name], part.startswith("-"), is_nullable=name in collection.fields))
+            keys.append(
+                SortKey(name, columns[name].node, storages[name], part.startswith("-"), is_nullable=name in collection.fields)
+            )
     if "id" not in [key.name for key in keys]:
         keys.append(SortKey("id", columns["id"].node, "TEXT", keys[0].descending, is_nullable=False))
     return keys
 
 
 def read_cursor(cursor: str, order: str, keys: Sequence[SortKey]) -> list[Any]:
-    """The sort values in a cursor; InvalidCursor when they cannot have come from this list."""
+    """The sort values in a cursor; InvalidCursor when they cannot belong to this list."""
     values = decode_cursor(cursor, order, len(keys))
     for key, value in zip(keys, values, strict=True):
         expected: Any = {"TEXT": str, "BIGINT": int}.get(key.storage, int | float)
         fits = value is None or (isinstance(value, expected) and not isinstance(value, bool))
-        if not fits or (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not _is_text(value):
-            raise InvalidCursor("the cursor was not made by this list; start again without it")
+        if not fits or (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not _is_storable(value):
+            raise InvalidCursor("the cursor does not belong to this list; start again without it")
     return values
 
 
-def _is_text(value: Any) -> bool:
+def _is_storable(value: Any) -> bool:
     return not isinstance(value, str) or ("\x00" not in value and value == value.encode("utf8", "replace").decode())
 
 
 def after(keys: Sequence[SortKey], values: Sequence[Any]) -> Any:
-    """(a, b) beyond (x, y), each column in its own direction."""
-    conditions_of = []
+    """The condition on rows after `values`, comparing column by column, each in its own direction."""
+    alternatives = []
     for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-        same = [earlier.same(known) for earlier, known in zip(keys[:index], values, strict=False)]
-        conditions_of.append(conditions.all_of([*same, key.beyond(value)]))
-    return conditions.any_of(conditions_of)
+        same = [previous.same(previous_value) for previous, previous_value in zip(keys[:index], values, strict=False)]
+        alternatives.append(conditions.all_of([*same, key.beyond(value)]))
+    return conditions.any_of(alternatives)
 
 
 def _positions(collection: CompiledCollection) -> dict[str, int]:
-    known = {"id": 0, "created_at": 1, "updated_at": 2, "_version": 3}
-    return known | {name: entry.position for name, entry in collection.fields.items()}
+    system_positions = {"id": 0, "created_at": 1, "updated_at": 2, "_version": 3}
+    return system_positions | {name: entry.position for name, entry in collection.fields.items()}
 
 
 def present(
     collection: CompiledCollection, entities: list[dict[str, Any]], query: Query, reader: Reader | None = None
 ) -> list[dict[str, Any]]:
-    """The entities with relations expanded (one level) and only the fields asked for (the id always).
+    """The entities with the requested relations expanded (one level) and only the requested fields (always with the id).
 
-    What a relation leads to stays an id where the reader may not view it.
+    A related entity that the reader may not view stays an id.
     """
     for name in query.expand:
         _expand(collection, entities, name, reader)
@@ -269,35 +271,35 @@ def present(
         return entities
     for name in query.fields:
         if name not in collection.condition_fields:
-            known = ", ".join(collection.condition_fields)[:500]
+            names = ", ".join(collection.condition_fields)[:500]
             raise InvalidRequest(
-                Sentence("fields: %(name)s is not one of %(known)s", name=repr(name[:60]), known=known), pointer="/fields"
+                Sentence("fields: %(name)s is not one of %(known)s", name=repr(name[:60]), known=names), pointer="/fields"
             )
-    wanted = dict.fromkeys(("id", *query.fields))
-    return [{name: entity[name] for name in wanted} for entity in entities]
+    members = dict.fromkeys(("id", *query.fields))
+    return [{name: entity[name] for name in members} for entity in entities]
 
 
 def _expand(collection: CompiledCollection, entities: list[dict[str, Any]], name: str, reader: Reader | None) -> None:
-    known: Field | None = collection.condition_fields.get(name)
-    if known is None or known.inside is None:
+    condition_field: Field | None = collection.condition_fields.get(name)
+    if condition_field is None or condition_field.inside is None:
         relations = ", ".join(relation.definition.name for relation in collection.relations) or "none here"
         raise InvalidRequest(
             Sentence("expand: %(name)s is not a relation; relations are %(relations)s", name=repr(name[:60]), relations=relations),
             pointer="/expand",
         )
     target = load_for_tenant(collection.tenant_id, collection.fields[name].definition.options["collection"])
-    wanted = sorted({entity[name] for entity in entities if isinstance(entity[name], str)})
-    if not wanted:
+    entity_ids = sorted({entity[name] for entity in entities if isinstance(entity[name], str)})
+    if not entity_ids:
         return
-    chosen: Condition = Compare("id", "_in", tuple(wanted))
-    shown = {row[0]: target.show(row) for row in find_rows(target, AllOf((chosen, reader.viewable(target))) if reader else chosen)}
+    by_id: Condition = Compare("id", "_in", tuple(entity_ids))
+    views = {row[0]: target.show(row) for row in find_rows(target, AllOf((by_id, reader.viewable(target))) if reader else by_id)}
     for entity in entities:
         if isinstance(entity[name], str):
-            entity[name] = shown.get(entity[name], entity[name])
+            entity[name] = views.get(entity[name], entity[name])
 
 
 def find_rows(collection: CompiledCollection, condition: Condition) -> list[Any]:
-    """The rows that fulfil a bound condition, in no order."""
+    """The rows that match a bound condition, in no particular order."""
     source = collection.source()
     selected = [getattr(source, column) for column in collection.columns]
     where = conditions.compile_condition(condition, collection.query_columns(source))

@@ -1,6 +1,6 @@
 """DataPool: collections and their entities.
 
-Every verb may be called inside an outer `db.write` and is then part of it: what it refuses, it has not half done.
+Every function may be called inside an outer `db.write` and then joins it; one that raises leaves no partial change.
 """
 
 import secrets
@@ -35,38 +35,38 @@ MAX_COLLECTIONS = 500
 
 
 def list_collections(scope: TenantScope, request: PageRequest) -> Page[dict[str, Any]]:
-    """The collections of the tenant, by name unless asked otherwise."""
+    """The collections of the tenant, sorted by name by default."""
     fields = {"name": Collection.name, "created_at": Collection.created_at, "updated_at": Collection.updated_at}
-    return paginate(scope.select(Collection), request, fields, default="name", tie="name").map(_view)
+    return paginate(scope.select(Collection), request, fields, default="name", tie="name").map(_to_view)
 
 
 def get_collection(scope: TenantScope, name: str) -> dict[str, Any]:
     """One collection: its definition, times and `_version`; NotFound."""
-    return _view(_row(scope, name))
+    return _to_view(_get_row(scope, name))
 
 
-def _row(scope: TenantScope, name: str) -> Collection:
+def _get_row(scope: TenantScope, name: str) -> Collection:
     load(scope, name)
     return scope.get(Collection, name=name)
 
 
 def create_collection(scope: TenantScope, document: Any) -> dict[str, Any]:
-    """Make a collection and its table; ValidationFailed with every error, AlreadyExists."""
+    """Create a collection and its table; ValidationFailed lists every error; AlreadyExists."""
     definition = read_definition(document)
     return db.write(lambda: _create_collection(scope, definition))
 
 
 def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> dict[str, Any]:
     if scope.find(Collection, name=definition.name) is not None:
-        raise AlreadyExists(Sentence("there is a collection %(name)s already; change it with PATCH", name=repr(definition.name)))
+        raise AlreadyExists(Sentence("the collection %(name)s already exists; change it with PATCH", name=repr(definition.name)))
     if scope.select(Collection).count() >= MAX_COLLECTIONS:
         raise Conflict(Sentence(
-            "a tenant may have %(max_collections)s collections; delete one that is no longer used",
+            "a tenant can have at most %(max_collections)s collections; delete one that is no longer used",
             max_collections=MAX_COLLECTIONS,
         ))
     table, now = tables.new_table_name(), clock.now_ms()
-    targets = _targets(scope, definition) | {definition.name: table}
-    _refuse_missing_targets(definition, targets)
+    targets = _find_target_tables(scope, definition) | {definition.name: table}
+    _check_targets(definition, targets)
     with db.savepoint():
         tables.create_table(definition, table, targets)
         scope.insert(
@@ -84,37 +84,39 @@ def _create_collection(scope: TenantScope, definition: CollectionDefinition) -> 
 
 
 def _check_access(collection: CompiledCollection) -> None:
-    """Access rules name fields that exist, here and in related collections, with fitting values."""
-    found = Findings()
-    access_rules.find_faults(collection, found)
-    found.raise_if_any("the collection cannot be accepted")
+    """Check that access rules use existing fields, here and in related collections, with values of the right type."""
+    findings = Findings()
+    access_rules.find_faults(collection, findings)
+    findings.raise_if_any("the collection cannot be accepted")
 
 
-def _check_access_of_others(collection: CompiledCollection) -> None:
-    """Inside the write: the rules of collections that lead here still find the fields that they name."""
-    found = Findings()
+def _check_access_of_related(collection: CompiledCollection) -> None:
+    """Inside the write: check that the rules of collections with a relation to this one still fit its fields."""
+    findings = Findings()
     for name in {user.partition(".")[0] for user in entities.referring(collection)} - {collection.name}:
-        others = Findings()
-        access_rules.find_faults(load_for_tenant(collection.tenant_id, name), others)
-        for detail in others.details:
+        related_findings = Findings()
+        access_rules.find_faults(load_for_tenant(collection.tenant_id, name), related_findings)
+        for detail in related_findings.details:
             verb = detail.pointer.split("/")[2]
-            found.add("/fields", "invalid_filter", f"no longer fit the {verb} rule of {name}, change that first: {detail.message}")
-    found.raise_if_any("the collection cannot be accepted")
+            findings.add(
+                "/fields", "invalid_filter", f"no longer fit the {verb} rule of {name}; change that first: {detail.message}"
+            )
+    findings.raise_if_any("the collection cannot be accepted")
 
 
-def _targets(scope: TenantScope, definition: CollectionDefinition) -> dict[str, str]:
-    wanted = {field.options["collection"] for field in definition.fields if field.type == "relation"}
-    rows = scope.select(Collection, Collection.name, Collection.table_name).where(Collection.name.in_(sorted(wanted)))
+def _find_target_tables(scope: TenantScope, definition: CollectionDefinition) -> dict[str, str]:
+    names = {field.options["collection"] for field in definition.fields if field.type == "relation"}
+    rows = scope.select(Collection, Collection.name, Collection.table_name).where(Collection.name.in_(sorted(names)))
     return {row.name: row.table_name for row in rows}
 
 
-def _refuse_missing_targets(definition: CollectionDefinition, targets: Mapping[str, str]) -> None:
-    found = Findings()
+def _check_targets(definition: CollectionDefinition, targets: Mapping[str, str]) -> None:
+    findings = Findings()
     for index, field in enumerate(definition.fields):
         target = field.options.get("collection")
         if field.type == "relation" and target not in targets:
-            found.add(f"/fields/{index}/collection", "not_found", f"there is no collection {target!r}; create it first")
-    found.raise_if_any("the collection cannot be accepted")
+            findings.add(f"/fields/{index}/collection", "not_found", f"there is no collection {target!r}; create it first")
+    findings.raise_if_any("the collection cannot be accepted")
 
 
 def change_collection(
@@ -126,16 +128,17 @@ def change_collection(
     allow_loss: bool = False,
     if_version: int | None = None,
 ) -> dict[str, Any]:
-    """Merge `patch` (RFC 7396; `fields` is the whole new list) into the definition and carry the entities over.
+    """Merge `patch` (RFC 7396; `fields` is the whole new list) into the definition and convert the entities.
 
-    A field keeps its values when its id, or without one its name, stays.  Answers the collection with the `steps` taken:
-    `{field, change, message, lost, blocked}`.  ValidationFailed names what would be lost unless `allow_loss`; a dry run
-    answers the same and changes nothing.  VersionConflict when the collection is no longer at `if_version`.
+    A field keeps its values when its id, or without one its name, stays the same.  Returns the collection with the `steps`
+    taken: `{field, change, message, lost, blocked}`.  ValidationFailed lists the steps that would lose values unless
+    `allow_loss`; a dry run returns the same and changes nothing.  VersionConflict when the collection is not at
+    `if_version`.
     """
     if dry_run:
         with db.snapshot():
-            row, _, wanted, steps = _plan(scope, name, patch, if_version)
-            return _view(row) | wanted.document() | {"steps": [step.document() for step in steps]}
+            row, _, definition, steps = _plan(scope, name, patch, if_version)
+            return _to_view(row) | definition.document() | {"steps": [step.document() for step in steps]}
     return db.write(lambda: _change_collection(scope, _plan(scope, name, patch, if_version), allow_loss=allow_loss))
 
 
@@ -143,24 +146,24 @@ Plan: TypeAlias = tuple[Collection, CompiledCollection, CollectionDefinition, li
 
 
 def _plan(scope: TenantScope, name: str, patch: Any, if_version: int | None) -> Plan:
-    row = _row(scope, name)
+    row = _get_row(scope, name)
     if if_version is not None and row.version != if_version:
         raise VersionConflict(Sentence(
-            "the collection is at version %(version)s, not %(if_version)s: read it again",
+            "the collection is at version %(version)s, not %(if_version)s; read it again and repeat the change",
             version=row.version, if_version=if_version,
         ))
     current = load(scope, name)
-    wanted = _patched(current, patch)
-    _refuse_missing_targets(wanted, _targets(scope, wanted))
-    _check_access(CompiledCollection(scope.tenant_id, wanted, current.table_name, current.stamp))
-    return row, current, wanted, changes.plan(current, wanted)
+    definition = _merge_definition(current, patch)
+    _check_targets(definition, _find_target_tables(scope, definition))
+    _check_access(CompiledCollection(scope.tenant_id, definition, current.table_name, current.stamp))
+    return row, current, definition, changes.plan(current, definition)
 
 
-def _change_collection(scope: TenantScope, planned: Plan, *, allow_loss: bool) -> dict[str, Any]:
-    row, current, wanted, steps = planned
+def _change_collection(scope: TenantScope, plan: Plan, *, allow_loss: bool) -> dict[str, Any]:
+    row, current, definition, steps = plan
     changes.refuse_loss(steps, allow_loss=allow_loss)
     with db.savepoint():
-        stored = changes.apply(current, wanted, steps, _targets(scope, wanted)).stored()
+        stored = changes.apply(current, definition, steps, _find_target_tables(scope, definition)).stored()
         if stored != row.definition:
             scope.update(
                 Collection,
@@ -169,21 +172,21 @@ def _change_collection(scope: TenantScope, planned: Plan, *, allow_loss: bool) -
                 version=row.version + 1,
                 updated_at=clock.now_ms(),
             ).where(Collection.name == row.name).execute()
-            _check_access_of_others(load(scope, row.name))
+            _check_access_of_related(load(scope, row.name))
     return get_collection(scope, row.name) | {"steps": [step.document() for step in steps]}
 
 
-def _patched(current: CompiledCollection, patch: Any) -> CollectionDefinition:
+def _merge_definition(current: CompiledCollection, patch: Any) -> CollectionDefinition:
     if not isinstance(patch, Mapping):
-        raise ValidationFailed("a change is an object with the members to change", pointer="")
+        raise ValidationFailed("a change must be an object with the members to change", pointer="")
     if patch.get("name", current.name) != current.name:
-        raise ValidationFailed("a collection keeps its name: others refer to it by that", pointer="/name")
+        raise ValidationFailed("a collection cannot be renamed, because others refer to it by name", pointer="/name")
     merged = batch.merge(current.definition.document(), patch)
     return read_definition(merged, current.definition)
 
 
 def delete_collection(scope: TenantScope, name: str, *, allow_loss: bool = False) -> None:
-    """Delete a collection; Conflict while it holds entities (unless `allow_loss`) or others lead to it."""
+    """Delete a collection; Conflict while it contains entities (unless `allow_loss`) or other collections refer to it."""
     db.write(lambda: _delete_collection(scope, name, allow_loss))
 
 
@@ -191,9 +194,13 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
     collection = load(scope, name)
     users = [user for user in entities.referring(collection) if not user.startswith(f"{name}.")]
     if users:
-        raise Conflict(Sentence("%(users)s lead to the collection %(name)s; change those first", users=', '.join(users), name=name))
+        raise Conflict(
+            Sentence("%(users)s refer to the collection %(name)s; change those first", users=", ".join(users), name=name)
+        )
     if not allow_loss and db.rows(f'SELECT 1 FROM "{collection.table_name}" LIMIT 1'):  # noqa: S608
-        raise Conflict(Sentence("the collection %(name)s holds entities; allow_loss=true deletes them with it", name=name))
+        raise Conflict(
+            Sentence("the collection %(name)s contains entities; to delete them with it, set allow_loss=true", name=name)
+        )
     with db.savepoint():
         tables.drop_table(collection.table_name)
         history.forget_collection(collection)
@@ -201,24 +208,24 @@ def _delete_collection(scope: TenantScope, name: str, allow_loss: bool) -> None:
 
 
 def forget_tenant(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant: drop the tables of its entities, which its row does not take along."""
+    """Drop the tenant's entity tables, inside the write that deletes the tenant; foreign keys do not cascade to them."""
     tables.drop_related_tables(row.table_name for row in scope.select(Collection))
 
 
 def find_entity(scope: TenantScope, collection: str, entity_id: str) -> dict[str, Any] | None:
     """The entity, or None."""
     with db.snapshot():
-        known = load(scope, collection)
-        row = entities.find_row(known, entity_id)
-        return None if row is None else known.show(row)
+        compiled = load(scope, collection)
+        row = entities.find_row(compiled, entity_id)
+        return None if row is None else compiled.show(row)
 
 
 def get_entity(scope: TenantScope, collection: str, entity_id: str, *, query: Query | None = None) -> dict[str, Any]:
     """The entity, with the `fields` and `expand` of the query; NotFound."""
     with db.snapshot():
-        known = load(scope, collection)
-        shown = known.show(entities.get_row(known, entity_id))
-        return queries.present(known, [shown], query)[0] if query else shown
+        compiled = load(scope, collection)
+        entity = compiled.show(entities.get_row(compiled, entity_id))
+        return queries.present(compiled, [entity], query)[0] if query else entity
 
 
 def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict[str, Any]]:
@@ -226,60 +233,60 @@ def query_entities(scope: TenantScope, collection: str, query: Any) -> Page[dict
 
     TimedOut when it takes longer than `limits.query_seconds`.
     """
-    wanted = query if isinstance(query, Query) else queries.read_query(query)
+    parsed = query if isinstance(query, Query) else queries.read_query(query)
     with db.snapshot(), db.deadline(in_force.query_seconds):
-        known = load(scope, collection)
-        return aggregate_page(scope, known, wanted) if wanted.grouped else queries.find_page(scope, known, wanted)
+        compiled = load(scope, collection)
+        return aggregate_page(scope, compiled, parsed) if parsed.grouped else queries.find_page(scope, compiled, parsed)
 
 
-def count_entities(scope: TenantScope, collection: str, query: Query, most: int) -> int:
-    """How many entities the query finds; `most` + 1 when there are more, and then no more than that are looked at."""
+def count_entities(scope: TenantScope, collection: str, query: Query, limit: int) -> int:
+    """The number of entities that match the query, counted up to `most` + 1."""
     with db.snapshot(), db.deadline(in_force.query_seconds):
-        return queries.count_up_to(scope, load(scope, collection), query, most)
+        return queries.count_up_to(scope, load(scope, collection), query, limit)
 
 
 def get_title_field(scope: TenantScope, collection: str) -> str | None:
-    """The name of the field that names an entity of the collection where another leads to it."""
+    """The name of the field that serves as the title of an entity of the collection, if any."""
     field = titles.title_field(load(scope, collection).definition)
     return field.name if field else None
 
 
 def name_entities(scope: TenantScope, collection: str, entity_ids: Iterable[str]) -> dict[str, str]:
-    """The titles of those entities that are there and have one, by id."""
+    """The titles by entity id, for the entities that exist and have one."""
     with db.snapshot():
         return titles.titles_of(load(scope, collection), entity_ids)
 
 
-def fulfils(scope: TenantScope, collection: str, chosen: Any, entity: Mapping[str, Any]) -> bool:
-    """Whether an entity, as it is shown, fulfils a filter over its own fields; InvalidFilter."""
+def fulfils(scope: TenantScope, collection: str, filter_document: Any, entity: Mapping[str, Any]) -> bool:
+    """Whether an entity, as the API returns it, matches a filter over its own fields; InvalidFilter."""
     fields = load(scope, collection).condition_fields
-    condition = conditions.bind(conditions.parse(chosen, _own_fields(fields)), queries.placeholders(scope), fields)
+    condition = conditions.bind(conditions.parse(filter_document, _own_fields(fields)), queries.placeholders(scope), fields)
     return conditions.matches(condition, entity, fields)
 
 
-def check_filter(scope: TenantScope, collection: str, chosen: Any, pointer: str, *, may_lead_on: bool = False) -> None:
-    """InvalidFilter when it does not suit the entities of the collection; NotFound.
+def check_filter(scope: TenantScope, collection: str, filter_document: Any, pointer: str, *, may_lead_on: bool = False) -> None:
+    """Raise InvalidFilter when the filter does not fit the collection; NotFound.
 
-    By their own fields alone, as triggers know them, or as queries do: by what their relations lead to as well.
+    Only an entity's own fields are allowed, as in triggers; with `may_lead_on`, relations may be followed, as in queries.
     """
     fields = load(scope, collection).condition_fields
-    conditions.parse(chosen, fields if may_lead_on else _own_fields(fields), pointer=pointer)
+    conditions.parse(filter_document, fields if may_lead_on else _own_fields(fields), pointer=pointer)
 
 
 def _own_fields(fields: Mapping[str, conditions.Field]) -> dict[str, conditions.Field]:
-    """The fields without those that lead to other entities: a change knows its own entity only."""
+    """The fields without relations to follow: a change event contains its own entity only."""
     return {name: field for name, field in fields.items() if field.inside is None}
 
 
 def create_entity(scope: TenantScope, collection: str, values: Any) -> dict[str, Any]:
-    """Store a new entity; ValidationFailed with every error."""
+    """Store a new entity; ValidationFailed lists every error."""
     return _perform(scope, collection, {"op": "create", "values": values}).entity
 
 
 def update_entity(
     scope: TenantScope, collection: str, entity_id: str, values: Any, *, if_version: int | None = None
 ) -> dict[str, Any]:
-    """Merge values into an entity (RFC 7396); where nothing differs the version stays.  NotFound, VersionConflict."""
+    """Merge values into an entity (RFC 7396); if nothing differs, the version stays.  NotFound, VersionConflict."""
     operation = {"op": "update", "id": entity_id, "values": values, "if_version": if_version}
     return _perform(scope, collection, operation).entity
 
@@ -287,50 +294,50 @@ def update_entity(
 def replace_entity(
     scope: TenantScope, collection: str, entity_id: str, values: Any, *, if_version: int | None = None
 ) -> dict[str, Any]:
-    """Set every field of an entity: what is not given gets its default or null; NotFound, VersionConflict."""
+    """Set every field of an entity; omitted fields get their default or null.  NotFound, VersionConflict."""
     operation = {"op": "replace", "id": entity_id, "values": values, "if_version": if_version}
     return _perform(scope, collection, operation).entity
 
 
 def delete_entity(scope: TenantScope, collection: str, entity_id: str, *, if_version: int | None = None) -> None:
-    """Delete an entity; NotFound, VersionConflict, Conflict when others lead to it."""
+    """Delete an entity; NotFound, VersionConflict, Conflict when other entities refer to it."""
     _perform(scope, collection, {"op": "delete", "id": entity_id, "if_version": if_version})
 
 
 def upsert_entity(scope: TenantScope, collection: str, document: Any) -> Outcome:
     """Create or merge by key, `{key: [field, …], values: {…}}`; Conflict when several entities have that key."""
     if not isinstance(document, Mapping) or document.keys() != {"key", "values"}:
-        raise ValidationFailed("an upsert is {key: [field, …], values: {…}}", pointer="")
+        raise ValidationFailed("an upsert must be {key: [field, …], values: {…}}", pointer="")
     return _perform(scope, collection, {"op": "upsert", **document})
 
 
 def _perform(scope: TenantScope, collection: str, document: Mapping[str, Any]) -> Outcome:
-    """Check on the caller's thread, then write; checked again only if the collection changed in between."""
-    known = load(scope, collection)
-    operation = batch.read_single(known, document)
+    """Validate on the caller's thread, then write; validates again only if the collection changed meanwhile."""
+    compiled = load(scope, collection)
+    operation = batch.read_single(compiled, document)
     batch.refuse_full(scope, [operation])
 
     def write() -> Outcome:
-        now = load(scope, collection)
-        outcome = batch.perform(operation if now is known else batch.read_single(now, document))
-        batch.announce(scope, [outcome])
-        return outcome
+        current = load(scope, collection)
+        result = batch.perform(operation if current is compiled else batch.read_single(current, document))
+        batch.announce(scope, [result])
+        return result
 
     return db.write(write)
 
 
 def run_batch(scope: TenantScope, operations: Any, *, dry_run: bool = False) -> list[Outcome]:
-    """Up to 1,000 `{op, collection, id?, key?, values?, if_version?}`, all or nothing; the outcomes in order.
+    """Apply up to 1,000 `{op, collection, id?, key?, values?, if_version?}`, all or none; returns their results in order.
 
-    ValidationFailed lists every error of every operation; a dry run answers what would be and changes nothing.
+    ValidationFailed lists every error of every operation; a dry run returns the same results and changes nothing.
     """
-    read = batch.read_operations(scope, operations)
-    batch.refuse_full(scope, read)
+    parsed = batch.read_operations(scope, operations)
+    batch.refuse_full(scope, parsed)
 
     def write() -> list[Outcome]:
-        fresh: dict[str, CompiledCollection] = {name: load(scope, name) for name in {o.collection.name for o in read}}
-        stale = any(fresh[operation.collection.name] is not operation.collection for operation in read)
-        return batch.run(scope, batch.read_operations(scope, operations) if stale else read, dry_run=dry_run)
+        fresh: dict[str, CompiledCollection] = {name: load(scope, name) for name in {o.collection.name for o in parsed}}
+        stale = any(fresh[operation.collection.name] is not operation.collection for operation in parsed)
+        return batch.run(scope, batch.read_operations(scope, operations) if stale else parsed, dry_run=dry_run)
 
     return db.write(write)
 
@@ -339,34 +346,36 @@ def import_entities(
     scope: TenantScope, collection: str, file: BinaryIO, options: ImportOptions,
     progress: Callable[[ImportReport], None] | None = None,
 ) -> ImportReport:  # fmt: skip
-    """Store the rows of a CSV or NDJSON file, a part at a time; the report counts every row and names every error by
-    line and field.  `progress` is told of each part; what it raises ends the import, and what was stored stays."""
+    """Store the rows of a CSV or NDJSON file; the report counts every row and names every error by line and field.
+
+    `progress` is called after each chunk; an exception it raises ends the import and keeps the rows stored so far.
+    """
     return imports.import_rows(scope, collection, file, options, progress)
 
 
 def export_entities(scope: TenantScope, collection: str, form: Literal["csv", "ndjson"], *, chosen: Any = None) -> Iterator[bytes]:
-    """The entities that fulfil the filter `chosen` (default: all), oldest first, as pieces of one file."""
+    """The entities that match the filter `chosen` (default: all), oldest first, as chunks of one file."""
     with db.snapshot():
         yield from exports.export_rows(scope, load(scope, collection), form, chosen or {})
 
 
 def list_entity_history(scope: TenantScope, collection: str, entity_id: str, request: PageRequest) -> Page[Change]:
-    """What became of an entity, newest first; NotFound when nothing is known of it, a deleted one is."""
-    known = load(scope, collection)
-    page = history.list_changes(known, entity_id, request) if entities.is_entity_id(entity_id) else Page([])
+    """The changes of an entity, newest first, also of a deleted one; NotFound when there never was such an entity."""
+    compiled = load(scope, collection)
+    page = history.list_changes(compiled, entity_id, request) if entities.is_entity_id(entity_id) else Page([])
     if not page.items and not request.cursor:
-        entities.get_row(known, entity_id)
+        entities.get_row(compiled, entity_id)
     return page
 
 
 def find_entity_version(scope: TenantScope, collection: str, entity_id: str, version: int) -> Change | None:
-    """The change that made this version of an entity, if it is still known."""
+    """The change that produced this version of an entity, or None when the history no longer has it."""
     return history.find_version(load(scope, collection), entity_id, version)
 
 
-def list_changes_after(scope: TenantScope, collection: str, number: int, most: int = 100) -> list[Change]:
+def list_changes_after(scope: TenantScope, collection: str, number: int, limit: int = 100) -> list[Change]:
     """The collection's changes after the change `number`, oldest first."""
-    return history.changes_after(load(scope, collection), number, most)
+    return history.changes_after(load(scope, collection), number, limit)
 
 
 def get_last_change(scope: TenantScope, collection: str) -> int:
@@ -375,11 +384,11 @@ def get_last_change(scope: TenantScope, collection: str) -> int:
 
 
 def forget_history(before_ms: int) -> int:
-    """Retention: delete every tenant's changes from before this moment; answers how many."""
+    """Retention: delete every tenant's changes older than this time; returns how many."""
     return history.forget_before(before_ms)
 
 
-def _view(row: Collection) -> dict[str, Any]:
+def _to_view(row: Collection) -> dict[str, Any]:
     return {
         **from_stored(row.definition).document(),
         "created_at": clock.rfc3339(row.created_at),

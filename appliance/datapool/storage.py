@@ -1,8 +1,8 @@
-"""How many bytes the entities of each tenant and their history take, for the bound of what a tenant may store.
+"""Measures how many bytes the entities of each tenant and their history take, for the tenant's storage quota.
 
-Counting them takes a while, so nobody who writes waits for it: a tenant is counted once after the start and then once a day,
-in between the newest changes of all processes are added every minute, and each process adds its own at once.  Values count,
-not pages, indexes or what the database keeps beside them.
+A full count is slow and never delays a write: each tenant is counted after the start and then once a day.  In between, the
+latest changes of all processes are added every minute, and each process adds its own at once.  Only values count, not
+pages, indexes and other overhead of the database.
 """
 
 import json
@@ -16,12 +16,12 @@ from appliance.datapool import tables
 from appliance.datapool.definition import from_stored
 
 DAY_SECONDS = 86_400.0
-SHARE = 100  # a tenant that deletes collections again and again is counted anew for a hundredth of the time at most
+SHARE = 100  # Recounts of a tenant that keeps deleting collections take at most a hundredth of the time.
 
 
 @dataclass
 class _Count:
-    """Bytes of a tenant, when they are counted anew, and when they may be so at the earliest."""
+    """The bytes of a tenant, when the next full count is due, and the earliest time for one after a deletion."""
 
     bytes: int
     due_at: float
@@ -29,7 +29,7 @@ class _Count:
 
 
 class StorageCount:
-    """The counts of all tenants; one thread calls `look`."""
+    """The counts of all tenants; `look` is called by one thread only."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
@@ -37,7 +37,7 @@ class StorageCount:
         self._newest = 0
 
     def look(self) -> None:
-        """Count whoever is due, and add to the others what has changed since the last look."""
+        """Count the tenants that are due, and add the changes since the last call to the others."""
         ((newest,),) = db.rows("SELECT coalesce(max(number), 0) FROM entity_change")
         changed = _changed_bytes(self._newest, newest) if self._counts else {}
         collections = defaultdict(set, {tenant: set() for (tenant,) in db.rows("SELECT id FROM tenant")})
@@ -46,30 +46,33 @@ class StorageCount:
         before, self._collections, self._newest = self._collections, dict(collections), newest
         for tenant in collections:
             since, now = quota.rows_since(tenant), clock.monotonic()
-            known = self._counts.get(tenant)
-            if known is not None and before.get(tenant, set()) - collections[tenant]:
-                known.due_at = min(known.due_at, known.not_before)
-            if known is None or now >= known.due_at:
-                known = self._counts[tenant] = _count(tenant, newest)
+            count = self._counts.get(tenant)
+            if count is not None and before.get(tenant, set()) - collections[tenant]:
+                count.due_at = min(count.due_at, count.not_before)
+            if count is None or now >= count.due_at:
+                count = self._counts[tenant] = _count_tenant(tenant, newest)
             else:
-                known.bytes += changed.get(tenant, 0)
-            quota.set_rows(tenant, known.bytes, since)
-        for gone in self._counts.keys() - collections.keys():
-            del self._counts[gone]
+                count.bytes += changed.get(tenant, 0)
+            quota.set_rows(tenant, count.bytes, since)
+        for deleted_tenant in self._counts.keys() - collections.keys():
+            del self._counts[deleted_tenant]
         quota.forget_rows(frozenset(collections))
 
 
 def _changed_bytes(after: int, newest: int) -> dict[str, int]:
-    """What the changes with these numbers have added to each tenant: a new entity is there twice, as itself and in the
-    history, a deleted one in the history alone; how much longer or shorter a changed one became is left to the next count."""
+    """The bytes that the changes with these numbers added to each tenant.
+
+    A new entity is stored twice, in its table and in the history; a deleted one remains in the history only.  By how much an
+    update grew or shrank its entity is left to the next full count.
+    """
     size = tables.text_bytes("entity")
     times = "CASE event WHEN 'created' THEN 2 WHEN 'deleted' THEN 0 ELSE 1 END"
     sql = f"SELECT tenant_id, sum({size} * {times}) FROM entity_change WHERE number > ? AND number <= ? GROUP BY tenant_id"  # noqa: S608
     return {str(tenant): int(added) for tenant, added in db.rows(sql, (after, newest))}
 
 
-def _count(tenant: str, newest: int) -> _Count:
-    began = clock.monotonic()
+def _count_tenant(tenant: str, newest: int) -> _Count:
+    started_at = clock.monotonic()
     size = tables.text_bytes("entity")
     sql = f"SELECT coalesce(sum({size}), 0) FROM entity_change WHERE tenant_id = ? AND number <= ?"  # noqa: S608
     ((total,),) = db.rows(sql, (tenant, newest))
@@ -79,5 +82,5 @@ def _count(tenant: str, newest: int) -> _Count:
                 "SELECT definition, table_name FROM collection WHERE tenant_id = ? AND name = ?", (tenant, name)
             ):
                 total += tables.count_bytes(from_stored(json.loads(definition)), table)
-    ended = clock.monotonic()
-    return _Count(int(total), ended + DAY_SECONDS, ended + (ended - began) * SHARE)
+    finished_at = clock.monotonic()
+    return _Count(int(total), finished_at + DAY_SECONDS, finished_at + (finished_at - started_at) * SHARE)

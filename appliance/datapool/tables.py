@@ -1,4 +1,4 @@
-"""The tables that hold entities: every name in this SQL is made here (`dp_<hex>`, `c<number>`), never by a caller."""
+"""The database tables of entities.  Every name in this SQL is generated (`dp_<hex>`, `c<number>`), never a caller's text."""
 
 import secrets
 from collections.abc import Iterable, Mapping
@@ -12,45 +12,45 @@ SYSTEM_NUMBERS = 3  # created_at, updated_at, version
 
 
 def new_table_name() -> str:
-    """A name no other collection of any tenant has."""
+    """A random table name, unique across all tenants."""
     return f"dp_{secrets.token_hex(8)}"
 
 
-def _text(*, sqlite: bool) -> str:
-    """Text that compares by code point on every database, as Python does."""
+def _text_type(*, sqlite: bool) -> str:
+    """A text type that compares by code point on every database, as Python does."""
     return "TEXT" if sqlite else 'TEXT COLLATE "C"'
 
 
-def _column(field: FieldDefinition, targets: Mapping[str, str] | None, *, sqlite: bool) -> str:
+def _column_sql(field: FieldDefinition, targets: Mapping[str, str] | None, *, sqlite: bool) -> str:
     storage = FIELD_TYPES[field.type].storage
-    declared = f'"{field.column}" {_text(sqlite=sqlite) if storage == "TEXT" else storage}'
-    return f"{declared} {_reference(field, targets)}" if field.type == "relation" and targets is not None else declared
+    declaration = f'"{field.column}" {_text_type(sqlite=sqlite) if storage == "TEXT" else storage}'
+    return f"{declaration} {_reference_sql(field, targets)}" if field.type == "relation" and targets is not None else declaration
 
 
-def _reference(field: FieldDefinition, targets: Mapping[str, str]) -> str:
+def _reference_sql(field: FieldDefinition, targets: Mapping[str, str]) -> str:
     return f'REFERENCES "{targets[field.options["collection"]]}" (id)'
 
 
 def reference_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> list[str]:
-    """What `table_statements` left out without targets."""
+    """The foreign keys that `table_statements` leaves out when called without targets."""
     related = [field for field in definition.fields if field.type == "relation"]
-    return [f'ALTER TABLE "{table}" ADD FOREIGN KEY ("{field.column}") {_reference(field, targets)}' for field in related]
+    return [f'ALTER TABLE "{table}" ADD FOREIGN KEY ("{field.column}") {_reference_sql(field, targets)}' for field in related]
 
 
 def create_table(definition: CollectionDefinition, table: str, targets: Mapping[str, str]) -> None:
-    """The table and indexes of a new collection; `targets` maps related collections to their tables."""
+    """Create the table and indexes of a new collection; `targets` maps related collections to their tables."""
     for statement in table_statements(definition, table, targets, sqlite=db.is_sqlite()):
         db.execute(statement)
 
 
 def table_statements(definition: CollectionDefinition, table: str, targets: Mapping[str, str] | None, *, sqlite: bool) -> list[str]:
-    """The statements of `create_table` on either kind of database; without targets relations lead nowhere yet."""
+    """The statements of `create_table` for either database; without targets, relations get no foreign key."""
     columns = [
-        f"id {_text(sqlite=sqlite)} PRIMARY KEY",
+        f"id {_text_type(sqlite=sqlite)} PRIMARY KEY",
         "created_at BIGINT NOT NULL",
         "updated_at BIGINT NOT NULL",
         "version BIGINT NOT NULL",
-        *(_column(field, targets, sqlite=sqlite) for field in definition.fields),
+        *(_column_sql(field, targets, sqlite=sqlite) for field in definition.fields),
     ]
     return [
         f'CREATE TABLE "{table}" ({", ".join(columns)})',
@@ -60,12 +60,12 @@ def table_statements(definition: CollectionDefinition, table: str, targets: Mapp
 
 
 def text_bytes(column: str) -> str:
-    """An expression for the bytes of a text column in UTF-8; NULL where it is NULL."""
+    """An SQL expression for the UTF-8 length in bytes of a text column; NULL for NULL."""
     return f"length(CAST({column} AS BLOB))" if db.is_sqlite() else f"octet_length({column})"
 
 
 def count_bytes(definition: CollectionDefinition, table: str) -> int:
-    """Bytes of all values in the table, which is read for it: texts as they are, everything else as eight."""
+    """The bytes of all values in the table: texts by their length, every other value as eight.  Scans the table."""
     texts = [field.column for field in definition.fields if FIELD_TYPES[field.type].storage == "TEXT"]
     fixed = 8 * (SYSTEM_NUMBERS + len(definition.fields) - len(texts))
     sizes = "".join(f" + coalesce({text_bytes(column)}, 0)" for column in ["id", *(f'"{column}"' for column in texts)])
@@ -73,7 +73,7 @@ def count_bytes(definition: CollectionDefinition, table: str) -> int:
 
 
 def add_column(table: str, field: FieldDefinition, targets: Mapping[str, str]) -> None:
-    db.execute(f'ALTER TABLE "{table}" ADD COLUMN {_column(field, targets, sqlite=db.is_sqlite())}')
+    db.execute(f'ALTER TABLE "{table}" ADD COLUMN {_column_sql(field, targets, sqlite=db.is_sqlite())}')
 
 
 def drop_column(table: str, column: str) -> None:
@@ -85,7 +85,7 @@ def drop_table(table: str) -> None:
 
 
 def drop_related_tables(names: Iterable[str]) -> None:
-    """Drop tables that may lead to each other, with everything in them."""
+    """Drop tables that may refer to each other, with all their rows."""
     tables = list(names)
     if not db.is_sqlite():
         for table in tables:
@@ -99,28 +99,28 @@ def drop_related_tables(names: Iterable[str]) -> None:
 
 
 def index_columns(definition: CollectionDefinition) -> dict[tuple[str, ...], bool]:
-    """Every index the definition asks for, as columns -> unique: unique fields, relations and declared indexes."""
+    """The indexes of a definition as columns -> unique: those of unique fields, relations and declared indexes."""
     columns = {field.id: field.column for field in definition.fields}
-    wanted: dict[tuple[str, ...], bool] = {
+    indexes: dict[tuple[str, ...], bool] = {
         (field.column,): field.unique for field in definition.fields if field.unique or field.type == "relation"
     }
     for index in definition.indexes:
         key = tuple(columns[field_id] for field_id in index.fields)
-        wanted[key] = wanted.get(key, False) or index.unique
-    return wanted
+        indexes[key] = indexes.get(key, False) or index.unique
+    return indexes
 
 
 def index_room(definition: CollectionDefinition) -> dict[str, int]:
-    """Bytes that a text may have in each indexed column, so that an entry fits a page of every database's index."""
-    room: dict[str, int] = {}
+    """The maximum bytes of a text in each indexed column, so that an index entry fits a page on every database."""
+    max_bytes: dict[str, int] = {}
     for columns in index_columns(definition):
         for column in columns:
-            room[column] = min(room.get(column, MAX_INDEX_BYTES), MAX_INDEX_BYTES // len(columns))
-    return room
+            max_bytes[column] = min(max_bytes.get(column, MAX_INDEX_BYTES), MAX_INDEX_BYTES // len(columns))
+    return max_bytes
 
 
 def unique_groups(definition: CollectionDefinition) -> Iterable[tuple[FieldDefinition, ...]]:
-    """The fields, alone or together, whose values no two entities share."""
+    """The fields, alone or combined, whose values must be unique."""
     yield from ((field,) for field in definition.fields if field.unique)
     for index in definition.indexes:
         if index.unique:
@@ -132,22 +132,22 @@ def fields_of(definition: CollectionDefinition, index: IndexDefinition) -> tuple
     return tuple(by_id[field_id] for field_id in index.fields)
 
 
-def create_indexes(table: str, wanted: Mapping[tuple[str, ...], bool]) -> None:
-    for statement in _index_statements(table, wanted):
+def create_indexes(table: str, indexes: Mapping[tuple[str, ...], bool]) -> None:
+    for statement in _index_statements(table, indexes):
         db.execute(statement)
 
 
-def _index_statements(table: str, wanted: Mapping[tuple[str, ...], bool]) -> list[str]:
+def _index_statements(table: str, indexes: Mapping[tuple[str, ...], bool]) -> list[str]:
     statements = []
-    for columns, unique in wanted.items():
+    for columns, unique in indexes.items():
         listed = ", ".join(f'"{column}"' for column in columns)
         kind = "UNIQUE INDEX" if unique else "INDEX"
         statements.append(f'CREATE {kind} "{_index_name(table, columns, unique)}" ON "{table}" ({listed})')
     return statements
 
 
-def drop_indexes(table: str, unwanted: Mapping[tuple[str, ...], bool]) -> None:
-    for columns, unique in unwanted.items():
+def drop_indexes(table: str, indexes: Mapping[tuple[str, ...], bool]) -> None:
+    for columns, unique in indexes.items():
         db.execute(f'DROP INDEX "{_index_name(table, columns, unique)}"')
 
 

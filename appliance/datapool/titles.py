@@ -1,4 +1,4 @@
-"""What an entity is called where another leads to it: the value of the field that tells it from others best."""
+"""Titles of entities, shown where another entity refers to them: the value of the most descriptive field."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _TEXTS = ("text", "email", "select", "url")
 
 
 def title_field(definition: CollectionDefinition) -> FieldDefinition | None:
-    """The field that names an entity: one called so, else a unique one, one that is searched, or the first text."""
+    """The field used as the title: one named like a title, else a unique one, a searched one, or the first text field."""
     texts = [field for field in definition.fields if field.type in _TEXTS]
     ranked = (
         *(field for field in texts if field.name.lower() in _NAMES),
@@ -28,10 +28,10 @@ def title_field(definition: CollectionDefinition) -> FieldDefinition | None:
 
 
 def titles_of(collection: CompiledCollection, entity_ids: Iterable[str]) -> dict[str, str]:
-    """The titles of those entities that are there and have one."""
+    """The titles by id, for the entities that exist and have one."""
     field = title_field(collection.definition)
-    wanted = sorted({entity_id for entity_id in entity_ids if is_entity_id(entity_id)})
-    if field is None or not wanted:
+    valid_ids = sorted({entity_id for entity_id in entity_ids if is_entity_id(entity_id)})
+    if field is None or not valid_ids:
         return {}
-    shown = (collection.show(row) for row in find_rows(collection, Compare("id", "_in", tuple(wanted))))
-    return {entity["id"]: to_text(entity[field.name])[:LONGEST] for entity in shown if entity[field.name] not in (None, "")}
+    views = (collection.show(row) for row in find_rows(collection, Compare("id", "_in", tuple(valid_ids))))
+    return {entity["id"]: to_text(entity[field.name])[:LONGEST] for entity in views if entity[field.name] not in (None, "")}

@@ -82,7 +82,7 @@ def test_a_list_holds_what_the_rule_lets_through(acme: TenantScope, globex: Tena
     assert titles(acme, ANN, cursor=page.next_cursor, sort="-points") == ["a1"]
     assert titles(acme, ANN, search="b1") == []
     assert titles(acme, ANN, filter={"_or": [{"owner": "u-bob"}, {"owner": "$actor.id"}]}) == ["a1", "a2"]
-    with pytest.raises(InvalidRequest, match="not offered"):
+    with pytest.raises(InvalidRequest, match="not available where access rules apply"):
         list_visible(acme, ANN, "notes", {"aggregate": {"n": {"count": "*"}}})
     with pytest.raises(NotFound):
         list_visible(globex, ANN, "notes", {})
@@ -243,13 +243,13 @@ def test_what_is_absent_never_opens_a_door(acme: TenantScope, teams: dict[str, s
 
 
 WRONG_RULES: list[tuple[str, Any, str]] = [
-    ("list", {"owner": "$actor.name"}, "nothing that is known"),
-    ("list", {"owner": "$actor"}, "nothing that is known"),
-    ("list", {"owner": "$request.body.owner"}, "nothing that is known"),
+    ("list", {"owner": "$actor.name"}, "is not available in this rule"),
+    ("list", {"owner": "$actor"}, "is not available in this rule"),
+    ("list", {"owner": "$request.body.owner"}, "is not available in this rule"),
     ("delete", {"$request.body.owner": "x"}, "no field"),
-    ("create", {"owner": "$request.body.nothing"}, "nothing that is known"),
-    ("list", {"owner": "$actor.roles"}, "is a list"),
-    ("list", {"owner": {"_in": "$actor.id"}}, "is a list"),
+    ("create", {"owner": "$request.body.nothing"}, "is not available in this rule"),
+    ("list", {"owner": "$actor.roles"}, "need the list"),
+    ("list", {"owner": {"_in": "$actor.id"}}, "need the list"),
     ("list", {"$actor.roles": {"_neq": "editor"}}, "is a list"),
     ("list", {"$actor.age": 5}, "no field"),
     ("list", {"nothing": 5}, "no field"),
@@ -275,8 +275,8 @@ def test_a_plan_shows_what_becomes_of_the_rules(acme: TenantScope, teams: dict[s
     make_notes(acme, teams, list=OWN)
     plan = datapool.change_collection(acme, "notes", {"access": {"list": "allow", "view": OWN}}, dry_run=True)
     assert [(step["change"], step["message"]) for step in plan["steps"]] == [
-        ("access", 'list was {"owner": "$actor.id"}, becomes allow'),
-        ("access", 'view was deny, becomes {"owner": "$actor.id"}'),
+        ("access", 'list changes from {"owner": "$actor.id"} to allow'),
+        ("access", 'view changes from deny to {"owner": "$actor.id"}'),
     ]
     assert datapool.get_collection(acme, "notes")["access"]["list"] == OWN
 

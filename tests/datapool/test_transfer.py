@@ -128,10 +128,10 @@ def test_a_csv_is_read_in_its_charset(acme: TenantScope, data: bytes, charset: s
         (gzip.compress(b"number\n1\n", mtime=0), "csv", "", "gzip file.*unpack"),
         (b"PK\x03\x04rest", "csv", "", "ZIP"),
         ("number\n".encode("utf-16"), "csv", "utf-8", "is UTF-16, not utf-8"),
-        ('{"a": 1}'.encode("utf-16"), "ndjson", "", "is UTF-16, and NDJSON is UTF-8"),
-        (b"{}", "ndjson", "latin-1", "NDJSON is UTF-8"),
-        (b"number", "csv", "klingon", "no charset 'klingon'"),
-        (b"number", "csv", "rot13", "'rot13' is not read here"),
+        ('{"a": 1}'.encode("utf-16"), "ndjson", "", "is UTF-16, but NDJSON must be UTF-8"),
+        (b"{}", "ndjson", "latin-1", "NDJSON must be UTF-8"),
+        (b"number", "csv", "klingon", "'klingon' is unknown"),
+        (b"number", "csv", "rot13", "'rot13' is not supported"),
     ],
 )
 def test_a_file_that_is_no_such_text_is_named_as_what_it_is(data: bytes, form: Any, charset: str, told: str) -> None:

@@ -54,7 +54,7 @@ AS_GOOD_AS_ABSENT = ("", "[]", "{}")
 # One file does not know its own name, what its other parts are called, or how their values compare.
 BEYOND_A_SCHEMA = (
     "its file says", "must name a field", "name of another", "must be one of", "is the id", "is not a secret's name", "less than",
-    "_eq", "default", "only fields that hold text", "min or max", "between", "/access", "circle", "at least", "kind",
+    "_eq", "default", "must be a text field", "min or max", "between", "/access", "circle", "at least", "kind",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def test_a_form_sent_back_unchanged_changes_nothing(owner: Browser, plans: httpx
 def test_a_field_is_renamed_with_its_values_and_one_is_added(owner: Browser, plans: httpx.Client) -> None:
     form = form_of(owner.get(at(owner, "/edit")))
     planned = owner.post(at(owner, "/plan"), form | {"n0": "name", "n3": "weight", "t3": "decimal", "x3": "3", "d3": "1.5"})
-    assert "title is called name from now on" in planned.text.lower()
+    assert "title is renamed to name" in planned.text.lower()
     assert [field["name"] for field in definition(plans)["fields"]] == ["title", "size", "state"], "a plan does nothing"
     owner.post(at(owner), form_of(planned))
     now = definition(plans)
@@ -101,7 +101,7 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, plans: httpx.Client) 
     form = form_of(owner.get(at(owner, "/edit")))
     page = owner.post(at(owner, "/plan"), form | {"n1": "no name", "n3": "other", "t3": "relation", "x3": "nowhere"})
     assert page.status_code == 422
-    assert re.search(r'id="wrong-1">Name must be letters', page.text)
+    assert re.search(r'id="wrong-1">Name must contain only letters', page.text)
     assert 'value="nowhere"' in page.text
     wrong = owner.post(at(owner, "/plan"), {"yaml": "name: [\n"})
     assert "The YAML cannot be read" in wrong.text
@@ -113,7 +113,7 @@ def test_a_rule_is_replaced_whole_by_what_the_yaml_says(owner: Browser, plans: h
     plans.patch("/api/v1/datapool/schema_plans", json={"access": before}).raise_for_status()
     text = json.dumps(PLAN | {"access": {"list": {"state": {"_neq": "old"}, "size": None}}})
     planned = owner.post(at(owner, "/plan"), {"yaml": text})
-    assert "list was" in planned.text.lower()
+    assert "list changes from" in planned.text.lower()
     owner.post(at(owner), form_of(planned))
     now = definition(plans)["access"]
     assert now["list"] == {"state": {"_neq": "old"}, "size": {"_null": True}}
