@@ -1,4 +1,4 @@
-"""What stands in front of the edges: the host table, admission, static files; later WebApps and the CDN."""
+"""The hosts of visitors: connection handling and admission in front of every edge, and WebApps, shares and the CDN."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""How a document is delivered to whoever asks: as a file to keep, unless it is of a kind that no browser runs."""
+"""Decides how a document is delivered: as a download, unless browsers show its type without running any code."""
 
 from collections.abc import Mapping
 
@@ -9,37 +9,37 @@ from appliance.webapps import ServedFile
 
 from .front.representation import CHECKED, FOREVER, Representations
 
-# Kinds that a browser shows and in which it runs nothing; the type is what the content's own first bytes say.
+# Types that browsers show without running code; the type is detected from the first bytes of the content.
 INLINE = frozenset(
     {
         "image/png", "image/jpeg", "image/webp", "image/gif", "image/avif", "application/pdf", "text/plain",
         "audio/mpeg", "audio/wav", "video/mp4", "video/webm",
     }
 )  # fmt: skip
-# A picture or a film is a page of the browser's own around the file; nothing else is loaded, no script runs, and the page has
-# no origin.  Browsers do not show a PDF in a sandbox: it gets the rules without one, and runs in the viewer's own origin.
-_SHOWN = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
-_SANDBOX = "default-src 'none'; sandbox"
-_ANYBODY, _NOBODY = "*", "'none'"
+# Browsers wrap an image or a video in a page of their own: it may load nothing else, runs no script, and has no origin. PDFs
+# are not shown in a sandbox, so they get the policy without it and run in the viewer's own origin.
+_VIEWER_POLICY = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
+_SANDBOX_POLICY = "default-src 'none'; sandbox"
+_ANYONE, _NO_ONE = "*", "'none'"
 PRIVATE = "private, no-store"
 
 
-def represent(found: Leaving, *, public: bool, cache: str | int = "") -> Representations:
-    """The content with its headers.  Public ones may be read and embedded by every page, since everybody may have them;
-    those of a share only by the visitor they are for."""
-    file = ServedFile(found.sha256, found.size, {"identity": (found.sha256, found.size)})
-    return Representations(found.name, file, _headers(found, public=public, cache=cache))
+def represent(delivery: Leaving, *, public: bool, cache: str | int = "") -> Representations:
+    """The content with its headers. Public documents may be read and embedded by every page; those of a share only by their
+    visitor."""
+    file = ServedFile(delivery.sha256, delivery.size, {"identity": (delivery.sha256, delivery.size)})
+    return Representations(delivery.name, file, _headers(delivery, public=public, cache=cache))
 
 
-def _headers(found: Leaving, *, public: bool, cache: str | int) -> Mapping[str, str]:
-    shown = found.media_type in INLINE
-    pdf = found.media_type == "application/pdf"
-    policy = (_SHOWN if pdf else f"{_SHOWN}; sandbox") if shown else _SANDBOX
-    text = found.media_type.startswith("text/")
+def _headers(delivery: Leaving, *, public: bool, cache: str | int) -> Mapping[str, str]:
+    is_shown = delivery.media_type in INLINE
+    is_pdf = delivery.media_type == "application/pdf"
+    policy = (_VIEWER_POLICY if is_pdf else f"{_VIEWER_POLICY}; sandbox") if is_shown else _SANDBOX_POLICY
+    is_text = delivery.media_type.startswith("text/")
     headers = {
-        "content-type": f"{found.media_type}; charset=utf-8" if text else found.media_type,
-        "content-disposition": disposition(found.name, "inline" if shown and public else "attachment"),
-        "content-security-policy": f"{policy}; frame-ancestors {_ANYBODY if public else _NOBODY}",
+        "content-type": f"{delivery.media_type}; charset=utf-8" if is_text else delivery.media_type,
+        "content-disposition": disposition(delivery.name, "inline" if is_shown and public else "attachment"),
+        "content-security-policy": f"{policy}; frame-ancestors {_ANYONE if public else _NO_ONE}",
         "referrer-policy": "no-referrer",
         "cross-origin-resource-policy": "cross-origin" if public else "same-origin",
     }

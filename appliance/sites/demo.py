@@ -1,6 +1,6 @@
-"""A small order system for the starter solution: it takes orders over HTTP and keeps them in memory.
+"""A small order system for the starter solution: takes orders over HTTP and keeps them in memory.
 
-It is off in production; the demo configuration turns it on together with the egress rule that lets a connector reach it.
+It is off in production; the demo configuration enables it together with the egress rule that lets a connector reach it.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ KEPT = 10_000
 
 
 class OrderBook:
-    """Orders by number; a repeated idempotency key answers the first answer."""
+    """Orders by number; a repeated idempotency key returns the first confirmation."""
 
     def __init__(self) -> None:
         self._orders: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -21,16 +21,16 @@ class OrderBook:
         self._lock = Lock()
 
     def place(self, key: str, order: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The confirmation of an order, and whether it is a new one."""
+        """The confirmation of an order, and whether the order is new."""
         with self._lock:
             if key and key in self._answers:
                 return self._answers[key], False
             confirmation = {"reference": f"SO-{len(self._answers) + 1:06d}", "number": order["number"], "status": "accepted"}
             self._orders[str(order["number"])] = {**order, **confirmation}
             self._answers[key or confirmation["reference"]] = confirmation
-            for kept in (self._orders, self._answers):
-                while len(kept) > KEPT:
-                    kept.popitem(last=False)
+            for entries in (self._orders, self._answers):
+                while len(entries) > KEPT:
+                    entries.popitem(last=False)
             return confirmation, True
 
     def get(self, number: str) -> dict[str, Any] | None:
@@ -42,20 +42,20 @@ class OrderBook:
 
 
 def make_demo() -> Blueprint:
-    """`POST /demo/orders`, `GET /demo/orders`, `GET /demo/orders/<number>`."""
+    """Routes: `POST /demo/orders`, `GET /demo/orders`, `GET /demo/orders/<number>`."""
     blueprint = Blueprint("demo", __name__, url_prefix="/demo")
     book = OrderBook()
 
     async def place() -> tuple[Response, int]:
         order = await request.get_json(silent=True)
         if not isinstance(order, dict) or not order.get("number"):
-            return jsonify({"error": "an order is an object with a number"}), 422
+            return jsonify({"error": "an order must be an object with a number"}), 422
         confirmation, new = book.place(request.headers.get("Idempotency-Key", ""), order)
         return jsonify(confirmation), 201 if new else 200
 
     async def show(number: str) -> tuple[Response, int]:
-        found = book.get(number)
-        return (jsonify(found), 200) if found else (jsonify({"error": "no such order"}), 404)
+        order = book.get(number)
+        return (jsonify(order), 200) if order else (jsonify({"error": "no such order"}), 404)
 
     async def count() -> Response:
         return jsonify({"count": book.count()})

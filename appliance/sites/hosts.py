@@ -1,4 +1,4 @@
-"""What answers on each kind of content host, put together."""
+"""Assembles the application of each kind of content host."""
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ from .webapps.webapps import WebAppSites
 
 
 def make_sites(services: Services, gate: AccessGate, templates: Path) -> dict[str, App]:
-    """By the kind of the host table: apps, behind their gate, previews, the CDN."""
+    """The application by kind of host: WebApps with their gate, previews, and the CDN."""
     sender = Sender(services.blobs, services.threads)
     codes = EmailCodes(services.sealer)
-    post = CodeLetters(codes, services.executor, services.languages)
-    entrance = ShareGate(services.shares, services.password_checks, codes, post)
-    shares = ShareSite(services.shares, entrance, sender, SharePages(templates, services.languages))
+    emails = CodeLetters(codes, services.executor, services.languages)
+    share_gate = ShareGate(services.shares, services.password_checks, codes, emails)
+    shares = ShareSite(services.shares, share_gate, sender, SharePages(templates, services.languages))
     apps = WebAppSites(services.webapps, sender, gate, Routes(services, sender))
     return {
         "webapp": NotedRequests(CodedErrors(DomainRedirects(apps, services.domains.table, services.config)), services.requests),

@@ -1,4 +1,4 @@
-"""The host `cdn--<tenant>`: what a tenant has published, below `/s/` its shares, and nothing else."""
+"""The host `cdn--<tenant>`: published documents of a tenant, and its shares under `/s/`."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from appliance.sites.front.representation import Representations
 from appliance.sites.shares.share_gate import PREFIX
 from appliance.sites.webapps.sending import Sender
 
-BELIEVED_SECONDS = 0.5  # how long what is no longer public may still be delivered
+BELIEVED_SECONDS = 0.5  # how long a document may still be delivered after it stops being public
 MOST_KNOWN = 5_000
 
 
 @dataclass(frozen=True)
 class Known:
-    """What was public at a path a moment ago."""
+    """A cached public document."""
 
     leaving: Leaving
     forms: Representations
@@ -28,7 +28,7 @@ class Known:
 
 
 class Cdn:
-    """Answers GET and HEAD for public documents; hands what is below `/s/` to `shares`."""
+    """Serves public documents with GET and HEAD; passes requests under `/s/` to `shares`."""
 
     def __init__(self, publications: Publications, sender: Sender, shares: App) -> None:
         self._publications = publications
@@ -41,31 +41,31 @@ class Cdn:
             await self._shares(scope, receive, send)
             return
         if scope["method"] not in ("GET", "HEAD"):
-            error = MethodNotAllowed("public documents are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
+            error = MethodNotAllowed("public documents support only GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
             return
         tenant = TenantScope(scope["gos.host"].tenant, "site")
-        known = await self._look(tenant, scope["path"].removeprefix("/"))
-        if known is None:
+        document = await self._look(tenant, scope["path"].removeprefix("/"))
+        if document is None:
             await answer(send, 404, b"not found", MISSING)
             return
-        plan = known.forms.plan(scope["method"], 200, dict(scope["headers"]))
+        plan = document.forms.plan(scope["method"], 200, dict(scope["headers"]))
         sent = await self._sender.send(tenant, plan, Exchange(scope, receive, send))
         if sent and plan.start == 0:
-            found = known.leaving
-            self._publications.deliveries.count(tenant.tenant_id, found.document_id, found.revision, sent)
+            delivery = document.leaving
+            self._publications.deliveries.count(tenant.tenant_id, delivery.document_id, delivery.revision, sent)
 
     async def _look(self, tenant: TenantScope, path: str) -> Known | None:
         key = (tenant.tenant_id, path)
-        known = self._known.get(key)
+        cached = self._known.get(key)
         now = clock.monotonic()
-        if known is not None and now - known.seen < BELIEVED_SECONDS:
-            return known
-        found = await self._sender.in_thread(partial(self._publications.find_public, tenant, path))
-        if found is None:
+        if cached is not None and now - cached.seen < BELIEVED_SECONDS:
+            return cached
+        result = await self._sender.in_thread(partial(self._publications.find_public, tenant, path))
+        if result is None:
             self._known.pop(key, None)
             return None
-        leaving, cache = found
+        leaving, cache = result
         self._known[key] = fresh = Known(leaving, represent(leaving, public=True, cache=cache), now)
         self._known.move_to_end(key)
         if len(self._known) > MOST_KNOWN:

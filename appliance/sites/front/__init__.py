@@ -1,4 +1,4 @@
-"""Before any edge: connections, admission, static files, and what is refused at once."""
+"""Runs before every edge: connections, TLS, admission, static files, and refused requests."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Whole answers at ASGI level, before any edge has seen the request."""
+"""Complete ASGI responses, sent before any edge handles the request."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
@@ -12,16 +12,16 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
-# Key of the ASGI scope: a `Visitor` whom the appliance itself sends, by which no gate asks who they are.  No request from
-# outside can have it.
+# ASGI scope key: a `Visitor` set by the appliance itself for its own requests, so that no gate asks for a sign-in. Requests
+# from outside cannot have it.
 VISITOR = "gos.visitor"
-# Key of the ASGI scope: what the log of requests is told by those who answer, `route` and `execution_id`.
+# ASGI scope key: values for the request log, set by whoever responds: `route` and `execution_id`.
 NOTED = "gos.noted"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request at ASGI level and the way to answer it."""
+    """One ASGI request and the channel to respond to it."""
 
     scope: Scope
     receive: Receive
@@ -29,7 +29,7 @@ class Exchange:
 
 
 class Answering:
-    """A way to answer that knows whether the answer has begun."""
+    """A `send` that knows whether the response has started."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -41,20 +41,20 @@ class Answering:
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A whole response."""
+    """Send a complete response."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
 def error_document(error: ApplianceError, request_id: str) -> bytes:
-    """The body that answers a coded error, in the API's shape."""
-    shown = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
-    return json.dumps({"success": False, "error": shown}).encode()
+    """The JSON body for a coded error, in the API's format."""
+    payload = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": []}
+    return json.dumps({"success": False, "error": payload}).encode()
 
 
 async def refuse(send: Send, error: ApplianceError, request_id: str) -> None:
-    """A coded error, before any edge has seen the request."""
+    """Send a coded error as a complete response."""
     headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     body = error_document(error, request_id)
     await answer(send, error.status, body, [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers])

@@ -1,4 +1,4 @@
-"""Request bodies that wait for their reader: Quart's own take what comes, so that a slow disk would fill the memory."""
+"""Request bodies with backpressure: Quart buffers whatever arrives, so a slow disk would fill the memory."""
 
 import asyncio
 from collections.abc import Generator
@@ -13,7 +13,7 @@ HELD_BYTES = 1 << 20
 
 
 class PacedBody(Body):
-    """A body of which a megabyte is held while it is read piece by piece; awaited as a whole it is held as a whole."""
+    """A body that buffers at most a megabyte while it is iterated; awaited as a whole, it is buffered completely."""
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(expected_content_length, max_content_length)
@@ -31,7 +31,7 @@ class PacedBody(Body):
         return super().__await__()
 
     async def wait_for_room(self) -> None:
-        """Return once there is room for more."""
+        """Wait until the buffer has room for more."""
         while len(self._data) >= HELD_BYTES and not self._whole:
             self._room.clear()
             await self._room.wait()
@@ -42,7 +42,7 @@ class PacedRequest(Request):
 
 
 class PacedConnection(ASGIHTTPConnection):
-    """Asks the server for more of a body only when there is room for it; the server then lets the sender wait."""
+    """Reads more of a body only when there is room for it, so that the server slows down the sender."""
 
     async def handle_messages(self, request: Request, receive: ASGIReceiveCallable) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Rate limits of visitors: token buckets in memory, for a bounded number of callers; a restart forgives."""
+"""Rate limits of visitors: in-memory token buckets for a bounded number of callers; a restart resets them."""
 
 import math
 from collections import OrderedDict
@@ -15,32 +15,33 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Allowance:
-    """So many requests at once, which come back evenly over the window."""
+    """The number of requests in a burst; the bucket refills evenly over the window."""
 
     requests: int
     window_s: int
 
 
 class Buckets:
-    """Used on the event loop only.  Who has not called for longest is forgotten first."""
+    """Used on the event loop only. The callers inactive for the longest are dropped first."""
 
     def __init__(self, most: int = MOST_BUCKETS) -> None:
         self._most = most
         self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
 
     def take(self, key: Key, allowance: Allowance) -> RateState:
-        """Count one request; RateLimited with Retry-After when there is none left."""
+        """Count one request; RateLimited with Retry-After when the bucket is empty."""
         now, rate = clock.monotonic(), allowance.requests / allowance.window_s
-        left, seen = self._left.pop(key, (float(allowance.requests), now))
-        left = min(float(allowance.requests), left + (now - seen) * rate)
-        granted = left >= 1
-        left -= 1 if granted else 0
-        self._left[key] = (left, now)
+        tokens, updated_at = self._left.pop(key, (float(allowance.requests), now))
+        tokens = min(float(allowance.requests), tokens + (now - updated_at) * rate)
+        is_granted = tokens >= 1
+        tokens -= 1 if is_granted else 0
+        self._left[key] = (tokens, now)
         while len(self._left) > self._most:
             self._left.popitem(last=False)
-        state = RateState(allowance.requests, allowance.window_s, int(left), max(1, math.ceil((allowance.requests - left) / rate)))
-        if not granted:
-            wait = max(1, math.ceil((1 - left) / rate))
-            told = {**state.headers(), "Retry-After": str(wait)}
-            raise RateLimited(Sentence("that was too often; try again in %(wait)s s", wait=wait), headers=told)
+        refill_s = max(1, math.ceil((allowance.requests - tokens) / rate))
+        state = RateState(allowance.requests, allowance.window_s, int(tokens), refill_s)
+        if not is_granted:
+            wait = max(1, math.ceil((1 - tokens) / rate))
+            headers = {**state.headers(), "Retry-After": str(wait)}
+            raise RateLimited(Sentence("too many requests; try again in %(wait)s s", wait=wait), headers=headers)
         return state

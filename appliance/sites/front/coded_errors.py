@@ -1,4 +1,4 @@
-"""Around the content hosts: what goes wrong before an answer has begun is told with its code, not as a failure of the server."""
+"""Turns coded errors on the content hosts into responses, as long as the response has not started."""
 
 from appliance.core.errors import ApplianceError
 
@@ -6,19 +6,19 @@ from .answers import Answering, App, Receive, Scope, Send, refuse
 
 
 class CodedErrors:
-    """Passes requests on; an error with a code (a blob store that does not answer, a damaged content) becomes the answer.
+    """Passes requests on; a coded error (blob store not reachable, damaged content) becomes the response.
 
-    One that comes when bytes have left already ends the connection, so that nobody takes a part for the whole.
+    An error after the response has started closes the connection, so that a truncated body is not taken for a complete one.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answering = Answering(send)
+        tracked = Answering(send)
         try:
-            await self._app(scope, receive, answering)
+            await self._app(scope, receive, tracked)
         except ApplianceError as error:
-            if answering.begun:
+            if tracked.begun:
                 raise
             await refuse(send, error, scope["gos.request_id"])

@@ -1,4 +1,5 @@
-"""Hypercorn's connections, with other patience: a client may be silent while it is answered, and is not waited for at its end."""
+"""Hypercorn's connections with different timeouts: a client may be silent while it receives a response, and is not waited for
+when it closes."""
 
 import asyncio
 from contextlib import suppress
@@ -13,9 +14,9 @@ from .protocols import use_protocols
 
 
 class Connection(TCPServer):
-    """Hypercorn's `read_timeout` holds for every read, and so ends whoever takes longer over an answer: a client that reads
-    has nothing to say.  Here it holds between requests only.  Within one, the front bounds body and answer; before one,
-    Hypercorn's timer of idle connections does."""
+    """Applies `read_timeout` between requests only. Hypercorn applies it to every read, which also ends clients that take
+    longer to read a response without sending anything. Within a request the front limits the body and the response; before the
+    first, Hypercorn's idle timer applies."""
 
     linger = 60.0  # seconds
     _cut: asyncio.TimerHandle | None = None
@@ -23,44 +24,44 @@ class Connection(TCPServer):
     async def _read_data(self) -> None:
         while not self.reader.at_eof():
             try:
-                async with asyncio.timeout(None if self._is_answering() else self.config.read_timeout):
+                async with asyncio.timeout(None if self._has_request() else self.config.read_timeout):
                     data = await self.reader.read(MAX_RECV)
-            except OSError:  # TimeoutError and SSLError are some
+            except OSError:  # includes TimeoutError and SSLError
                 break
             await self.protocol.handle(RawData(data))
         await self.protocol.handle(Closed())
-        await self.idle_task.stop()  # a client that has left is not waited for, with its socket open
+        await self.idle_task.stop()  # do not keep the socket of a client that has left
 
-    def _is_answering(self) -> bool:
-        spoken: Any = self.protocol.protocol
-        return bool(spoken.streams) if isinstance(spoken, h2.H2Protocol) else spoken.stream is not None
+    def _has_request(self) -> bool:
+        active: Any = self.protocol.protocol
+        return bool(active.streams) if isinstance(active, h2.H2Protocol) else active.stream is not None
 
     async def _initiate_server_close(self) -> None:
-        self._begin_cut()
+        self._start_abort_timer()
         await super()._initiate_server_close()
 
     async def _close(self) -> None:
-        self._begin_cut()
+        self._start_abort_timer()
         try:
-            with suppress(OSError):  # what TLS finds wrong with the last bytes of a client that was let go
+            with suppress(OSError):  # a TLS error in the last bytes of a client
                 await super()._close()
         finally:
-            self._end_cut()
+            self._stop_abort_timer()
 
-    def _begin_cut(self) -> None:
-        """What is still to be sent is waited for, but not for ever: closing does not end a client that takes nothing."""
+    def _start_abort_timer(self) -> None:
+        """Abort the connection after `linger` seconds: closing alone waits forever for a client that reads nothing."""
         if self._cut is None:
             self._cut = self.loop.call_later(self.linger, self.writer.transport.abort)
 
-    def _end_cut(self) -> None:
+    def _stop_abort_timer(self) -> None:
         if self._cut is not None:
             self._cut.cancel()
             self._cut = None
 
 
 class Buffer(h2.StreamBuffer):
-    """What an HTTP/2 client has yet to take.  Hypercorn's asks for more whenever little could be sent, and so holds all that a
-    client does not take; here more is asked for when little is left."""
+    """The send buffer of an HTTP/2 stream. Hypercorn's asks for more data whenever a little was sent, and so buffers everything
+    that a slow client does not read; this one asks only when little is left."""
 
     async def pop(self, max_length: int) -> bytes:
         data = bytes(self.buffer[:max_length])
@@ -73,7 +74,7 @@ class Buffer(h2.StreamBuffer):
 
 
 def use_connections() -> None:
-    """Let Hypercorn make these connections; it knows no other way to be told."""
+    """Make Hypercorn use these classes, which it has no setting for."""
     vars(run)["TCPServer"] = Connection
     vars(h2)["StreamBuffer"] = Buffer
     use_protocols()

@@ -1,25 +1,25 @@
-"""How many HTTP/2 frames that only make work a connection may send: counted on the raw bytes, before anything parses them."""
+"""Limits HTTP/2 frames that only cause work: they are counted on the raw bytes, before anything parses them."""
 
 from appliance.core import clock
 
 PREFACE = 24  # bytes before the first frame (RFC 9113 § 3.4)
-HEAD = 9  # bytes of a frame's header
+HEAD = 9  # bytes of a frame header
 DATA, HEADERS, RESET, SETTINGS = 0x0, 0x1, 0x3, 0x4
 END_STREAM = ACK = 0x1
-SMALL = 64  # bytes; a smaller piece of a body costs more work than it carries
-SETTINGS_COST = 10  # each change goes over every stream
-CREDIT = 1024  # bytes sent, by which a client earns one frame: it acknowledges what it takes
+SMALL = 64  # bytes; a smaller piece of a body costs more work than it is worth
+SETTINGS_COST = 10  # a change of settings affects every stream
+CREDIT = 1024  # bytes sent that earn the client one frame, because it acknowledges what it receives
 
 
 class Allowance:
-    """So many at once, and so many more with every second."""
+    """A token bucket: `most` tokens, refilled at `per_second`."""
 
     def __init__(self, most: float, per_second: float) -> None:
         self._most, self._per_second = most, per_second
         self._left, self._at = most, clock.monotonic()
 
     def take(self, amount: float) -> bool:
-        """Whether there was that much left."""
+        """Take tokens; returns whether there were enough."""
         now = clock.monotonic()
         self.give((now - self._at) * self._per_second)
         self._at = now
@@ -27,15 +27,16 @@ class Allowance:
         return self._left >= 0
 
     def give(self, amount: float) -> None:
-        """Let there be more left, but never more than at the beginning."""
+        """Return tokens, up to the capacity of the bucket."""
         self._left = min(self._most, self._left + amount)
 
 
 class FrameBudget:
-    """What one connection may spend: on resets of its requests (CVE-2023-44487, CVE-2025-8671), and on frames that ask for
-    nothing (CVE-2019-9511 to -9518).
+    """The budget of one connection for stream resets (CVE-2023-44487, CVE-2025-8671) and for frames that request nothing
+    (CVE-2019-9511 to -9518).
 
-    A browser that leaves a page cancels some dozens of requests; a download acknowledges what it takes.  Neither comes near.
+    A browser that leaves a page cancels a few dozen requests, and a download acknowledges what it receives; neither comes close
+    to the limits.
     """
 
     def __init__(self) -> None:
@@ -45,12 +46,12 @@ class FrameBudget:
         self._head = b""
 
     def admit(self, data: bytes) -> bool:
-        """Whether the frames that begin in these bytes of the connection are within bounds."""
+        """Whether the frames that start in these bytes of the connection stay within the budget."""
         at = 0
         while True:
-            passed = min(self._skip, len(data) - at)
-            self._skip -= passed
-            at += passed
+            skipped = min(self._skip, len(data) - at)
+            self._skip -= skipped
+            at += skipped
             piece = data[at : at + HEAD - len(self._head)]
             at += len(piece)
             self._head += piece
@@ -69,9 +70,9 @@ class FrameBudget:
         return self._control.take(SETTINGS_COST if kind == SETTINGS and not flags & ACK else 1)
 
     def take_reset(self) -> bool:
-        """Count a stream that was reset by the client, or that the client made the server reset."""
+        """Count a stream reset by the client, or one that the client made the server reset."""
         return self._resets.take(1)
 
     def credit(self, size: int) -> None:
-        """So many bytes were sent to the client."""
+        """Credit bytes that were sent to the client."""
         self._control.give(size / CREDIT)

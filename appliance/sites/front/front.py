@@ -1,4 +1,4 @@
-"""The ASGI front: who is asking, on which host, under which request id; what is not served here is refused at once."""
+"""The ASGI front: client address, host, request id, admission and metrics; requests to unknown hosts are refused here."""
 
 import asyncio
 import logging
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 HEALTH = ("/healthz", "/readyz")
 Readiness = Literal["ok", "starting", "storage_full"]
-_FULL = b"the disk is full or failing: writes are refused until there is room, reads go on; free space"
-_EXPLAINED = {"storage_full": b',"message":"%s"' % _FULL}
+_FULL = b"the disk is full or failing: writes are refused, reads continue; free some space"
+_DETAILS = {"storage_full": b',"message":"%s"' % _FULL}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}", re.ASCII)
 _SECURITY = (
     (b"x-content-type-options", b"nosniff"),
@@ -39,8 +39,8 @@ AREAS = ("api", "api-docs", "console", "mcp", "hooks", "static", "metrics", "dem
 
 
 class Front:
-    """Wraps the application, and what serves content by the kind of its host (`sites`): trusted proxies, host table,
-    request id, admission, the client's pace, security headers, request metrics."""
+    """Wraps the application and the content hosts (`sites`, by kind of host): trusted proxies, host table, request id,
+    admission, client pace, security headers, and request metrics."""
 
     pace = Pace()
 
@@ -58,14 +58,14 @@ class Front:
             return
         headers = {name: value for name, value in scope["headers"] if name != b"cookie"}
         request_id = _request_id(headers.get(b"x-request-id", b""))
-        self._believe_proxy(scope, headers)
-        began = clock.monotonic()
+        self._apply_proxy_headers(scope, headers)
+        started_at = clock.monotonic()
         status = 0
         place = Place(self._places)
         has_body = b"content-length" in headers or b"transfer-encoding" in headers
         incoming, outgoing = Incoming(receive, self.pace, place.aside, has_body=has_body), Outgoing(send, self.pace, place.aside)
 
-        async def noting(message: MutableMapping[str, Any]) -> None:
+        async def send_response(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -73,19 +73,19 @@ class Front:
                 if not _is_site(scope):
                     message["headers"] += _SECURITY
                 incoming.answered = True
-                has_come = incoming.complete or await incoming.drain()
-                if not has_come and not any(name.lower() == b"connection" for name, _ in message["headers"]):
+                is_complete = incoming.complete or await incoming.drain()
+                if not is_complete and not any(name.lower() == b"connection" for name, _ in message["headers"]):
                     message["headers"].append((b"connection", b"close"))
             await outgoing(message)
 
         scope["gos.request_id"] = request_id
         span = request_spans.begin(scope, headers)
         try:
-            await self._route(scope, headers, place, Exchange(scope, incoming, noting))
+            await self._route(scope, headers, place, Exchange(scope, incoming, send_response))
         except ApplianceError as error:
             if status:
                 raise
-            await refuse(noting, error, request_id)
+            await refuse(send_response, error, request_id)
         except asyncio.CancelledError:
             if not outgoing.stalled:
                 raise
@@ -93,7 +93,7 @@ class Front:
             area = scope["path"].removeprefix("/").partition("/")[0]
             area = scope["gos.host"].kind if _is_site(scope) else area if area in AREAS else "other"
             REQUESTS.inc(1, area, str(status or 500))
-            SECONDS.observe(clock.monotonic() - began, area)
+            SECONDS.observe(clock.monotonic() - started_at, area)
             if span is not None:
                 span.end(scope, area, status or 500)
 
@@ -111,11 +111,11 @@ class Front:
 
     async def _health(self, path: str, send: Send) -> None:
         status: Readiness = "ok" if path == "/healthz" else self._readiness()
-        body = b'{"status":"%s"%s}' % (status.encode(), _EXPLAINED.get(status, b""))
+        body = b'{"status":"%s"%s}' % (status.encode(), _DETAILS.get(status, b""))
         await answer(send, 200 if status == "ok" else 503, body, [(b"content-type", b"application/json")])
 
-    def _believe_proxy(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Take address, scheme and host from a proxy of the trusted networks, and from nobody else."""
+    def _apply_proxy_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Take address, scheme and host from the forwarding headers of a trusted proxy; ignore them from anyone else."""
         peer = (scope.get("client") or ("", 0))[0]
         scope["gos.address"] = peer
         if peer not in self._trusted:
@@ -133,16 +133,16 @@ class Front:
 
 
 def _is_site(scope: Scope) -> bool:
-    """Whether a host of content answers, which says about itself what we say about our own pages."""
+    """Whether a content host responds; it sets its own security headers."""
     return "gos.host" in scope and scope["gos.host"].kind in CONTENT
 
 
-def _request_id(given: bytes) -> str:
-    text = given.decode("latin1")
+def _request_id(raw: bytes) -> str:
+    text = raw.decode("latin1")
     return text if _REQUEST_ID.fullmatch(text) else ids.new("req")
 
 
 def host_of(scope: Scope) -> HostMatch:
-    """The entry of the host table that this request met."""
+    """The entry of the host table that matched this request."""
     match: HostMatch = scope["gos.host"]
     return match

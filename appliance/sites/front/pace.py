@@ -1,4 +1,4 @@
-"""The pace of a client: how long it may take over sending its body, and over taking its answer."""
+"""Limits how slowly a client may send its body and read its response."""
 
 import asyncio
 from collections.abc import Callable, MutableMapping
@@ -15,36 +15,38 @@ Aside = Callable[[], AbstractContextManager[None]]
 
 
 class Pace:
-    """`grace` seconds, and one more for every `rate` bytes."""
+    """The time allowed for a transfer: `grace` seconds, plus one second per `rate` bytes."""
 
     def __init__(self, grace: float = 60.0, rate: int = 4 << 10) -> None:
         self._grace, self._rate = grace, rate
 
     def seconds(self, size: int) -> float:
-        """How long so many bytes may take."""
+        """How many seconds the transfer of `size` bytes may take."""
         return self._grace + size / self._rate
 
 
 class Incoming:
-    """The request's body on its way in.  An answer waits for the rest of it, within bounds: a server that answers before
-    it has read everything has to end the connection, and the client's next request on it is lost.
+    """The body of a request. A response waits for the rest of the body, within limits: a server that responds before reading
+    everything must close the connection, which loses the client's next request on it.
 
-    Only waiting for the sender counts against the pace, not what its reader takes; who waits stands `aside`."""
+    Only time spent waiting for the sender counts, not the time of the reader. While waiting, the request is `aside`: it does
+    not count as being worked on.
+    """
 
     def __init__(self, receive: Receive, pace: Pace, aside: Aside, *, has_body: bool) -> None:
         self._receive = receive
         self._pace = pace
         self._aside = aside
         self.complete = not has_body
-        self._ended = False  # as the server says, for a body over HTTP/2 need not say its length
-        self.answered = False  # the answer has begun
+        self._ended = False  # from the server's messages; an HTTP/2 body need not announce its length
+        self.answered = False  # the response has started
         self._size = 0
         self._waited = 0.0
         self._readers = 0
         self._arrived = asyncio.Event()
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        """The next message; InvalidRequest when the body does not come, unless the answer has begun already."""
+        """The next message; InvalidRequest when the body arrives too slowly, unless the response has already started."""
         self._readers += 1
         try:
             message = await (self._receive() if self._ended or self.answered else self._wait())
@@ -57,24 +59,24 @@ class Incoming:
         return message
 
     async def _wait(self) -> MutableMapping[str, Any]:
-        began = clock.monotonic()
+        started_at = clock.monotonic()
         with suppress(TimeoutError), self._aside():
             try:
                 async with asyncio.timeout(self._pace.seconds(self._size) - self._waited):
                     return await self._receive()
             finally:
-                self._waited += clock.monotonic() - began
+                self._waited += clock.monotonic() - started_at
         if self.answered:
             return await self._receive()
-        raise InvalidRequest("the body came too slowly; send it again", headers={"Connection": "close"})
+        raise InvalidRequest("the body arrived too slowly; send it again", headers={"Connection": "close"})
 
     async def drain(self) -> bool:
-        """Whether the whole body has come, at the latest after DRAIN_BYTES more or DRAIN_SECONDS."""
-        most = self._size + DRAIN_BYTES
+        """Read the rest of the body, at most DRAIN_BYTES or DRAIN_SECONDS; returns whether it is complete."""
+        limit = self._size + DRAIN_BYTES
         with suppress(TimeoutError), self._aside():
             async with asyncio.timeout(DRAIN_SECONDS):
-                while not self.complete and self._size < most:
-                    if self._readers:  # the application reads beside its answer
+                while not self.complete and self._size < limit:
+                    if self._readers:  # the application reads while it responds
                         self._arrived.clear()
                         await self._arrived.wait()
                     else:
@@ -83,8 +85,8 @@ class Incoming:
 
 
 class Outgoing:
-    """The answer on its way out.  A client that takes none of it ends the request as if it had left: whoever answers is
-    cancelled, and `stalled` says why."""
+    """The response to a client. If the client does not read it, the request is cancelled as if the client had left, and
+    `stalled` is set."""
 
     def __init__(self, send: Send, pace: Pace, aside: Aside) -> None:
         self._send = send
@@ -99,4 +101,4 @@ class Outgoing:
                     await self._send(message)
         except TimeoutError as error:
             self.stalled = True
-            raise asyncio.CancelledError("the client takes nothing of its answer") from error
+            raise asyncio.CancelledError("the client does not read the response") from error

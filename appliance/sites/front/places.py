@@ -1,4 +1,4 @@
-"""Admission of requests: so many are worked on at once, and no tenant and no client takes all of it."""
+"""Admission of requests: limits how many run at once, and shares them fairly between tenants and networks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from appliance.core.errors import Overloaded
 from appliance.monitor import REFUSALS
 
-OPEN_PER_PLACE = 4  # each holds memory, worked on or not
-SHARED_FROM = 16  # fewer places than this are not worth sharing out
+OPEN_PER_PLACE = 4  # open requests need memory even while they wait
+SHARED_FROM = 16  # with fewer slots than this, sharing makes no sense
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Whom a request counts for: the tenant of its host (empty on the base host), and the network of its client."""
+    """Whom a request counts for: the tenant of its host (empty on the base host) and the network of its client."""
 
     tenant: str
     network: str
 
 
 class FairShare:
-    """`most` at once.  The last quarter is left to tenants that hold less than an eighth, and one network takes nine sixteenths
-    at most, so that whoever floods always leaves room for others.
+    """Limits requests to `most` at once. The last quarter is reserved for tenants that have less than an eighth, and one
+    network gets at most nine sixteenths, so that a flood always leaves room for others.
 
-    Used on the event loop only; what is counted is bounded by `most`.
+    Used on the event loop only; the counters are bounded by `most`.
     """
 
     def __init__(self, most: int) -> None:
@@ -32,27 +32,27 @@ class FairShare:
         self.total = 0
         self._tenants: Counter[str] = Counter()
         self._networks: Counter[str] = Counter()
-        self._few_of_tenant, self._few_of_network = max(1, most // 8), max(1, most // 32)
-        self._of_tenant = most * 3 // 4 if most >= SHARED_FROM else most
-        self._of_network = self._of_tenant * 3 // 4 if most >= SHARED_FROM else most
+        self._small_tenant, self._small_network = max(1, most // 8), max(1, most // 32)
+        self._tenant_limit = most * 3 // 4 if most >= SHARED_FROM else most
+        self._network_limit = self._tenant_limit * 3 // 4 if most >= SHARED_FROM else most
 
     def has_room(self, origin: Origin) -> bool:
-        """Whether one more of this origin fits."""
+        """Whether one more request of this origin is admitted."""
         if self.total >= self.most:
             return False
         tenant, network = self._tenants[origin.tenant], self._networks[origin.network]
-        if tenant >= self._few_of_tenant and self.total >= self._of_tenant:
+        if tenant >= self._small_tenant and self.total >= self._tenant_limit:
             return False
-        return network < self._few_of_network or network < self._of_network
+        return network < self._small_network or network < self._network_limit
 
     def add(self, origin: Origin) -> None:
-        """Count one more, whether there is room or not."""
+        """Count one more request, even beyond the limit."""
         self.total += 1
         self._tenants[origin.tenant] += 1
         self._networks[origin.network] += 1
 
     def remove(self, origin: Origin) -> None:
-        """Count one less."""
+        """Count one request less."""
         self.total -= 1
         for counter, name in ((self._tenants, origin.tenant), (self._networks, origin.network)):
             counter[name] -= 1
@@ -61,7 +61,7 @@ class FairShare:
 
 
 class Places:
-    """How many requests are worked on, and how many are open at all: one that waits for its client is open only."""
+    """Slots for requests being worked on, and for open ones; a request that waits for its client is only open."""
 
     def __init__(self, most: int) -> None:
         self.working = FairShare(most)
@@ -69,11 +69,11 @@ class Places:
 
 
 def _nothing() -> None:
-    """A request that is no stream has nothing else to give back."""
+    """Nothing to release for a request that is not a stream."""
 
 
 class Place:
-    """The place of one request, within `taken`."""
+    """The slot of one request, held within `taken`."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -83,7 +83,7 @@ class Place:
 
     @contextmanager
     def taken(self, origin: Origin) -> Iterator[None]:
-        """Overloaded when there is none for this origin."""
+        """Hold a slot; Overloaded when none is free for this origin."""
         places = self._places
         if not places.working.has_room(origin) or not places.open.has_room(origin):
             REFUSALS.inc(1, "requests")
@@ -106,7 +106,7 @@ class Place:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While the client is waited for, or something that is no work of ours: that keeps nobody else out."""
+        """Do not count the request as being worked on while it waits for its client or for another system."""
         self._waits += 1
         if self._origin is not None and self._waits == 1:
             self._places.working.remove(self._origin)
@@ -118,6 +118,6 @@ class Place:
                 self._places.working.add(self._origin)
 
     def become_stream(self, release: Callable[[], None]) -> None:
-        """Give the place back: the answer is a stream, which has a limit of its own.  `release` is called at its end."""
+        """Give the slot back, because the response is a stream, which has a limit of its own. `release` is called when it ends."""
         self._leave()
         self._release = release

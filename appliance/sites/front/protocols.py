@@ -1,13 +1,13 @@
-"""Hypercorn's HTTP/1.1 and HTTP/2, stricter: what it would take up or break on is refused before any application sees it.
+"""Hypercorn's HTTP/1.1 and HTTP/2 with stricter parsing: no application sees an ambiguous or abusive request.
 
-Hypercorn 0.18 has no setting for any of this, so its two protocol classes are extended here and nowhere else:
+Hypercorn 0.18 has no settings for any of this, so its two protocol classes are extended here and nowhere else:
 
-- HTTP/1.1 never becomes HTTP/2 in the clear (by `Upgrade: h2c`, or by the preface): behind a trusted proxy a client could
-  so speak past the proxy, and forge what the proxy is believed to say.  WebSockets are not made: nothing here serves them.
-- Lines of a head end in CR LF; h11 takes a line feed alone for one too, where a proxy may not.
-- A body is handed on as it was read, not chunk by chunk, and chunks may not be mostly framing.
-- HTTP/2 is bounded by `FrameBudget`; data of a stream that was answered already is dropped (Hypercorn's dictionary has no
-  entry then); priorities are ignored (RFC 9113 § 5.3 deprecates them, and Hypercorn's tree of them breaks at a thousand).
+- HTTP/1.1 is never upgraded to cleartext HTTP/2 (`Upgrade: h2c`, or the preface): a client behind a trusted proxy could
+  bypass the proxy this way, and forge the headers that the proxy is trusted for. WebSockets are refused.
+- Lines of a request head must end in CR LF; h11 also accepts a bare line feed, which a proxy may not.
+- A body is passed on as it was read instead of chunk by chunk, and chunks must not be mostly framing.
+- HTTP/2 is limited by `FrameBudget`; data of streams that were already answered is dropped (Hypercorn's dictionary no
+  longer has them); priorities are ignored (RFC 9113 § 5.3 deprecates them, and Hypercorn's tree of them fails at a thousand).
 
 Tests: tests/redteam/test_front.py and test_http2.py.
 """
@@ -40,21 +40,21 @@ from .request_heads import check_count, check_head, check_lines, check_method, c
 REFUSED = metrics.registry.counter(
     "gos_http_refused_total", "Requests refused by their form, and connections closed for their frames.", ("code",)
 )
-FRAMING = 16 << 10  # bytes of chunk headers that any body may have; beyond, a half of what it carries
+FRAMING = 16 << 10  # bytes of chunk framing that any body may have; beyond that, half the size of its data
 FAREWELL_SECONDS = 1.0
 _ERRORS = {
     431: HeadersTooLarge("the head of the request is too large"),
-    501: NotSupported("the body has a transfer coding that is not known here; the only one is chunked"),
+    501: NotSupported("unsupported transfer coding; only chunked is supported"),
 }
-_MALFORMED = InvalidRequest("the request is not well-formed HTTP")
+_MALFORMED = InvalidRequest("the request is not valid HTTP")
 
 
 class Http1(H11Protocol):
-    """HTTP/1.1 and nothing else; whatever is refused here ends the connection."""
+    """HTTP/1.1 only; a refused request closes the connection."""
 
     _is_refused = False
     _received = 0  # bytes since the head of the request
-    _carried = 0  # bytes of its body
+    _body_size = 0  # bytes of its body
 
     async def handle(self, event: Event) -> None:
         if isinstance(event, RawData):
@@ -67,7 +67,7 @@ class Http1(H11Protocol):
             await self._refuse(error)
 
     async def _handle_events(self) -> None:
-        """As Hypercorn's, but that the pieces of a body that came together are handed on together."""
+        """Like Hypercorn's, except that the pieces of a body that arrived together are passed on together."""
         connection: Any = self.connection
         body = bytearray()
         while True:
@@ -84,7 +84,7 @@ class Http1(H11Protocol):
                 body += event.data
                 continue
             if body:
-                await self._hand_on(body)
+                await self._pass_on(body)
                 body = bytearray()
             if isinstance(event, h11.Request):
                 await self._begin(event)
@@ -96,12 +96,12 @@ class Http1(H11Protocol):
             else:
                 return
 
-    async def _hand_on(self, body: bytearray) -> None:
-        self._carried += len(body)
-        if self._received - self._carried > FRAMING + self._carried // 2:
-            waiting = len(self.connection.trailing_data[0])  # of the next request perhaps
-            if self._received - waiting - self._carried > FRAMING + self._carried // 2:
-                raise InvalidRequest("the body comes in chunks that are mostly framing; send larger ones without extensions")
+    async def _pass_on(self, body: bytearray) -> None:
+        self._body_size += len(body)
+        if self._received - self._body_size > FRAMING + self._body_size // 2:
+            waiting = len(self.connection.trailing_data[0])  # possibly of the next request
+            if self._received - waiting - self._body_size > FRAMING + self._body_size // 2:
+                raise InvalidRequest("the chunks of the body are mostly framing; send larger chunks without extensions")
         if self.stream is not None:
             await self.stream.handle(Body(stream_id=STREAM_ID, data=bytes(body)))
 
@@ -112,7 +112,7 @@ class Http1(H11Protocol):
         target, authority = split_target(request.target)
         if authority is not None:
             headers = with_host(headers, authority)
-        self._received, self._carried = len(self.connection.trailing_data[0]), 0
+        self._received, self._body_size = len(self.connection.trailing_data[0]), 0
         self.stream = HTTPStream(
             self.app, self.config, self.context, self.task_group, self.ssl, self.client, self.server, self.stream_send, STREAM_ID
         )
@@ -130,24 +130,24 @@ class Http1(H11Protocol):
         await self.context.mark_request()
 
     async def _refuse(self, error: ApplianceError) -> None:
-        """Answer in the API's shape, unless an answer has begun, and close."""
+        """Respond in the API's format, unless the response has started, and close."""
         self._is_refused = True
         REFUSED.inc(1, error.code)
         connection: Any = self.connection
         if connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            headers, body = _answer(error)
+            headers, body = _error_response(error)
             await self._send_h11_event(h11.Response(status_code=error.status, headers=[*headers, (b"connection", b"close")]))
-            with suppress(h11.LocalProtocolError):  # to HEAD no body is sent
+            with suppress(h11.LocalProtocolError):  # HEAD has no body
                 await self._send_h11_event(h11.Data(data=body))
                 await self._send_h11_event(h11.EndOfMessage())
         await self.send(Closed())
 
 
 class Http2(H2Protocol):
-    """HTTP/2 over TLS, by ALPN; its frames are counted, and too many end the connection with ENHANCE_YOUR_CALM."""
+    """HTTP/2 over TLS (ALPN). Frames are counted, and too many end the connection with ENHANCE_YOUR_CALM."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._budget = FrameBudget()
         self._is_flooded = False
         codes = h2.settings.SettingCodes
@@ -167,7 +167,7 @@ class Http2(H2Protocol):
                 return
         await super().handle(event)
         if isinstance(event, Closed):
-            for buffer in self.stream_buffers.values():  # nobody takes it any more, so nobody waits until it is taken
+            for buffer in self.stream_buffers.values():  # the client is gone, so stop waiting for it to read
                 await buffer.close()
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
@@ -189,13 +189,13 @@ class Http2(H2Protocol):
             await self.send(RawData(data=data))
 
     async def _priority_updated(self, event: h2.events.PriorityUpdated) -> None:
-        """Nothing: streams take turns."""
+        """Ignored: all streams have the same priority."""
 
     async def _end_flood(self) -> None:
         self._is_flooded = True
         REFUSED.inc(1, "enhance_your_calm")
         self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
-        with suppress(TimeoutError):  # who floods may read nothing
+        with suppress(TimeoutError):  # a flooding client may not read anything
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self._flush()
         await self.send(Closed())
@@ -214,8 +214,8 @@ class Http2(H2Protocol):
 
     def _refuse(self, stream: int, error: ApplianceError, *, has_body: bool) -> None:
         REFUSED.inc(1, error.code)
-        headers, body = _answer(error)
-        if has_body and self._window_of(stream) < len(body):  # whoever takes no body is told by the status alone
+        headers, body = _error_response(error)
+        if has_body and self._window_of(stream) < len(body):  # a client that accepts no body gets the status only
             headers, has_body = [(name, value) for name, value in headers if name != b"content-length"], False
         with suppress(h2.exceptions.ProtocolError):  # the client has left
             self.connection.send_headers(stream, [(b":status", b"%d" % error.status), *headers], end_stream=not has_body)
@@ -223,20 +223,20 @@ class Http2(H2Protocol):
                 self.connection.send_data(stream, body, end_stream=True)
 
     def _window_of(self, stream: int) -> int:
-        """Bytes that the client takes at once, of this stream and of the connection."""
+        """Bytes that the client currently accepts on this stream and the connection."""
         try:
             return int(self.connection.local_flow_control_window(stream))
         except h2.exceptions.ProtocolError:
             return 0
 
 
-def _answer(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _error_response(error: ApplianceError) -> tuple[list[tuple[bytes, bytes]], bytes]:
     body = error_document(error, ids.new("req"))
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))]
     return headers, body
 
 
 def use_protocols() -> None:
-    """Let Hypercorn speak these; which classes it uses is no setting of it."""
+    """Make Hypercorn use these protocols, which it has no setting for."""
     vars(protocol)["H11Protocol"] = Http1
     vars(protocol)["H2Protocol"] = Http2

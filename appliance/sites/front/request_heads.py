@@ -1,4 +1,4 @@
-"""Whether the head of a request is one that this server takes, and which host and path it means (RFC 9112)."""
+"""Validates the head of a request, and determines the host and path it addresses (RFC 9112)."""
 
 import re
 from collections.abc import Iterable
@@ -16,22 +16,22 @@ _PATH = re.compile(rb"/[!-~]*")
 
 
 def check_lines(received: bytes) -> None:
-    """InvalidRequest when a line of the head ends in a line feed alone: to another server it may end elsewhere.
+    """InvalidRequest when a line of the head ends in a bare line feed, because another server may see a different end.
 
-    `received` is what has come of the request so far; its body, behind the first empty line, may say what it likes.
+    `received` is the request as received so far; the body after the first empty line is not checked.
     """
     end = _HEAD_END.search(received)
     if _BARE_LF.search(received, 0, end.end() if end else len(received)):
-        raise InvalidRequest("a line of the request's head ends in a line feed alone; lines end in CR LF")
+        raise InvalidRequest("a header line ends in a bare line feed; lines must end in CR LF")
 
 
 def check_head(method: bytes, version: bytes, headers: Iterable[Header]) -> None:
-    """Refuse what could mean another request to a proxy than to us, and what is not served at all.
+    """Refuse requests that a proxy could interpret differently, and those that are not supported.
 
-    InvalidRequest, NotSupported and HeadersTooLarge; the connection ends with each of them.
+    InvalidRequest, NotSupported or HeadersTooLarge; each of them closes the connection.
     """
     if version not in (b"1.0", b"1.1"):
-        raise InvalidRequest("this is not HTTP/1.1; HTTP/2 is spoken over TLS only, where the client asks for it by ALPN")
+        raise InvalidRequest("this is not HTTP/1.1; HTTP/2 is available over TLS only, negotiated by ALPN")
     count, has_length, has_coding = 0, False, False
     upgrade = connection = b""
     for name, value in headers:
@@ -47,12 +47,12 @@ def check_head(method: bytes, version: bytes, headers: Iterable[Header]) -> None
     check_count(count)
     if has_coding and (has_length or version == b"1.0"):
         raise InvalidRequest(
-            "the request has Transfer-Encoding together with Content-Length or HTTP/1.0, so where it ends is not certain; "
+            "the request has Transfer-Encoding together with Content-Length or HTTP/1.0, so its end is ambiguous; "
             "send one of the two, with HTTP/1.1"
         )
     check_method(method)
     if upgrade and b"websocket" in _tokens(upgrade) and b"upgrade" in _tokens(connection):
-        raise NotSupported("WebSockets are not served here; for events read a stream of server-sent events")
+        raise NotSupported("WebSockets are not supported; use server-sent events")
 
 
 def check_count(count: int) -> None:
@@ -64,20 +64,20 @@ def check_count(count: int) -> None:
 
 
 def check_method(method: bytes) -> None:
-    """NotSupported for a tunnel, of which a WebSocket over HTTP/2 is one."""
+    """NotSupported for CONNECT, which includes WebSockets over HTTP/2."""
     if method.upper() == b"CONNECT":
-        raise NotSupported("CONNECT is not served here; this is no proxy, and WebSockets are not served either")
+        raise NotSupported("CONNECT is not supported; this server is not a proxy and has no WebSockets")
 
 
 def check_path(target: bytes) -> None:
-    """InvalidRequest unless it is a path with its query, as it may stand in a request."""
+    """InvalidRequest unless the target is a valid path with an optional query."""
     if target != b"*" and (not _PATH.fullmatch(target) or b"#" in target):
-        raise InvalidRequest("the target of the request is no path; it begins with a slash and has no fragment")
+        raise InvalidRequest("the request target must be a path that begins with a slash and has no fragment")
 
 
 def split_target(target: bytes) -> tuple[bytes, bytes | None]:
-    """Path and query, and the authority that an absolute target names (`GET http://host/path`): it counts, whatever the Host
-    header says (RFC 9112 § 3.2.2).  InvalidRequest for every other form."""
+    """The path with its query, and the authority of an absolute target (`GET http://host/path`), which takes precedence over
+    the Host header (RFC 9112 § 3.2.2). InvalidRequest for any other form."""
     match = None if target.startswith(b"/") else _ABSOLUTE.fullmatch(target)
     if match is None:
         check_path(target)
@@ -87,7 +87,7 @@ def split_target(target: bytes) -> tuple[bytes, bytes | None]:
 
 
 def with_host(headers: Iterable[Header], authority: bytes) -> list[Header]:
-    """The headers with this host and no other."""
+    """The headers with this host only."""
     return [(b"host", authority), *((name, value) for name, value in headers if name != b"host")]
 
 

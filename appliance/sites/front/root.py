@@ -1,4 +1,4 @@
-"""What the base host alone serves, of the whole appliance: its figures, and the root of its built-in authority."""
+"""Routes of the base host for the whole appliance: metrics, and the root certificate of the built-in authority."""
 
 import hmac
 from pathlib import Path
@@ -18,27 +18,27 @@ from .front import host_of
 from .networks import Networks
 
 SHORTEST_TOKEN = 16
-# What tells that somebody else stands between: the address of the connection is then not that of who asks.
+# Headers that show that a relay is in between, so that the peer address is not the client's.
 _RELAYED = (MARK.lower(), "forwarded", "via", "x-real-ip", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
 
 
 def make_root(config: Config) -> Blueprint:
-    """`/metrics`, and `/ca.pem` where the built-in authority signs."""
+    """Build the blueprint with `/metrics`, and `/ca.pem` where the built-in authority is in use."""
     root = Blueprint("root", __name__)
     readers = MetricsReaders(config)
 
     @root.get("/metrics")
     async def show_metrics() -> Response:
-        _on_base("/metrics")
+        _require_base_host("/metrics")
         readers.check(request.headers, cast(dict[str, Any], request.scope)["gos.address"])
         return Response(metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     @root.get("/ca.pem")
     async def show_authority() -> Response:
-        _on_base("/ca.pem")
+        _require_base_host("/ca.pem")
         file = ca_certificate(config)
         if config.tls_mode != "internal" or not file.exists():
-            raise NotFound("the built-in authority does not sign here, so there is no root certificate to trust")
+            raise NotFound("the built-in authority is not in use, so there is no root certificate")
         headers = {"Content-Disposition": 'attachment; filename="ca.pem"', "Cache-Control": "no-cache"}
         return Response(file.read_bytes(), headers=headers, content_type="application/x-pem-file")
 
@@ -46,27 +46,28 @@ def make_root(config: Config) -> Blueprint:
 
 
 class MetricsReaders:
-    """Who may read the metrics: they tell of every tenant."""
+    """Checks who may read the metrics, which include every tenant."""
 
     def __init__(self, config: Config) -> None:
         self._token = _read_token(config)
         self._networks = Networks(config.metrics.allow)
 
     def check(self, headers: Headers, address: str) -> None:
-        """InvalidApiKey without the right token, AddressNotAllowed where none is set; both say who can mend it."""
+        """InvalidApiKey when a token is configured and missing or wrong, otherwise AddressNotAllowed; both say how to get
+        access."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        shown = token.strip().encode() if scheme.lower() == "bearer" else b""
-        if self._token and shown and hmac.compare_digest(shown, self._token):
+        sent_token = token.strip().encode() if scheme.lower() == "bearer" else b""
+        if self._token and sent_token and hmac.compare_digest(sent_token, self._token):
             return
         if address in self._networks and not any(name in headers for name in _RELAYED):
             return
         if self._token:
             raise InvalidApiKey(
-                "send the token of metrics.token as Authorization: Bearer; whoever runs this appliance knows it",
+                "send the token of metrics.token as Authorization: Bearer; ask the operator for it",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         raise AddressNotAllowed(
-            "the metrics are shown to the addresses of metrics.allow only, asked directly; whoever runs this appliance can add "
+            "the metrics are available only to the addresses in metrics.allow, without a proxy; the operator can add "
             "yours, or set metrics.token"
         )
 
@@ -83,13 +84,13 @@ def _read_token(config: Config) -> bytes:
         )) from error
     if len(token) < SHORTEST_TOKEN:
         raise ConfigInvalid(Sentence(
-            "metrics.token_file: the token in it has %(token)s characters; it needs %(shortest_token)s",
+            "metrics.token_file: the token has %(token)s characters; it needs at least %(shortest_token)s",
             token=len(token), shortest_token=SHORTEST_TOKEN,
         ))
     return token
 
 
-def _on_base(path: str) -> None:
-    """A tenant's host says nothing about the others."""
+def _require_base_host(path: str) -> None:
+    """NotFound on tenant hosts, which must not reveal anything about other tenants."""
     if host_of(cast(dict[str, Any], request.scope)).kind != "base":
-        raise NotFound(Sentence("there is no %(path)s here; the base host serves it", path=path))
+        raise NotFound(Sentence("%(path)s does not exist here; use the base host", path=path))

@@ -1,4 +1,4 @@
-"""Files of our own (console, explorer) served at ASGI level by WhiteNoise's index behind a thin adapter."""
+"""Serves our own static files (console, API explorer) from WhiteNoise's index, through a thin ASGI adapter."""
 
 import asyncio
 import gzip
@@ -20,12 +20,12 @@ KEPT = 64  # compressed files; they are ours, and few
 
 
 class StaticFiles:
-    """Serves `folders` (URL prefix -> directory) and hands every other path to `app`."""
+    """Serves `folders` (URL prefix -> directory) and passes every other path to `app`."""
 
     def __init__(self, app: App, folders: Mapping[str, Path]) -> None:
         self._app = app
         self._prefixes = tuple(folders)
-        self._index = WhiteNoise(_nothing, max_age=DAY)
+        self._index = WhiteNoise(_not_used, max_age=DAY)
         for prefix, folder in folders.items():
             self._index.add_files(str(folder), prefix=prefix)
 
@@ -33,18 +33,18 @@ class StaticFiles:
         if scope["type"] != "http" or not scope["path"].startswith(self._prefixes):
             await self._app(scope, receive, send)
             return
-        found = self._index.files.get(scope["path"])
-        if found is None:
+        file = self._index.files.get(scope["path"])
+        if file is None:
             await answer(send, 404, b"not found", [(b"content-type", b"text/plain; charset=utf-8")])
             return
         environ = {f"HTTP_{n.decode('latin1').upper().replace('-', '_')}": v.decode("latin1") for n, v in scope["headers"]}
-        response = found.get_response(scope["method"], environ)
+        response = file.get_response(scope["method"], environ)
         headers = {name.lower(): value for name, value in response.headers}
-        _, path, described = found.alternatives[0]
-        if is_worth_a_try(path, int(dict(described)["Content-Length"])):
+        _, path, file_headers = file.alternatives[0]
+        if is_worth_a_try(path, int(dict(file_headers)["Content-Length"])):
             headers["vary"] = "Accept-Encoding"
             if response.status == 200 and "gzip" in accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
-                body = await asyncio.get_running_loop().run_in_executor(None, _gzipped, path, headers["etag"])
+                body = await asyncio.get_running_loop().run_in_executor(None, _compress, path, headers["etag"])
                 headers |= {"content-encoding": "gzip", "content-length": str(len(body))}
                 await _send_start(send, response.status, headers)
                 if response.file is not None:
@@ -56,14 +56,14 @@ class StaticFiles:
 
 
 @lru_cache(KEPT)
-def _gzipped(path: str, etag: str) -> bytes:
-    """The file as browsers take it, made once as long as it has this tag."""
+def _compress(path: str, etag: str) -> bytes:
+    """The compressed file, cached as long as its ETag stays the same."""
     return gzip.compress(Path(path).read_bytes(), 9, mtime=0)
 
 
 async def _send_start(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    told = [(name.encode(), value.encode("latin1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": int(status), "headers": told})
+    encoded = [(name.encode(), value.encode("latin1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": int(status), "headers": encoded})
 
 
 async def _send_file(send: Send, file: Any) -> None:
@@ -77,5 +77,5 @@ async def _send_file(send: Send, file: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _nothing(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+def _not_used(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
     raise RuntimeError("WhiteNoise is used for its index only")

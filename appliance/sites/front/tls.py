@@ -1,4 +1,4 @@
-"""Hypercorn's settings: timeouts, the listeners, and HTTPS with a certificate for each host, taken up without a restart."""
+"""Hypercorn's settings: timeouts, listeners, and HTTPS with a certificate per host that is reloaded without a restart."""
 
 import logging
 import os
@@ -24,14 +24,14 @@ RELOAD_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Offer:
-    """What a handshake with a host gets."""
+    """The certificate and TLS context for a host."""
 
     certificate: Certificate
     context: ssl.SSLContext
 
 
 class ServerConfig(HypercornConfig):
-    """Hypercorn's settings; knows the certificates of all hosts, and the one that every other host gets."""
+    """Hypercorn's settings, extended with the certificates of all hosts and a fallback for the others."""
 
     fallback: Callable[[], tuple[Path, Path]] | None = None
     certificates: Certificates | None = None
@@ -40,8 +40,8 @@ class ServerConfig(HypercornConfig):
         super().__init__()
         self._context: ssl.SSLContext | None = None
         self._loaded: tuple[int, int] | None = None
-        self._offers: dict[str, Offer] = {}  # by name as clients send it, wildcards included
-        self._known: dict[str, tuple[str, ...]] = {}  # the names offered, by host
+        self._offers: dict[str, Offer] = {}  # by name as sent by clients, including wildcards
+        self._known: dict[str, tuple[str, ...]] = {}  # names by host
         self._stamps: dict[str, str] = {}
         self._turn = threading.Lock()
 
@@ -61,84 +61,84 @@ class ServerConfig(HypercornConfig):
         return context
 
     def _new_context(self) -> ssl.SSLContext:
-        context = super().create_ssl_context()  # without a certfile: ciphers, TLS 1.2 at least, ALPN
+        context = super().create_ssl_context()  # sets ciphers, TLS 1.2 as the minimum, and ALPN
         if context is None:
             raise RuntimeError("TLS is off")
         return context
 
     def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-        """The handshake names its host: a host of its own certificate gets that, every other the fallback."""
-        found = self.offer(name or "")
-        if found is not None:
-            connection.context = found.context
+        """Choose the certificate of the host named in the handshake (SNI), or the fallback."""
+        offer = self.offer(name or "")
+        if offer is not None:
+            connection.context = offer.context
 
     def offer(self, name: str) -> Offer | None:
-        """What is offered to a client that asks for this name, unless it has expired; None for the fallback."""
+        """The certificate for this name, unless it has expired; None for the fallback."""
         host = name.lower().removesuffix(".")
         offers = (self._offers.get(known) for known in (host, f"*.{host.partition('.')[2]}"))
         return next((offer for offer in offers if offer is not None and offer.certificate.facts.not_after > clock.now_ms()), None)
 
     @contextmanager
-    def following(self, upkeep: Sequence[Periodic] = ()) -> Iterator[None]:
-        """In the block certificates are taken up as they are stored, those of other processes within RELOAD_SECONDS; and
-        `upkeep` is done, here because only who serves has the built-in authority's key and is asked by others."""
+    def following(self, tasks: Sequence[Periodic] = ()) -> Iterator[None]:
+        """Within the block, load new certificates (those of other processes within RELOAD_SECONDS) and run `tasks`. The tasks
+        run here because only a serving process has the built-in authority's key and answers ACME challenges."""
         reloading = Periodic("certificates", RELOAD_SECONDS, self.reload)
-        with ExitStack() as ending:
+        with ExitStack() as stack:
             if self.certificates is not None:
-                ending.callback(self.certificates.on_change(reloading.hasten))
-            for each in (reloading, *upkeep):
-                each.start()
-                ending.callback(each.stop)
+                stack.callback(self.certificates.on_change(reloading.hasten))
+            for task in (reloading, *tasks):
+                task.start()
+                stack.callback(task.stop)
             yield
 
     def reload(self) -> None:
-        """Take up what has changed: a fallback that was renewed, certificates of hosts that came, changed or went."""
+        """Load what changed: a renewed fallback, and new, changed or deleted certificates of hosts."""
         with self._turn:
             if self._context is None:
                 return
             try:
                 self._load_fallback(self._context)
             except (OSError, ssl.SSLError):
-                log.exception("the certificate of server.tls cannot be loaded; the one that was loaded before stays")
+                log.exception("the certificate of server.tls could not be loaded; the previous one stays in use")
             self._take_up()
 
     def _take_up(self) -> None:
         if self.certificates is None:
             return
-        changed, gone = self.certificates.read_changed(self._stamps)
+        changed, removed = self.certificates.read_changed(self._stamps)
         offers = dict(self._offers)
-        for host in [*gone, *changed]:
+        for host in [*removed, *changed]:
             self._stamps.pop(host, None)
             for name in self._known.pop(host, ()):
                 offers.pop(name, None)
-        for host, served in changed.items():
-            self._stamps[host] = served.certificate.stamp
-            if served.pair is None:
+        for host, certificate in changed.items():
+            self._stamps[host] = certificate.certificate.stamp
+            if certificate.pair is None:
                 continue
             context = self._new_context()
             try:
-                load_pair(context, served.pair)
+                load_pair(context, certificate.pair)
             except ssl.SSLError:
                 log.exception("the certificate of %s cannot be served", host)
                 continue
-            self._known[host] = served.hosts
-            offers |= dict.fromkeys(served.hosts, Offer(served.certificate, context))
-        self._offers = offers  # handshakes see all of it or nothing
+            self._known[host] = certificate.hosts
+            offers |= dict.fromkeys(certificate.hosts, Offer(certificate.certificate, context))
+        self._offers = offers  # handshakes see all changes at once
 
     def _load_fallback(self, context: ssl.SSLContext) -> None:
-        """Load the fallback certificate unless its files are those that are loaded; connections that stand keep theirs."""
+        """Load the fallback certificate if its files changed; existing connections keep the previous one."""
         if self.fallback is None:
             raise RuntimeError("TLS is off")
         certificate, key = self.fallback()
-        now = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
-        if now != self._loaded:
-            self._new_context().load_cert_chain(certificate, key)  # a pair that does not fit would spoil the one in use
+        modified = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
+        if modified != self._loaded:
+            self._new_context().load_cert_chain(certificate, key)  # a bad pair fails here and does not affect the context in use
             context.load_cert_chain(certificate, key)
-            self._loaded = now
+            self._loaded = modified
 
 
 def load_pair(context: ssl.SSLContext, pair: Pair) -> None:
-    """Load a chain and its key from memory: Python's ssl reads files only, and no key shall lie in one."""
+    """Load a chain and its key from memory: Python's ssl module reads files only, and a key must not be written to disk."""
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -156,8 +156,8 @@ def make_server_config(config: Config, certificates: Certificates) -> ServerConf
     host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
     server.bind = [f"{host}:{config.server.port}"]
     server.keep_alive_timeout = 30.0
-    server.keep_alive_max_requests = 100_000  # a busy client or proxy would otherwise begin anew every second
-    server.read_timeout = 120  # see `Connection`, which holds it between requests only
+    server.keep_alive_max_requests = 100_000  # the default makes busy clients and proxies reconnect every second
+    server.read_timeout = 120  # between requests only, see `Connection`
     server.graceful_timeout = float(config.server.shutdown_seconds)
     server.shutdown_timeout = float(config.server.shutdown_seconds)
     server.h11_max_incomplete_size = 32 << 10

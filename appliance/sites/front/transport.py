@@ -1,4 +1,4 @@
-"""Between the listeners and the front: the plain listener beside HTTPS, an authority's questions, and HSTS."""
+"""Handles requests between the listeners and the front: the plain HTTP listener, ACME challenges, and HSTS."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ _STEPS = ((30 * _DAY, _YEAR_SECONDS), (7 * _DAY, 604_800), (_DAY, _DAY_SECONDS))
 
 
 class Transport:
-    """Wraps the front.  What comes by the plain listener is answered here, but for little; what goes by TLS may get HSTS."""
+    """Wraps the front. Redirects most plain HTTP requests to HTTPS, and adds HSTS to HTTPS responses."""
 
     def __init__(self, front: App, config: Config, server: ServerConfig) -> None:
         self._front = front
@@ -35,10 +35,10 @@ class Transport:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_plain:
             await self._front(scope, receive, send)
-        elif scope["path"].startswith(CHALLENGE):  # by https too: what stands at port 80 may send an authority on
+        elif scope["path"].startswith(CHALLENGE):  # also over HTTPS, because a proxy at port 80 may redirect the authority
             await self._challenge(split_host(_host_header(scope)), scope["path"].removeprefix(CHALLENGE), send)
         elif scope["scheme"] == "https":
-            await self._front(scope, receive, self._securing(scope, send))
+            await self._front(scope, receive, self._with_hsts(scope, send))
         else:
             await self._plain(scope, receive, send)
 
@@ -51,51 +51,52 @@ class Transport:
         if match_host(header, self._config.domains).kind == "unknown":
             unknown = UnknownHost("this host name is not served here; check the address")
             await refuse(send, unknown, scope["gos.request_id"])
-        elif scope["method"] not in ("GET", "HEAD") or _has(scope, b"x-api-key"):
-            # Sent on, it would be secret no more than it was on its way here.
-            await refuse(send, InvalidRequest("this port takes no data and no key; use https"), scope["gos.request_id"])
+        elif scope["method"] not in ("GET", "HEAD") or _has_header(scope, b"x-api-key"):
+            # Its content has already been exposed on the way here; a redirect would hide that.
+            await refuse(send, InvalidRequest("this port accepts no data and no API key; use https"), scope["gos.request_id"])
         else:
             query = f"?{scope['query_string'].decode('latin1')}" if scope["query_string"] else ""
             raw = scope.get("raw_path", path.encode()).partition(b"?")[0]
-            where = f"https://{split_host(header)}{self._config.port_suffix}{raw.decode('latin1')}{query}"
-            await answer(send, 308, b"", [(b"location", where.encode("latin1", "replace")), (b"cache-control", b"no-store")])
+            location = f"https://{split_host(header)}{self._config.port_suffix}{raw.decode('latin1')}{query}"
+            await answer(send, 308, b"", [(b"location", location.encode("latin1", "replace")), (b"cache-control", b"no-store")])
 
     async def _challenge(self, host: str, token: str, send: Send) -> None:
-        found = None
+        answer_text = None
         if host and _TOKEN.fullmatch(token) and self._server.certificates is not None:
-            found = await asyncio.to_thread(self._server.certificates.challenge, host, token)
-        kind = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
-        await answer(send, 404 if found is None else 200, (found or "").encode("ascii"), kind)
+            answer_text = await asyncio.to_thread(self._server.certificates.challenge, host, token)
+        headers = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
+        await answer(send, 404 if answer_text is None else 200, (answer_text or "").encode("ascii"), headers)
 
-    def _securing(self, scope: Scope, send: Send) -> Send:
+    def _with_hsts(self, scope: Scope, send: Send) -> Send:
         seconds = self._hsts(split_host(_host_header(scope)))
         if not seconds:
             return send
 
-        async def secured(message: MutableMapping[str, Any]) -> None:
+        async def send_secured(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", [])
                 if not any(name.lower() == b"strict-transport-security" for name, _ in headers):
                     message["headers"] = [*headers, (b"strict-transport-security", b"max-age=%d" % seconds)]
             await send(message)
 
-        return secured
+        return send_secured
 
     def _hsts(self, host: str) -> int:
-        """For how many seconds browsers are told to come by https only; 0 for not at all.  What an app says itself stays."""
+        """The HSTS max-age in seconds; 0 for no header. A header set by the app takes precedence."""
         if not self._config.tls.hsts:
             return 0
-        found = self._server.offer(host)
+        offer = self._server.offer(host)
         if self._is_own(host):
-            from_outside = self._config.tls_mode == "files" if found is None else found.certificate.since is not None
-            return _YEAR_SECONDS if from_outside else _DAY_SECONDS
-        if found is None or found.certificate.host != host or found.certificate.since is None:
+            is_trusted = self._config.tls_mode == "files" if offer is None else offer.certificate.since is not None
+            return _YEAR_SECONDS if is_trusted else _DAY_SECONDS
+        if offer is None or offer.certificate.host != host or offer.certificate.since is None:
             return 0
-        age = clock.now_ms() - found.certificate.since
-        return next((seconds for least, seconds in _STEPS if age >= least), 0)
+        age = clock.now_ms() - offer.certificate.since
+        return next((seconds for min_age, seconds in _STEPS if age >= min_age), 0)
 
     def _is_own(self, host: str) -> bool:
-        """Whether this is the base host or a tenant's.  `localhost` is not: HSTS would hold for every port of the machine."""
+        """Whether this is the base host or a tenant's. `localhost` is excluded, because HSTS would affect every port of the
+        machine."""
         base, content = self._config.domains.base, self._config.domains.content
         if host == "localhost" or host.endswith(".localhost"):
             return False
@@ -106,5 +107,5 @@ def _host_header(scope: Scope) -> str:
     return next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin1")
 
 
-def _has(scope: Scope, wanted: bytes) -> bool:
-    return any(name == wanted for name, _ in scope["headers"])
+def _has_header(scope: Scope, header: bytes) -> bool:
+    return any(name == header for name, _ in scope["headers"])

@@ -1,1 +1,1 @@
-"""Shares: the page behind a link, its gate and the file."""
+"""Shares: the page of a share link, its gate, and the download."""
