@@ -118,7 +118,7 @@ def enter_by_password(page: Page, _tenant: QaTenant) -> None:
     """The password is mistyped first."""
     page.get_by_label("Password").fill("guessed")
     page.get_by_role("button", name="Open").click()
-    expect(page.get_by_role("alert")).to_have_text("This is not the password; try again.")
+    expect(page.get_by_role("alert")).to_have_text("That password is not correct; try again.")
     assert flaws_of(page) == []
     page.get_by_label("Password").fill(DOOR)
     page.get_by_label("Password").press("Enter")

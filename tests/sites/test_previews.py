@@ -72,7 +72,7 @@ def test_nobody_comes_in_without_a_link(visitor: httpx.Client) -> None:
     for path in ("/", "/docs/", "/absent", "/?gos_preview=", f"/?gos_preview=9999999999999.{'A' * 43}"):
         answer = visitor.get(path)
         assert answer.status_code == 403
-        assert b"Ask whoever sent you here for a new link" in answer.content
+        assert b"Ask the sender of the link for a new one" in answer.content
         assert_private(answer)
 
 

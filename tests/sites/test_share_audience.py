@@ -123,8 +123,8 @@ def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, b
     code = post.code(0)
     assert post.letters[0][0] == [ANN]
     assert "the file that acme shares with you on cdn--acme.content.localhost" in post.letters[0][1].replace("\n ", " ")
-    assert "asked for in another browser" in other.send(code=code).text
-    assert "not the code" in ann.send(code="12345678" if code != "12345678" else "87654321").text
+    assert "requested in another browser" in other.send(code=code).text
+    assert "code is not correct" in ann.send(code="12345678" if code != "12345678" else "87654321").text
     assert ann.send(code=f"{code[:4]} {code[4:]}").headers["location"] == ann.path
     page = ann.get()
     assert (page.status_code, "קובץ &amp; Ürün.pdf" in page.text, ANN in page.text) == (200, True, True)
@@ -133,7 +133,7 @@ def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, b
     assert [ticket.partition("-")[0] for ticket in ann.jar.values()] == until  # a download makes no visit longer
     ann.jar.clear()
     ann.send(email=ANN)
-    assert "not the code" in ann.send(code=code).text  # that one is used
+    assert "code is not correct" in ann.send(code=code).text  # that one is used
     assert ann.get("/file").status_code == 403
     bob.enter(post, BOB)
     assert bob.get("/file").content == DATA
@@ -173,7 +173,7 @@ def test_what_could_not_be_sent_is_told_to_the_tenant_alone(
         return list(acme.get("/api/v1/logs", params={"source": "share", "text": made["id"]}).json()["data"])
 
     wait_for(lambda: lines() != [])
-    assert "could not send the code of a sign-in by couriers" in lines()[0]["message"]
+    assert "could not send a sign-in code with couriers" in lines()[0]["message"]
     assert visitor.get().text.count('role="alert"') == 0
 
 

@@ -108,7 +108,7 @@ def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, vis
         assert "Angebot" not in page.text
     wrong = visitor.post(path, data={"password": "a sentence to guess"})
     assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
-    assert "That is not the password." in wrong.text
+    assert "That password is not correct." in wrong.text
     for site in ("cross-site", "same-site"):
         foreign = visitor.post(path, data={"password": "a sentence to tell"}, headers={"Sec-Fetch-Site": site})
         assert (foreign.status_code, "set-cookie" in foreign.headers) == (403, False)

@@ -141,7 +141,7 @@ def test_a_letter_that_cannot_be_sent_is_told_and_logged(
     ask(browser, ANN)
     wait_for(lambda: "cannot send email right now" in browser.get("/_gos/code", headers=PAGE).text)
     lines = acme.get("/api/v1/logs", params={"source": "webapp", "text": "unsent"}).json()["data"]
-    assert "could not send the code" in lines[0]["message"]
+    assert "could not send a sign-in code" in lines[0]["message"]
 
 
 def test_who_asks_for_codes_again_has_to_wait(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:

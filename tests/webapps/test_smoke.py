@@ -57,7 +57,7 @@ def test_checks_are_read_from_app_yaml() -> None:
         (Check("/", header={"Content-Type": "text"}), seen(), "the header Content-Type is 'text/html' instead of 'text'"),
         (Check("/", header={"X-A": ""}), seen(), "the header X-A is missing"),
         (Check("/", max_ms=3), seen(), None), (Check("/", max_ms=2), seen(), "took 3 ms; the limit is 2 ms"),
-        (Check("/"), Seen(0, {}, b"", 3, "did not answer"), "did not answer"),
+        (Check("/"), Seen(0, {}, b"", 3, "did not respond"), "did not respond"),
     ],
 )  # fmt: skip
 def test_an_answer_is_judged(check: Check, answer: Seen, problem: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The pages of a share: what is offered, the password, and the one for every link that leads to nothing."""
+"""The pages of a share: the download page, the password page, and the page for invalid links."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ class SharePages:
         self._pages = SitePages(templates, languages)
 
     def render(self, template: str, values: Mapping[str, Any], accept_language: str) -> tuple[bytes, Headers]:
-        """Body and headers: the page may load and run nothing, is kept by nobody, and tells nobody its address."""
+        """Body and headers; the page may load and run nothing, is not cached, and sends no referrer."""
         html = self._pages.html(template, values, accept_language)
         policy = (b"content-security-policy", policy_of(html).encode())
         return html.encode(), [(b"content-type", b"text/html; charset=utf-8"), policy, *SAFE]

@@ -1,4 +1,4 @@
-"""The gate of an app: who has a visit comes in, everybody else is sent to the sign-in."""
+"""The gate of a WebApp: visitors with a valid session get in, everyone else is sent to the sign-in."""
 
 import asyncio
 import json
@@ -34,18 +34,18 @@ from .visiting import SIGN_IN, VISIT_COOKIE, Answer, Asked, Foreign, Page, Redir
 
 T = TypeVar("T")
 WHO = "/_gos/visit"
-FOLLOWED = "/_gos/executions/"  # whoever called an open route follows it; a ticket is good for its browser alone
+FOLLOWED = "/_gos/executions/"  # a visitor without a session can follow an execution, because its ticket is bound to the browser
 MOST_FORM = 16 << 10  # bytes
-TOLD = Allowance(20, 600)  # lines of an app about sign-ins that do not work
-NOT_SET_UP = mark_error("the sign-in of this app is not set up; tell whoever runs it")
-NOT_DONE = mark_error("the sign-in at the provider did not work; begin again, and if it stays so, tell whoever runs this app")
+TOLD = Allowance(20, 600)  # log lines of an app about failing sign-ins
+NOT_SET_UP = mark_error("the sign-in of this app is not set up; tell its operator")
+NOT_DONE = mark_error("the sign-in at the provider did not work; try again, and if it fails again, tell the operator of this app")
 
 Submit = Callable[[TenantScope, Callable[[], Page | Redirect]], "Future[Page | Redirect]"]
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """Somebody whose request goes on: who, the exchange to answer, and which files stay hidden although the path is open."""
+    """An admitted request: the visitor, the exchange to respond to, and the access rules."""
 
     visitor: Visitor
     exchange: Exchange
@@ -57,7 +57,7 @@ class Admitted:
 
 
 class AccessGate:
-    """Stands before everything that an app serves.  `submit` runs what waits for a foreign system."""
+    """Guards everything that an app serves. `submit` runs work that waits for another system."""
 
     def __init__(self, visits: Visits, sign_in: SignIn, pages: SignInPages, threads: Executor, submit: Submit) -> None:
         self._visits = visits
@@ -68,75 +68,75 @@ class AccessGate:
         self._told = Buckets()
 
     async def admit(self, tenant: TenantScope, app: str, access: Access, exchange: Exchange) -> Admitted | None:
-        """The visitor of a request that may go on; None when it has been answered."""
+        """The visitor of an admitted request; None when the gate has already responded."""
         if access.kind == "public":
             return Admitted(ANONYMOUS, exchange, access)
         scope, send = exchange.scope, exchange.send
-        asked = _read_asked(tenant, app, access, scope)
+        request = _read_request(tenant, app, access, scope)
         try:
-            visitor = await self._visitor(asked)
-            if self._sign_in.has(asked.path):
-                form = await read_form(exchange.receive, MOST_FORM) if asked.method == "POST" else {}
-                await self._show(await self._ask(replace(asked, form=form, visitor=visitor)), asked, send)
-            elif access.is_open(asked.path) or asked.path.startswith(FOLLOWED):
+            visitor = await self._visitor(request)
+            if self._sign_in.has(request.path):
+                form = await read_form(exchange.receive, MOST_FORM) if request.method == "POST" else {}
+                await self._show(await self._ask(replace(request, form=form, visitor=visitor)), request, send)
+            elif access.is_open(request.path) or request.path.startswith(FOLLOWED):
                 return Admitted(visitor or ANONYMOUS, exchange if visitor is None else private(exchange), access)
             elif visitor is None:
-                await self._turn_away(asked, scope, send)
-            elif asked.path == WHO:
+                await self._turn_away(request, scope, send)
+            elif request.path == WHO:
                 await _tell(visitor, send)
             else:
                 return Admitted(visitor, private(exchange), access)
         except ApplianceError as error:
-            await self._explain(error, asked, scope, send)
+            await self._explain(error, request, scope, send)
         return None
 
-    async def _visitor(self, asked: Asked) -> Visitor | None:
-        token = asked.cookies.get(VISIT_COOKIE, "")
+    async def _visitor(self, request: Asked) -> Visitor | None:
+        token = request.cookies.get(VISIT_COOKIE, "")
         if not token or len(token) > 200:
             return None
-        known = (asked.scope, asked.app, asked.access, token)
-        return self._visits.recall(*known) or await self._in_thread(partial(self._visits.find_visitor, *known))
+        key = (request.scope, request.app, request.access, token)
+        return self._visits.recall(*key) or await self._in_thread(partial(self._visits.find_visitor, *key))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _ask(self, asked: Asked) -> Page | Redirect:
-        found: Answer = await self._in_thread(partial(self._sign_in.answer, asked))
-        return await asyncio.wrap_future(self._submit(asked.scope, found.work)) if isinstance(found, Foreign) else found
+    async def _ask(self, request: Asked) -> Page | Redirect:
+        response: Answer = await self._in_thread(partial(self._sign_in.answer, request))
+        return await asyncio.wrap_future(self._submit(request.scope, response.work)) if isinstance(response, Foreign) else response
 
-    # -- answering
+    # -- responding
 
-    async def _turn_away(self, asked: Asked, scope: Scope, send: Send) -> None:
-        if asked.method in ("GET", "HEAD") and wants_page(asked.headers):
-            query = urlencode({"to": as_target(asked.path, scope["query_string"])})
-            await self._show(Redirect(f"{SIGN_IN}?{query}"), asked, send)
+    async def _turn_away(self, request: Asked, scope: Scope, send: Send) -> None:
+        if request.method in ("GET", "HEAD") and wants_page(request.headers):
+            query = urlencode({"to": as_target(request.path, scope["query_string"])})
+            await self._show(Redirect(f"{SIGN_IN}?{query}"), request, send)
         else:
             message = Sentence(
-                "this app is not open to everybody; open %(origin)s%(sign_in)s in a browser and sign in",
-                origin=asked.origin, sign_in=SIGN_IN,
+                "this app requires a sign-in; open %(origin)s%(sign_in)s in a browser and sign in",
+                origin=request.origin, sign_in=SIGN_IN,
             )
             await refuse(send, SignInRequired(message), scope["gos.request_id"])
 
-    async def _explain(self, error: ApplianceError, asked: Asked, scope: Scope, send: Send) -> None:
-        if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, a provider that is not as it must be
-            self._tell_operator(asked, error, scope["gos.request_id"])
+    async def _explain(self, error: ApplianceError, request: Asked, scope: Scope, send: Send) -> None:
+        if isinstance(error, NotFound | ProviderFailed):  # a secret that is not set, or a misconfigured provider
+            self._log_failure(request, error, scope["gos.request_id"])
             error = _NotSetUp(NOT_SET_UP) if isinstance(error, NotFound) else ProviderFailed(NOT_DONE)
-        if wants_page(asked.headers):
-            told = {"title": mark("Not signed in"), "message": error.message}
-            await self._show(Page("problem.html", told, error.status, headers=error.headers), asked, send)
+        if wants_page(request.headers):
+            values = {"title": mark("Not signed in"), "message": error.message}
+            await self._show(Page("problem.html", values, error.status, headers=error.headers), request, send)
         else:
             await refuse(send, error, scope["gos.request_id"])
 
-    def _tell_operator(self, asked: Asked, error: ApplianceError, request_id: str) -> None:
-        """A line in the log; nobody fills it by trying again and again."""
+    def _log_failure(self, request: Asked, error: ApplianceError, request_id: str) -> None:
+        """Write a line to the tenant's log; limited, so that repeated attempts do not fill it."""
         with suppress(RateLimited):
-            self._told.take(asked.key, TOLD)
-            said = f"nobody can sign in to the app {asked.app}: {error.message}"
-            line = Line(clock.now_ms(), "error", "webapp", said, {"webapp": asked.app}, request_id=request_id)
-            db.submit(lambda: write_lines(asked.scope, [line]))
+            self._told.take(request.key, TOLD)
+            message = f"visitors cannot sign in to the app {request.app}: {error.message}"
+            line = Line(clock.now_ms(), "error", "webapp", message, {"webapp": request.app}, request_id=request_id)
+            db.submit(lambda: write_lines(request.scope, [line]))
 
-    async def _show(self, shown: Page | Redirect, asked: Asked, send: Send) -> None:
-        status, body, headers = self._pages.render(shown, asked)
+    async def _show(self, response: Page | Redirect, request: Asked, send: Send) -> None:
+        status, body, headers = self._pages.render(response, request)
         await answer(send, status, body, headers)
 
 
@@ -145,35 +145,35 @@ class _NotSetUp(ApplianceError):
 
 
 async def _tell(visitor: Visitor, send: Send) -> None:
-    """Who the app's own pages are shown to."""
+    """Send the visitor's identity as JSON, for the app's own pages."""
     data = {"kind": visitor.kind, "id": visitor.id, "email": visitor.email}
-    told = {"success": True, "data": data | ({"roles": visitor.roles} if visitor.roles else {})}
+    payload = {"success": True, "data": data | ({"roles": visitor.roles} if visitor.roles else {})}
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-    await answer(send, 200, json.dumps(told).encode(), headers)
+    await answer(send, 200, json.dumps(payload).encode(), headers)
 
 
 
 def private(exchange: Exchange) -> Exchange:
-    """What only this visitor may see is kept by nobody in between."""
+    """Make the responses uncacheable for proxies, because they depend on the visitor."""
 
-    async def sending(message: MutableMapping[str, Any]) -> None:
+    async def send_private(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             headers = [(name, _private_value(name, value)) for name, value in message["headers"]]
             message = {**message, "headers": [*headers, (b"vary", b"cookie")]}
         await exchange.send(message)
 
-    return replace(exchange, send=sending)
+    return replace(exchange, send=send_private)
 
 
 def _private_value(name: bytes, value: bytes) -> bytes:
     if name.lower() != b"cache-control":
         return value
-    kept = [part.strip() for part in value.split(b",") if part.strip().split(b"=")[0].lower() not in (b"public", b"s-maxage")]
-    return b", ".join([b"private", *(part for part in kept if part.lower() != b"private")])
+    directives = [part.strip() for part in value.split(b",") if part.strip().split(b"=")[0].lower() not in (b"public", b"s-maxage")]
+    return b", ".join([b"private", *(part for part in directives if part.lower() != b"private")])
 
 
-def _read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
-    """A request as the sign-in sees it."""
+def _read_request(tenant: TenantScope, app: str, access: Access, scope: Scope) -> Asked:
+    """The request as the sign-in needs it."""
     headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
     query = dict(reversed(parse_qsl(scope["query_string"].decode("latin1"), keep_blank_values=True, max_num_fields=None)))
     return Asked(
@@ -183,10 +183,10 @@ def _read_asked(tenant: TenantScope, app: str, access: Access, scope: Scope) -> 
 
 
 def make_gate(services: Services, egress: Egress, templates: Path) -> AccessGate:
-    """The gate of every app of one appliance; providers are asked by the rules of `egress`."""
+    """Build the gate of every app; identity providers are reached by the rules of `egress`."""
     provider = ProviderSignIn(OidcClient(egress), services.sealer)
     codes = EmailCodes(services.sealer)
-    letters = CodeLetters(codes, services.executor, services.languages)
-    sign_in = SignIn(services.visits, codes, letters, provider, services.config.base_url)
+    emails = CodeLetters(codes, services.executor, services.languages)
+    sign_in = SignIn(services.visits, codes, emails, provider, services.config.base_url)
     pages = SignInPages(templates / "sites", services.languages)
     return AccessGate(services.visits, sign_in, pages, services.threads, services.executor.submit)

@@ -1,4 +1,4 @@
-"""The e-mails that bring codes: asked for by whoever wants to get in, sent by an integration of the tenant."""
+"""Sends one-time codes for signing in by e-mail, through an integration of the tenant."""
 
 import logging
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ SEND_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a code is for: the door, the host that it opens or the tenant who shares a file there, the integration that sends,
-    and from which network address it is asked for and the languages that the browser wishes for."""
+    """What a code is for: the door it opens, the integration that sends it, the browser's preferred languages, the network
+    address of the requester, and the tenant that shares a file, if it is for a share."""
 
     door: Door
     integration: str
@@ -34,7 +34,7 @@ class Purpose:
 
 
 class CodeLetters:
-    """Sends codes beside the answers, which come as soon for an address that gets none."""
+    """Sends codes in the background, so that the response takes equally long for an address that gets none."""
 
     def __init__(self, codes: EmailCodes, executor: GovernedExecutor, languages: Languages) -> None:
         self._codes = codes
@@ -42,52 +42,52 @@ class CodeLetters:
         self._languages = languages
 
     def ask(self, purpose: Purpose, email: str, *, allowed: bool) -> str:
-        """The id of a code that is on its way when the address is allowed; RateLimited."""
-        made = self._codes.ask(purpose.door, email, purpose.address, allowed=allowed)
+        """Create a code, and send it if the address is allowed; returns its id. RateLimited."""
+        issued = self._codes.ask(purpose.door, email, purpose.address, allowed=allowed)
         try:
-            # Without a code too: what is done here for an address that gets none takes as long.
-            self._executor.submit(purpose.door.scope, partial(self._send, purpose, made, email))
+            # Submitted without a code too, so that the timing does not reveal whether the address is allowed.
+            self._executor.submit(purpose.door.scope, partial(self._send, purpose, issued, email))
         except ApplianceError as error:
-            if made.code:
-                self._note_failure(purpose, made, error.message)
-        return made.id
+            if issued.code:
+                self._note_failure(purpose, issued, error.message)
+        return issued.id
 
-    def _send(self, purpose: Purpose, made: Asked, email: str) -> None:
-        if not made.code:
+    def _send(self, purpose: Purpose, issued: Asked, email: str) -> None:
+        if not issued.code:
             return
         scope = tenants.system_scope(purpose.door.scope.tenant_id, purpose.door.name)
         with speaking(self._languages.choose("", purpose.wishes)):
-            given = letter(email, made.code, purpose)
+            email_fields = letter(email, issued.code, purpose)
         request = ActionRequest(
-            purpose.integration, "send", given,
-            idempotency_key=f"visit/{made.id}", seconds=SEND_SECONDS, hidden=(made.code,),
+            purpose.integration, "send", email_fields,
+            idempotency_key=f"visit/{issued.id}", seconds=SEND_SECONDS, hidden=(issued.code,),
         )  # fmt: skip
         try:
             self._executor.execute(scope, request)
-            self._codes.note_sending(scope, made.id, "sent")
+            self._codes.note_sending(scope, issued.id, "sent")
         except ApplianceError as error:
-            self._note_failure(purpose, made, error.message)
+            self._note_failure(purpose, issued, error.message)
         except Exception:
-            log.exception("the e-mail with a code could not be sent")
-            self._note_failure(purpose, made, "something went wrong in the appliance; its log has the rest")
+            log.exception("the e-mail with a one-time code could not be sent")
+            self._note_failure(purpose, issued, "an unexpected error; see the appliance log")
 
-    def _note_failure(self, purpose: Purpose, made: Asked, message: str) -> None:
+    def _note_failure(self, purpose: Purpose, issued: Asked, message: str) -> None:
         kind, _colon, name = purpose.door.name.partition(":")
-        told = f"the {kind} {name} could not send the code of a sign-in by {purpose.integration}: {message}"
-        line = Line(clock.now_ms(), "error", kind, told, {kind: name, "integration": purpose.integration})
+        text = f"the {kind} {name} could not send a sign-in code with {purpose.integration}: {message}"
+        line = Line(clock.now_ms(), "error", kind, text, {kind: name, "integration": purpose.integration})
 
-        def note() -> None:
-            self._codes.note_sending(purpose.door.scope, made.id, "failed")
+        def save() -> None:
+            self._codes.note_sending(purpose.door.scope, issued.id, "failed")
             write_lines(purpose.door.scope, [line])
 
-        db.write(note)
+        db.write(save)
 
 
 def letter(email: str, code: str, purpose: Purpose) -> dict[str, Any]:
-    """The e-mail that brings a code, in the language spoken now."""
+    """The e-mail with a code, in the current language."""
     host, sharer = purpose.door.host, purpose.sharer
     subject = _("Your code for %(host)s", host=host)
     if sharer:
         subject = _("Your code for the file that %(tenant)s shares with you on %(host)s", tenant=sharer, host=host)
-    told = _("It is valid for ten minutes, in the browser that requested it. If you did not request it, ignore this email.")
-    return {"to": [email], "subject": subject, "text": f"{subject}:\n\n    {code}\n\n{told}\n"}
+    hint = _("It is valid for ten minutes, in the browser that requested it. If you did not request it, ignore this email.")
+    return {"to": [email], "subject": subject, "text": f"{subject}:\n\n    {code}\n\n{hint}\n"}

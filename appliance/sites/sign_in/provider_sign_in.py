@@ -1,4 +1,4 @@
-"""Sign-in at an OpenID Connect provider: the way there and the way back."""
+"""Sign-in at an OpenID Connect provider: redirecting there, and handling the response."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,42 +14,42 @@ BACK = "/_gos/oidc"
 
 
 class ProviderSignIn:
-    """Every step that asks the provider is `Foreign`: it may take its time, and holds up nobody else."""
+    """Every step that contacts the provider is a `Foreign`, so that a slow provider holds up nobody else."""
 
     def __init__(self, client: OidcClient, sealer: Sealer) -> None:
         self._client = client
         self._sealer = sealer
         self._cookie = AskCookie(sealer)
 
-    def begin(self, asked: Asked) -> Answer:
-        """To the provider; what must come back stays with the browser."""
+    def begin(self, request: Asked) -> Answer:
+        """Redirect to the provider; state, nonce and verifier are kept in a cookie."""
 
-        def leave() -> Redirect:
+        def redirect() -> Redirect:
             state, nonce, verifier = new_state(), new_state(), make_verifier()
-            url = self._client.address(asked.access, f"{asked.origin}{BACK}", state, (nonce, verifier))
-            kept = {"state": state, "nonce": nonce, "verifier": verifier, "to": asked.target}
-            return Redirect(url, self._cookie.make(asked, "oidc", kept))
+            url = self._client.address(request.access, f"{request.origin}{BACK}", state, (nonce, verifier))
+            values = {"state": state, "nonce": nonce, "verifier": verifier, "to": request.target}
+            return Redirect(url, self._cookie.make(request, "oidc", values))
 
-        return Foreign(leave)
+        return Foreign(redirect)
 
-    def finish(self, asked: Asked, enter: Callable[[Visitor, str], Redirect]) -> Answer:
-        """Back from the provider: who it is, and whether they may enter."""
-        told = self._cookie.read(asked, "oidc") if asked.access.kind == "oidc" else None
-        if told is None or not same(told["state"], asked.args.get("state", "")):
+    def finish(self, request: Asked, enter: Callable[[Visitor, str], Redirect]) -> Answer:
+        """Handle the provider's response: identify the user and check the access."""
+        values = self._cookie.read(request, "oidc") if request.access.kind == "oidc" else None
+        if values is None or not same(values["state"], request.args.get("state", "")):
             return Page("problem.html", NOT_HERE, 400)
-        if "code" not in asked.args:
+        if "code" not in request.args:
             return Page("refused.html", {"who": "", "why": mark_error("the provider did not sign you in")}, 403)
-        return Foreign(lambda: self._identify(asked, told, enter))
+        return Foreign(lambda: self._identify(request, values, enter))
 
-    def _identify(self, asked: Asked, told: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
-        secret = open_access(asked.scope, self._sealer, asked.app, asked.access)
-        redirect_uri = f"{asked.origin}{BACK}"
-        back = Returned(asked.args["code"], asked.args.get("iss", ""), told["nonce"], told["verifier"], redirect_uri)
-        identity = self._client.identify(asked.access, secret, back)
-        who = Visitor("user", identity.subject, identity.email)
-        if not may_enter(asked.scope, asked.access, who):
-            why = mark_error("this account may not open the app")
-            if not who.email:
-                why = mark_error("the provider has no verified e-mail address of yours")
-            return Page("refused.html", {"who": who.email, "why": why}, 403)
-        return enter(who, told["to"])
+    def _identify(self, request: Asked, values: Any, enter: Callable[[Visitor, str], Redirect]) -> Page | Redirect:
+        secret = open_access(request.scope, self._sealer, request.app, request.access)
+        redirect_uri = f"{request.origin}{BACK}"
+        response = Returned(request.args["code"], request.args.get("iss", ""), values["nonce"], values["verifier"], redirect_uri)
+        identity = self._client.identify(request.access, secret, response)
+        visitor = Visitor("user", identity.subject, identity.email)
+        if not may_enter(request.scope, request.access, visitor):
+            reason = mark_error("this account may not open the app")
+            if not visitor.email:
+                reason = mark_error("the provider has no verified e-mail address of yours")
+            return Page("refused.html", {"who": visitor.email, "why": reason}, 403)
+        return enter(visitor, values["to"])

@@ -1,4 +1,4 @@
-"""The sign-in of apps under `/_gos/`: by password, as a member, by a code that comes by e-mail, at a provider."""
+"""The sign-in pages of apps under `/_gos/`: by password, as a member, by a code sent by e-mail, or at a provider."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -30,23 +30,23 @@ from .visiting import (
 
 CODE, ENTER, OIDC, SIGN_OUT, SIGNED_OUT = "/_gos/code", "/_gos/enter", "/_gos/oidc", "/_gos/sign-out", "/_gos/signed-out"
 FOREIGN = mark_error("this form was sent from another site; open the page here and send it again")
-OVER = mark_error("this code is over: codes last ten minutes and five tries; ask for a new one")
+OVER = mark_error("this code is no longer valid: codes last ten minutes and five attempts; request a new one")
 
 
 class SignIn:
-    """Runs the pages; every verb is blocking.  `base_url` is the address of the base host."""
+    """Runs the sign-in pages; every method blocks. `base_url` is the URL of the base host."""
 
-    def __init__(self, visits: Visits, codes: EmailCodes, letters: CodeLetters, provider: ProviderSignIn, base_url: str) -> None:
+    def __init__(self, visits: Visits, codes: EmailCodes, emails: CodeLetters, provider: ProviderSignIn, base_url: str) -> None:
         self._visits = visits
         self._sealer = visits.sealer
         self._members = SignIns(visits.sealer)
-        self._codes, self._post = codes, letters
+        self._codes, self._post = codes, emails
         self._provider = provider
         self._base_url = base_url
         self._cookie = AskCookie(visits.sealer)
-        self._passwords = Attempts(free=5, first=2.0, longest=300.0)
+        self._password_attempts = Attempts(free=5, first=2.0, longest=300.0)
         self._letters = Attempts(free=5, first=60.0, longest=1800.0)
-        self._providers = Attempts(free=20, first=2.0, longest=300.0)
+        self._provider_attempts = Attempts(free=20, first=2.0, longest=300.0)
         self._pages: dict[tuple[str, str], Callable[[Asked], Answer]] = {
             ("GET", SIGN_IN): self._show, ("POST", SIGN_IN): self._answer_form, ("GET", CODE): self._show_code,
             ("POST", CODE): self._check_code, ("GET", ENTER): self._enter_member, ("GET", OIDC): self._enter_user,
@@ -57,132 +57,134 @@ class SignIn:
         """Whether this path is a page of the sign-in."""
         return any(path == known for _, known in self._pages)
 
-    def answer(self, asked: Asked) -> Answer:
-        """The page that was asked for; coded errors are for a page too."""
-        page = self._pages.get(("GET" if asked.method == "HEAD" else asked.method, asked.path))
+    def answer(self, request: Asked) -> Answer:
+        """The response to a sign-in request; coded errors are shown as pages by the gate."""
+        page = self._pages.get(("GET" if request.method == "HEAD" else request.method, request.path))
         if page is None:
-            told = {"title": mark("Not possible"), "message": mark_error("open this page again from the app")}
-            return Page("problem.html", told, 405)
-        if not can_hold_cookies(asked.scheme, asked.host):
+            values = {"title": mark("Not possible"), "message": mark_error("open this page again from the app")}
+            return Page("problem.html", values, 405)
+        if not can_hold_cookies(request.scheme, request.host):
             return Page("needs_https.html", {}, 426)
-        if asked.method == "POST" and not is_from_here(asked):
+        if request.method == "POST" and not is_from_here(request):
             raise PolicyDenied(FOREIGN)
-        return page(asked)
+        return page(request)
 
     # -- the first page
 
-    def _show(self, asked: Asked) -> Answer:
-        if asked.visitor is not None:
-            return Redirect(asked.target)
-        if asked.access.kind == "members":
-            return self._ask_base(asked)
-        if asked.access.kind == "oidc":
-            self._providers.begin(asked.key, asked.address)
-            return self._provider.begin(asked)
-        return Page(f"{asked.access.kind}.html", {"to": asked.target, "problem": ""})
+    def _show(self, request: Asked) -> Answer:
+        if request.visitor is not None:
+            return Redirect(request.target)
+        if request.access.kind == "members":
+            return self._redirect_to_base(request)
+        if request.access.kind == "oidc":
+            self._provider_attempts.begin(request.key, request.address)
+            return self._provider.begin(request)
+        return Page(f"{request.access.kind}.html", {"to": request.target, "problem": ""})
 
-    def _answer_form(self, asked: Asked) -> Answer:
-        if asked.access.kind == "password":
-            return self._check_password(asked)
-        if asked.access.kind == "email":
-            return self._ask_code(asked)
+    def _answer_form(self, request: Asked) -> Answer:
+        if request.access.kind == "password":
+            return self._check_password(request)
+        if request.access.kind == "email":
+            return self._ask_code(request)
         return Redirect(SIGN_IN)
 
-    def _open(self, asked: Asked, who: Visitor, to: str) -> Redirect:
-        """The visit begins: a new cookie, whatever this browser brought."""
-        token = self._visits.open_visit(asked.scope, asked.app, asked.access, who, asked.cookies.get(VISIT_COOKIE, ""))
+    def _open(self, request: Asked, visitor: Visitor, to: str) -> Redirect:
+        """Open a visit with a new cookie, replacing the one this browser sent."""
+        token = self._visits.open_visit(request.scope, request.app, request.access, visitor, request.cookies.get(VISIT_COOKIE, ""))
         return Redirect(safe_target(to), {VISIT_COOKIE: token, ASK_COOKIE: ""})
 
     # -- password
 
-    def _check_password(self, asked: Asked) -> Answer:
-        password = open_access(asked.scope, self._sealer, asked.app, asked.access)
+    def _check_password(self, request: Asked) -> Answer:
+        password = open_access(request.scope, self._sealer, request.app, request.access)
         try:
-            self._passwords.begin(asked.key, asked.address)
+            self._password_attempts.begin(request.key, request.address)
         except ApplianceError as error:
-            return Page("password.html", {"to": asked.target, "problem": error.message}, error.status, headers=error.headers)
-        given = asked.form.get("password", "")
-        # Digests have one length, whatever was given: comparing them says nothing about the password.
-        if self._sealer.digest(given.encode("utf-8", "replace")) != self._sealer.digest(password.encode()):
-            return Page("password.html", {"to": asked.target, "problem": mark_error("this is not the password; try again")}, 401)
-        self._passwords.succeed(asked.key, asked.address)
-        return self._open(asked, Visitor("password"), asked.target)
+            return Page("password.html", {"to": request.target, "problem": error.message}, error.status, headers=error.headers)
+        entered = request.form.get("password", "")
+        # Digests have a fixed length, so comparing them does not reveal the length of the password.
+        if self._sealer.digest(entered.encode("utf-8", "replace")) != self._sealer.digest(password.encode()):
+            problem = mark_error("that password is not correct; try again")
+            return Page("password.html", {"to": request.target, "problem": problem}, 401)
+        self._password_attempts.succeed(request.key, request.address)
+        return self._open(request, Visitor("password"), request.target)
 
     # -- members
 
-    def _ask_base(self, asked: Asked) -> Redirect:
+    def _redirect_to_base(self, request: Asked) -> Redirect:
         state = new_state()
-        query = urlencode({"host": asked.place.host, "state": state})
-        return Redirect(f"{self._base_url}/visit?{query}", self._cookie.make(asked, "member", {"state": state, "to": asked.target}))
+        query = urlencode({"host": request.place.host, "state": state})
+        cookies = self._cookie.make(request, "member", {"state": state, "to": request.target})
+        return Redirect(f"{self._base_url}/visit?{query}", cookies)
 
-    def _enter_member(self, asked: Asked) -> Answer:
-        told = self._cookie.read(asked, "member") if asked.access.kind == "members" else None
-        user_id = self._members.take_member_code(asked.place, told["state"], asked.args.get("code", "")) if told else None
-        if told is None or user_id is None:
+    def _enter_member(self, request: Asked) -> Answer:
+        values = self._cookie.read(request, "member") if request.access.kind == "members" else None
+        user_id = self._members.take_member_code(request.place, values["state"], request.args.get("code", "")) if values else None
+        if values is None or user_id is None:
             return Page("problem.html", NOT_HERE, 400)
-        member = people.find_member(asked.scope, user_id)
-        who = Visitor("member", user_id, member.login if member else "")
-        if not may_enter(asked.scope, asked.access, who):
-            why = mark_error("your role in this tenant does not open this app")
-            return Page("refused.html", {"who": who.email, "why": why}, 403)
-        return self._open(asked, who, told["to"])
+        member = people.find_member(request.scope, user_id)
+        visitor = Visitor("member", user_id, member.login if member else "")
+        if not may_enter(request.scope, request.access, visitor):
+            reason = mark_error("your role in this tenant does not allow you to open this app")
+            return Page("refused.html", {"who": visitor.email, "why": reason}, 403)
+        return self._open(request, visitor, values["to"])
 
     # -- e-mail
 
-    def _ask_code(self, asked: Asked) -> Answer:
-        email, values = as_email(asked.form.get("email", "")), {"to": asked.target}
+    def _ask_code(self, request: Asked) -> Answer:
+        email, values = as_email(request.form.get("email", "")), {"to": request.target}
         if not email:
-            wrong = mark_error("this is no e-mail address; write it like name@example.com")
-            return Page("email.html", {**values, "problem": wrong, "email": asked.form.get("email", "")[:254]}, 422)
+            problem = mark_error("this is not a valid e-mail address; use the form name@example.com")
+            return Page("email.html", {**values, "problem": problem, "email": request.form.get("email", "")[:254]}, 422)
         try:
-            self._letters.begin(asked.key, asked.address)
-            purpose = Purpose(asked.door, asked.access.integration, asked.headers.get("accept-language", ""), asked.address)
-            code_id = self._post.ask(purpose, email, allowed=asked.access.allows(email))
+            self._letters.begin(request.key, request.address)
+            purpose = Purpose(request.door, request.access.integration, request.headers.get("accept-language", ""), request.address)
+            code_id = self._post.ask(purpose, email, allowed=request.access.allows(email))
         except ApplianceError as error:
-            told = {**values, "problem": error.message, "email": email}
-            return Page("email.html", told, error.status, headers=error.headers)
-        return Redirect(CODE, self._cookie.make(asked, "email", {"id": code_id, "email": email, "to": asked.target}))
+            page_values = {**values, "problem": error.message, "email": email}
+            return Page("email.html", page_values, error.status, headers=error.headers)
+        return Redirect(CODE, self._cookie.make(request, "email", {"id": code_id, "email": email, "to": request.target}))
 
-    def _show_code(self, asked: Asked) -> Answer:
-        told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
-        return Redirect(SIGN_IN) if told is None else self._code_page(asked, told["email"], "")
+    def _show_code(self, request: Asked) -> Answer:
+        values = self._cookie.read(request, "email") if request.access.kind == "email" else None
+        return Redirect(SIGN_IN) if values is None else self._code_page(request, values["email"], "")
 
-    def _code_page(self, asked: Asked, email: str, problem: str) -> Page:
-        failing = self._codes.is_failing(asked.door)
+    def _code_page(self, request: Asked, email: str, problem: str) -> Page:
+        failing = self._codes.is_failing(request.door)
         return Page("code.html", {"email": email, "problem": problem, "failing": failing}, 401 if problem else 200)
 
-    def _check_code(self, asked: Asked) -> Answer:
-        told = self._cookie.read(asked, "email") if asked.access.kind == "email" else None
-        if told is None:
+    def _check_code(self, request: Asked) -> Answer:
+        values = self._cookie.read(request, "email") if request.access.kind == "email" else None
+        if values is None:
             return Page("problem.html", NOT_HERE, 400)
-        checked = self._codes.take(asked.door, told["id"], asked.form.get("code", ""), asked.address)
-        if checked.is_over:
-            return self._code_page(asked, told["email"], OVER)
-        if not checked.email or not asked.access.allows(checked.email):
-            return self._code_page(asked, told["email"], mark_error("this is not the code; look at the latest message"))
-        self._letters.succeed(asked.key, asked.address)
-        return self._open(asked, Visitor("user", checked.email, checked.email), told["to"])
+        result = self._codes.take(request.door, values["id"], request.form.get("code", ""), request.address)
+        if result.is_over:
+            return self._code_page(request, values["email"], OVER)
+        if not result.email or not request.access.allows(result.email):
+            return self._code_page(request, values["email"], mark_error("that code is not correct; check the latest e-mail"))
+        self._letters.succeed(request.key, request.address)
+        return self._open(request, Visitor("user", result.email, result.email), values["to"])
 
     # -- at a provider
 
-    def _enter_user(self, asked: Asked) -> Answer:
-        found = self._provider.finish(asked, lambda who, to: self._let_in(asked, who, to))
-        if isinstance(found, Foreign):  # the provider is asked, and may be asked again with what the browser keeps
-            self._providers.begin(asked.key, asked.address)
-        return found
+    def _enter_user(self, request: Asked) -> Answer:
+        response = self._provider.finish(request, lambda visitor, to: self._let_in(request, visitor, to))
+        if isinstance(response, Foreign):  # may repeat with the same cookie, so the attempts are limited
+            self._provider_attempts.begin(request.key, request.address)
+        return response
 
-    def _let_in(self, asked: Asked, who: Visitor, to: str) -> Redirect:
-        self._providers.succeed(asked.key, asked.address)
-        return self._open(asked, who, to)
+    def _let_in(self, request: Asked, visitor: Visitor, to: str) -> Redirect:
+        self._provider_attempts.succeed(request.key, request.address)
+        return self._open(request, visitor, to)
 
-    # -- the end
+    # -- sign out
 
-    def _show_sign_out(self, asked: Asked) -> Answer:
-        return Page("sign_out.html", {"who": asked.visitor.email if asked.visitor else ""})
+    def _show_sign_out(self, request: Asked) -> Answer:
+        return Page("sign_out.html", {"who": request.visitor.email if request.visitor else ""})
 
-    def _sign_out(self, asked: Asked) -> Answer:
-        self._visits.close_visit(asked.scope, asked.app, asked.cookies.get(VISIT_COOKIE, ""))
+    def _sign_out(self, request: Asked) -> Answer:
+        self._visits.close_visit(request.scope, request.app, request.cookies.get(VISIT_COOKIE, ""))
         return Redirect(SIGNED_OUT, {VISIT_COOKIE: "", ASK_COOKIE: ""})
 
-    def _show_signed_out(self, asked: Asked) -> Answer:
+    def _show_signed_out(self, request: Asked) -> Answer:
         return Page("signed_out.html")

@@ -1,4 +1,4 @@
-"""The pages of the sign-in as answers: plain HTML that asks for nothing else and may run nothing."""
+"""Renders the sign-in pages: plain HTML that may load and run nothing."""
 
 from pathlib import Path
 
@@ -12,21 +12,21 @@ VISIT_SECONDS = 7 * 86_400
 
 
 class SignInPages:
-    """Renders the templates of a folder; their one style is in them, and the policy names it by its digest."""
+    """Renders the templates of a folder; the content security policy allows only their inline style, by its digest."""
 
     def __init__(self, templates: Path, languages: Languages) -> None:
         self._pages = SitePages(templates, languages)
 
-    def render(self, shown: Page | Redirect, asked: Asked) -> tuple[int, bytes, Headers]:
-        """Status, body and headers of an answer to `asked`."""
-        cookies: Headers = [(b"set-cookie", _cookie(name, value)) for name, value in shown.cookies.items()]
-        if isinstance(shown, Redirect):
-            return 303, b"", [(b"location", shown.url.encode("latin1", "replace")), *_SAFE, *cookies]
-        values = {"host": asked.place.host, **shown.values}
-        html = self._pages.html(shown.template, values, asked.headers.get("accept-language", ""))
-        headers = [(name.lower().encode(), value.encode("latin1", "replace")) for name, value in shown.headers.items()]
+    def render(self, response: Page | Redirect, request: Asked) -> tuple[int, bytes, Headers]:
+        """Status, body and headers of the response to `request`."""
+        cookies: Headers = [(b"set-cookie", _cookie(name, value)) for name, value in response.cookies.items()]
+        if isinstance(response, Redirect):
+            return 303, b"", [(b"location", response.url.encode("latin1", "replace")), *_SAFE, *cookies]
+        values = {"host": request.place.host, **response.values}
+        html = self._pages.html(response.template, values, request.headers.get("accept-language", ""))
+        headers = [(name.lower().encode(), value.encode("latin1", "replace")) for name, value in response.headers.items()]
         policy = (b"content-security-policy", policy_of(html).encode())
-        return shown.status, html.encode(), [(b"content-type", b"text/html; charset=utf-8"), policy, *_SAFE, *cookies, *headers]
+        return response.status, html.encode(), [(b"content-type", b"text/html; charset=utf-8"), policy, *_SAFE, *cookies, *headers]
 
 
 _SAFE: Headers = [

@@ -1,4 +1,4 @@
-"""What a visitor's browser asked the sign-in of an app, and what it is answered; free of the server."""
+"""Requests to the sign-in of an app, and its responses, independent of the server."""
 
 import base64
 import hmac
@@ -25,13 +25,13 @@ SIGN_IN = "/_gos/sign-in"
 ASK_MS = 600_000
 NOT_HERE = {
     "title": mark("Not signed in"),
-    "message": mark_error("this sign-in was begun in another browser, or too long ago; begin again"),
+    "message": mark_error("this sign-in was started in another browser, or too long ago; start again"),
 }
 
 
 @dataclass(frozen=True)
 class Page:
-    """A template with its values."""
+    """A page: its template and values."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Redirect:
-    """Go there (303); a cookie is set or, with an empty value, taken away on the way."""
+    """A redirect (303), which can also set cookies or, with an empty value, delete them."""
 
     url: str
     cookies: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Foreign:
-    """What `work` answers, which waits for a foreign system."""
+    """Work that waits for another system, and returns the response."""
 
     work: "Callable[[], Page | Redirect]"
 
@@ -60,7 +60,7 @@ Answer = Page | Redirect | Foreign
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to the sign-in of an app; `headers` have lower-case names, `visitor` is who has a visit already."""
+    """A request to the sign-in of an app; `headers` have lower-case names, `visitor` is set when a session already exists."""
 
     scope: TenantScope
     app: str
@@ -102,77 +102,77 @@ class Asked:
 
 
 def read_cookies(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Cookies by name; of one that comes twice the first."""
-    found: dict[str, str] = {}
+    """Cookies by name; if a name is repeated, the first one wins."""
+    cookies: dict[str, str] = {}
     for name, value in headers:
         if name == b"cookie":
             for pair in value.decode("latin1").split(";"):
                 key, equals, content = pair.strip().partition("=")
                 if equals:
-                    found.setdefault(key, content.strip('"'))
-    return found
+                    cookies.setdefault(key, content.strip('"'))
+    return cookies
 
 
 def safe_target(target: str) -> str:
-    """A path of this host to go to; anything that a browser could take for another place becomes the first page."""
+    """The target if it is a path of this host outside the sign-in, otherwise `/`."""
     is_ours = unquote(target).startswith("/_gos/")
     return target if is_own_path(target) and not is_ours else "/"
 
 
 def as_target(path: str, query: bytes) -> str:
-    """The address of a request as a target."""
-    asked = query.decode("latin1")
-    return safe_target(quote(path, safe="/@:~!$&'()*,;=+") + (f"?{asked}" if asked else ""))
+    """The path and query of a request as a target."""
+    query_text = query.decode("latin1")
+    return safe_target(quote(path, safe="/@:~!$&'()*,;=+") + (f"?{query_text}" if query_text else ""))
 
 
 def can_hold_cookies(scheme: str, host: str) -> bool:
-    """Whether a browser keeps `__Host-` cookies here: over HTTPS anywhere, over plain HTTP on localhost only."""
+    """Whether browsers accept `__Host-` cookies here: over HTTPS everywhere, over plain HTTP on localhost only."""
     name = split_host(host)
     return scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
 
-def is_from_here(asked: Asked) -> bool:
-    """Whether a POST comes from a page of this host; one that does not say so is refused."""
-    site = asked.headers.get("sec-fetch-site")
+def is_from_here(request: Asked) -> bool:
+    """Whether a POST comes from a page of this host; False when the browser does not say."""
+    site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site in ("same-origin", "none")
-    return asked.headers.get("origin", "").lower() == asked.origin.lower()
+    return request.headers.get("origin", "").lower() == request.origin.lower()
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether somebody looks at the answer, and no script."""
+    """Whether a person views the response in a browser, as opposed to a script."""
     mode = headers.get("sec-fetch-mode")
     return mode == "navigate" if mode is not None else "text/html" in headers.get("accept", "").lower()
 
 
 class AskCookie:
-    """What this browser has asked for, sealed in a cookie of ten minutes: so it needs no row, and fits no other browser,
-    host, app or tenant."""
+    """The state of a running sign-in, sealed in a cookie for ten minutes. It needs no database row, and is valid only for this
+    browser, host, app and tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
-    def make(self, asked: Asked, kind: str, values: Mapping[str, str]) -> dict[str, str]:
+    def make(self, request: Asked, kind: str, values: Mapping[str, str]) -> dict[str, str]:
         """The cookie to set."""
-        told = json.dumps({**values, "kind": kind, "until": clock.now_ms() + ASK_MS}).encode()
-        return {ASK_COOKIE: base64.urlsafe_b64encode(self._sealer.seal(told, _context(asked))).decode("ascii")}
+        payload = json.dumps({**values, "kind": kind, "until": clock.now_ms() + ASK_MS}).encode()
+        return {ASK_COOKIE: base64.urlsafe_b64encode(self._sealer.seal(payload, _context(request))).decode("ascii")}
 
-    def read(self, asked: Asked, kind: str) -> Mapping[str, str] | None:
-        """What was asked for, when it was of this kind and not too long ago."""
+    def read(self, request: Asked, kind: str) -> Mapping[str, str] | None:
+        """The values of the cookie if it is of this kind and has not expired, otherwise None."""
         try:
-            sealed = base64.urlsafe_b64decode(asked.cookies.get(ASK_COOKIE, ""))
-            told: dict[str, Any] = json.loads(self._sealer.open(sealed, _context(asked)))
+            sealed = base64.urlsafe_b64decode(request.cookies.get(ASK_COOKIE, ""))
+            values: dict[str, Any] = json.loads(self._sealer.open(sealed, _context(request)))
         except (ValueError, ConfigInvalid):
             return None
-        return told if told["kind"] == kind and told["until"] > clock.now_ms() else None
+        return values if values["kind"] == kind and values["until"] > clock.now_ms() else None
 
 
-def _context(asked: Asked) -> str:
-    return f"{asked.scope.tenant_id}/ask/{asked.app}/{asked.place.host}"
+def _context(request: Asked) -> str:
+    return f"{request.scope.tenant_id}/ask/{request.app}/{request.place.host}"
 
 
 def same(left: str, right: str) -> bool:
-    """Whether two texts are equal, in a time that says nothing about them."""
+    """Compare two texts in constant time."""
     return bool(left) and hmac.compare_digest(left.encode("utf-8", "replace"), right.encode("utf-8", "replace"))
 
 

@@ -1,4 +1,4 @@
-"""Custom domains in front of WebApps: names that lead to another one, and the question of a proxy that gets certificates."""
+"""Custom domains in front of WebApps: redirects to the canonical host, and permission for proxies to request certificates."""
 
 import asyncio
 from concurrent.futures import Executor
@@ -14,13 +14,13 @@ from appliance.tenants import CustomHosts, HostMatch, match_host, split_host
 from appliance.webapps import WebApps
 from appliance.webapps.domains import HostTable
 
-_THIS_MACHINE = Networks(["127.0.0.0/8", "::1/128"])
+_LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
 PERMITTED = "/domains/permitted"
 _FORWARDED = (b"x-forwarded-for", b"forwarded")
 
 
 def custom_hosts(table: HostTable) -> CustomHosts:
-    """The table's part of the host table."""
+    """The lookup of custom domains for the host table."""
 
     def find(name: str) -> HostMatch | None:
         custom = table.find(name)
@@ -32,8 +32,8 @@ def custom_hosts(table: HostTable) -> CustomHosts:
 
 
 class DomainRedirects:
-    """Sends visitors of `www.` or of the bare name to the other one (301), and those of an app's own host to its primary
-    domain (302: it may be another one tomorrow); everybody else passes."""
+    """Redirects a `www.` or bare name to its counterpart (301), and an app's own host to its primary domain (302, because that
+    can change); passes all other requests on."""
 
     def __init__(self, app: App, table: HostTable, config: Config) -> None:
         self._app = app
@@ -49,7 +49,7 @@ class DomainRedirects:
         path = quote(scope.get("raw_path", scope["path"].encode()).partition(b"?")[0], safe="/%:@!$&'()*+,;=~-._")
         query = f"?{scope['query_string'].decode('latin1')}" if scope["query_string"] else ""
         location = f"{scope['scheme']}://{host}{self._config.port_suffix}{path}{query}"
-        await answer(send, status, b"", [(b"location", location.encode("latin1")), *_BARE])
+        await answer(send, status, b"", [(b"location", location.encode("latin1")), *_HEADERS])
 
     def _target(self, scope: Scope) -> tuple[str, int] | None:
         match: HostMatch = scope["gos.host"]
@@ -57,16 +57,16 @@ class DomainRedirects:
         if match.custom:
             return (match.canonical, 308 if keeps_method else 301) if match.canonical else None
         if match.kind != "webapp" or match.tenant is None or match.app is None or VISITOR in scope:
-            return None  # what we ask ourselves (a smoke check) is about the app, not about its addresses
+            return None  # an internal request (a smoke check) tests the app, not its domains
         primary = self._table.primary_of(match.tenant, match.app)
         return (primary, 307 if keeps_method else 302) if primary else None
 
 
 class Permission:
-    """Answers a proxy that asks whether to get a certificate for a name (`on_demand_tls` of Caddy): 200, or no such page.
+    """Tells a proxy whether it may request a certificate for a name (`on_demand_tls` of Caddy): 200, or 404.
 
-    Only a proxy of the trusted networks or of this machine is answered, and only for itself: what came from further away
-    finds nothing here.  It stands before the host table, so that a proxy may ask by a loopback address.
+    Only requests made by a trusted or local proxy itself are answered; forwarded ones are not. This runs before the host table,
+    so that a proxy can use a loopback address.
     """
 
     def __init__(self, app: App, config: Config, webapps: WebApps, threads: Executor) -> None:
@@ -78,23 +78,23 @@ class Permission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PERMITTED and self._is_proxy(scope):
-            asked = parse_qs(scope["query_string"].decode("latin1")).get("domain", [""])[0]
-            if await self._is_permitted(match_host(asked, self._config.domains)):
+            host = parse_qs(scope["query_string"].decode("latin1")).get("domain", [""])[0]
+            if await self._is_permitted(match_host(host, self._config.domains)):
                 await answer(send, 200, b"", [(b"cache-control", b"no-store")])
                 return
         await self._app(scope, receive, send)
 
     async def _is_permitted(self, match: HostMatch) -> bool:
-        """Names that exist; a WebApp's host only with its app, and a preview's with its version, or anybody could have certificates
-        made for invented ones."""
+        """Whether the name exists. A WebApp's host needs its app and a preview's its version, otherwise anyone could cause
+        certificates for invented names."""
         if match.kind not in ("webapp", "preview") or match.custom:
             return match.kind in ("base", "tenant", "webapp", "cdn")
         scope, app = TenantScope(str(match.tenant), "site"), str(match.app)
         if match.version is not None:
-            ask = partial(self._webapps.made_at, scope, app, match.version)
+            lookup = partial(self._webapps.made_at, scope, app, match.version)
         else:
-            ask = partial(self._webapps.published_number, scope, app)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask) is not None
+            lookup = partial(self._webapps.published_number, scope, app)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lookup) is not None
 
     def _is_proxy(self, scope: Scope) -> bool:
         headers = {name.lower(): value for name, value in scope["headers"]}
@@ -104,7 +104,7 @@ class Permission:
         if host not in (self._config.domains.base, "localhost", "127.0.0.1", "[::1]"):
             return False
         peer = (scope.get("client") or ("",))[0]
-        return peer in _THIS_MACHINE or peer in self._trusted
+        return peer in _LOOPBACK or peer in self._trusted
 
 
-_BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))
+_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))

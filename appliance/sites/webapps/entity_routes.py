@@ -1,4 +1,4 @@
-"""Routes that reach a collection: list, view, create, update and delete under its access rules, as REST does for keys."""
+"""Routes that access a collection: list, view, create, update and delete, under the collection's access rules."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _TYPES = {"number": "number", "integer": "integer", "boolean": "boolean"}
 
 
 class EntityRoutes:
-    """Reads and changes entities for whoever opens an app."""
+    """Reads and changes entities on behalf of visitors."""
 
     def __init__(self, services: Services, sender: Sender) -> None:
         self._limits = services.config.limits
@@ -35,40 +35,40 @@ class EntityRoutes:
         self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
-        """What was sent, which has no files."""
+        """Read the body of the request, which has no files."""
         if call.method not in WITH_BODY:
             return Body()
         limits = BodyLimits(self._limits.json_body_kb << 10, self._limits.json_depth, None)
         return await self._intake.read(call.exchange.receive, call.headers, limits, call.tenant.tenant_id)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
-        """The operation's answer; what the rules hide is 404, what they forbid is 403."""
+        """Run the operation; entities that the rules hide are answered with 404, forbidden operations with 403."""
         query = read_fields(call.exchange.scope["query_string"])
         return await self._sender.in_thread(partial(self._perform, call, match, query, body))
 
     def _perform(self, call: RouteCall, match: Match, query: dict[str, Any], body: Body) -> Reply:
         collection, entity_id = match.route.entities, match.values.get("id", "")
-        about = (call.tenant, _requester(call), collection)
+        target = (call.tenant, _requester(call), collection)
         try:
             if match.operation == "list":
-                page = access.list_visible(*about, self._read_query(query, LISTING))
-                told = {"next_cursor": page.next_cursor, "total": page.total}
-                meta = {name: value for name, value in told.items() if value is not None}
+                page = access.list_visible(*target, self._read_query(query, LISTING))
+                fields = {"next_cursor": page.next_cursor, "total": page.total}
+                meta = {name: value for name, value in fields.items() if value is not None}
                 return as_json(200, {"success": True, "data": page.items, "meta": meta})
             if match.operation == "view":
-                wanted = datapool.read_query(self._read_query(query, VIEWING))
-                return _entity(200, access.get_visible(*about, entity_id, query=wanted))
+                view_query = datapool.read_query(self._read_query(query, VIEWING))
+                return _entity(200, access.get_visible(*target, entity_id, query=view_query))
             if query:
-                raise InvalidRequest(Sentence("this takes no parameter; remove %(query)s", query=repr(min(query)[:60])))
+                raise InvalidRequest(Sentence("this operation has no parameters; remove %(query)s", query=repr(min(query)[:60])))
             if match.operation == "delete":
-                access.delete_allowed(*about, entity_id, if_version=_wanted_version(call))
+                access.delete_allowed(*target, entity_id, if_version=_expected_version(call))
                 return as_json(200, {"success": True, "data": {"deleted": entity_id}})
             values = self._values(call, collection, body)
             if match.operation == "create":
-                return _entity(201, access.create_allowed(*about, values))
-            return _entity(200, access.update_allowed(*about, entity_id, values, if_version=_wanted_version(call)))
+                return _entity(201, access.create_allowed(*target, values))
+            return _entity(200, access.update_allowed(*target, entity_id, values, if_version=_expected_version(call)))
         except PolicyDenied as error:
-            raise PolicyDenied("you may not do this here") from error
+            raise PolicyDenied("you do not have permission to do this") from error
         except NotFound as error:
             raise NotFound("there is nothing at this address") from error
 
@@ -80,33 +80,33 @@ class EntityRoutes:
         fields = datapool.get_collection(call.tenant, collection)["fields"]
         return read_texts(body.values, {"properties": {each["name"]: {"type": _TYPES.get(each["type"])} for each in fields}})
 
-    def _read_query(self, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-        """The parameters as a query; InvalidRequest for what is unknown, comes twice, or asks for too much."""
+    def _read_query(self, params: Mapping[str, Any], allowed: tuple[str, ...]) -> dict[str, Any]:
+        """Parse query parameters; InvalidRequest for unknown or repeated ones, or values beyond the limits."""
         query: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in known:
+        for name, value in params.items():
+            if name not in allowed:
                 raise InvalidRequest(
                     Sentence(
-                        "the parameter %(name)s is not known here; known are %(known)s",
-                        name=repr(name[:60]), known=", ".join(known),
+                        "unknown parameter %(name)s; available are %(known)s",
+                        name=repr(name[:60]), known=", ".join(allowed),
                     ),
                     pointer=f"/{name[:60]}",
                 )
             if not isinstance(value, str):
                 raise InvalidRequest(
-                    Sentence("the parameter %(name)s is given several times; give it once", name=name), pointer=f"/{name}"
+                    Sentence("the parameter %(name)s is repeated; send it once", name=name), pointer=f"/{name}"
                 )
             query[name] = str(value)
-        most = min(MOST_LISTED, self._limits.query_rows)
+        limit = min(MOST_LISTED, self._limits.query_rows)
         if "limit" in query:
-            if not _NUMBER.fullmatch(query["limit"]) or not 1 <= int(query["limit"]) <= most:
-                raise InvalidRequest(Sentence("limit must be between 1 and %(most)s", most=most), pointer="/limit")
+            if not _NUMBER.fullmatch(query["limit"]) or not 1 <= int(query["limit"]) <= limit:
+                raise InvalidRequest(Sentence("limit must be between 1 and %(most)s", most=limit), pointer="/limit")
             query["limit"] = int(query["limit"])
         if "filter" in query:
             try:
                 query["filter"] = load_json(query["filter"].encode(), self._limits.json_depth)
             except InvalidJson as error:
-                raise InvalidFilter('filter is JSON such as {"total": {"_gt": 100}}', pointer="/filter") from error
+                raise InvalidFilter('filter must be JSON such as {"total": {"_gt": 100}}', pointer="/filter") from error
         return query
 
 
@@ -120,11 +120,11 @@ def _entity(status: int, entity: Mapping[str, Any]) -> Reply:
     return as_json(status, {"success": True, "data": entity}, *tag)
 
 
-def _wanted_version(call: RouteCall) -> int | None:
-    given = call.headers.get("if-match")
-    if given is None or given.strip() == "*":
+def _expected_version(call: RouteCall) -> int | None:
+    header = call.headers.get("if-match")
+    if header is None or header.strip() == "*":
         return None
-    found = _ETAG.fullmatch(given)
-    if found is None:
-        raise ValidationFailed('If-Match takes one ETag in quotes, such as "3"', pointer="/If-Match")
-    return int(found[1])
+    match = _ETAG.fullmatch(header)
+    if match is None:
+        raise ValidationFailed('If-Match must be one ETag in quotes, such as "3"', pointer="/If-Match")
+    return int(match[1])

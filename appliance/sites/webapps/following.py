@@ -1,4 +1,4 @@
-"""`/_gos/executions/<ticket>`: the browser that called a route asks how its execution fares, or is told as it goes."""
+"""`/_gos/executions/<ticket>`: lets the browser that called a route poll its execution, or stream its state."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ PREFIX = "/_gos/executions/"
 ASKED = Allowance(600, 60)
 POLL_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 0.5, 15.0, 600.0
 MOST_STREAMS, MOST_OF_TENANT, MOST_OF_ONE = 64, 32, 4
-_SHOWN = {
+_STATES = {
     "succeeded": "succeeded",
     "waiting": "waiting",
     **dict.fromkeys(("failed", "cancelled", "timed_out", "expired"), "failed"),
@@ -35,22 +35,22 @@ _SHOWN = {
 
 def state_of(row: Execution) -> str:
     """`running`, `waiting` (for a person or a time), `succeeded` or `failed`."""
-    return _SHOWN.get(row.status, "running")
+    return _STATES.get(row.status, "running")
 
 
 def shown(row: Execution, follow: str) -> dict[str, Any]:
     """What a browser sees of its execution."""
-    told: dict[str, Any] = {"status": state_of(row), "follow": follow}
+    view: dict[str, Any] = {"status": state_of(row), "follow": follow}
     if row.status == "succeeded":
-        told["output"] = output_shown(row.output)
+        view["output"] = output_shown(row.output)
     elif row.status in FINISHED:
         error = failure_of(row.error)
-        told["error"] = {"code": error.code, "message": error.message}
-    return told
+        view["error"] = {"code": error.code, "message": error.message}
+    return view
 
 
 class Following:
-    """Answers for the tickets that routes have given out."""
+    """Serves the tickets that routes have issued."""
 
     def __init__(self, tickets: Tickets, buckets: Buckets, sender: Sender) -> None:
         self._tickets = tickets
@@ -59,19 +59,19 @@ class Following:
         self._streams: Counter[tuple[str, str]] = Counter()  # by tenant and holder
 
     async def answer(self, call: RouteCall) -> Reply | None:
-        """The state as JSON; None once it has been streamed.  NotFound for a ticket of somebody else."""
+        """The state as JSON; None after it was streamed. NotFound for a ticket of another holder."""
         if call.method != "GET":
-            raise MethodNotAllowed("an execution is followed with GET", headers={"Allow": "GET"})
+            raise MethodNotAllowed("executions can be followed only with GET", headers={"Allow": "GET"})
         refuse_foreign(call.method, call.origin, call.headers, public=False)
         self._buckets.take(("follow", call.tenant.tenant_id, call.app, call.address), ASKED)
         ticket = call.path.removeprefix(PREFIX)
         execution_id = self._tickets.open(call.tenant, call.app, call.holder, ticket)
         row = await self._look(call, execution_id)
         if not call.wants("text/event-stream"):
-            told = as_json(200, {"success": True, "data": shown(row, call.path)})
-            return told if row.status in FINISHED else told.adding(("retry-after", "1"))
+            reply = as_json(200, {"success": True, "data": shown(row, call.path)})
+            return reply if row.status in FINISHED else reply.adding(("retry-after", "1"))
         if call.headers.get("last-event-id") in ("succeeded", "failed"):
-            return Reply(204)  # tells EventSource not to come back
+            return Reply(204)  # stops EventSource from reconnecting
         await self._stream(call, row)
         return None
 
@@ -80,49 +80,50 @@ class Following:
 
     async def _stream(self, call: RouteCall, row: Execution) -> None:
         holder = (call.tenant.tenant_id, call.holder)
-        of_tenant = sum(count for (tenant_id, _), count in self._streams.items() if tenant_id == call.tenant.tenant_id)
-        if self._streams.total() >= MOST_STREAMS or of_tenant >= MOST_OF_TENANT or self._streams[holder] >= MOST_OF_ONE:
-            raise ConcurrencyLimited("too many streams are open; ask without text/event-stream", headers={"Retry-After": "5"})
+        tenant_streams = sum(count for (tenant_id, _), count in self._streams.items() if tenant_id == call.tenant.tenant_id)
+        if self._streams.total() >= MOST_STREAMS or tenant_streams >= MOST_OF_TENANT or self._streams[holder] >= MOST_OF_ONE:
+            raise ConcurrencyLimited("too many streams are open; poll without text/event-stream", headers={"Retry-After": "5"})
         self._streams[holder] += 1
         if PLACE in call.exchange.scope:
-            call.exchange.scope[PLACE].become_stream(lambda: None)  # it is counted here
+            call.exchange.scope[PLACE].become_stream(lambda: None)  # counted by this class instead
         changed = asyncio.Event()
         callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, changed.set)
         ending.finished.when(row.tenant_id, row.id, callback)
-        leaving = asyncio.ensure_future(gone(call.exchange.receive))
+        disconnected = asyncio.ensure_future(gone(call.exchange.receive))
         try:
             send = call.exchange.send
-            said = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *CLOSED)
-            await send({"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*said, *OURS)).encoded()})
-            async for piece in self._events(call, row.id, changed, leaving):
+            headers = (("content-type", "text/event-stream"), ("x-accel-buffering", "no"), *CLOSED)
+            await send({"type": "http.response.start", "status": 200, "headers": Reply(200, b"", (*headers, *OURS)).encoded()})
+            async for piece in self._events(call, row.id, changed, disconnected):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
             ending.finished.drop(row.id, callback)
             self._streams[holder] -= 1
-            self._streams += Counter()  # without those at nought
-            leaving.cancel()
+            self._streams += Counter()  # drops zero counts
+            disconnected.cancel()
             with suppress(asyncio.CancelledError):
-                await leaving
+                await disconnected
 
     async def _events(
-        self, call: RouteCall, execution_id: str, changed: asyncio.Event, leaving: "asyncio.Future[None]"
+        self, call: RouteCall, execution_id: str, changed: asyncio.Event, disconnected: "asyncio.Future[None]"
     ) -> AsyncIterator[bytes]:
-        """Every change of the state, its name being the id; ends with the execution, with the browser, or after a while."""
+        """An event for every change of the state, whose name is the event id. Ends with the execution, when the browser leaves,
+        or after LONGEST_SECONDS."""
         yield b"retry: 2000\n\n"
-        last, began = call.headers.get("last-event-id", ""), clock.monotonic()
-        spoke = began
-        while not leaving.done() and clock.monotonic() - began < LONGEST_SECONDS:
+        last, started_at = call.headers.get("last-event-id", ""), clock.monotonic()
+        last_sent = started_at
+        while not disconnected.done() and clock.monotonic() - started_at < LONGEST_SECONDS:
             row = await self._look(call, execution_id)
             if (state := state_of(row)) != last:
                 yield _event(state, shown(row, call.path))
-                last, spoke = state, clock.monotonic()
+                last, last_sent = state, clock.monotonic()
             if row.status in FINISHED:
                 return
-            if clock.monotonic() - spoke >= HEARTBEAT_SECONDS:
+            if clock.monotonic() - last_sent >= HEARTBEAT_SECONDS:
                 yield b": still here\n\n"
-                spoke = clock.monotonic()
-            await _wait(changed, leaving)
+                last_sent = clock.monotonic()
+            await _wait(changed, disconnected)
 
 
 def _event(state: str, data: Mapping[str, Any]) -> bytes:
@@ -130,11 +131,11 @@ def _event(state: str, data: Mapping[str, Any]) -> bytes:
     return f"id: {state}\nevent: {state}\ndata: {text}\n\n".encode("utf8", "replace")
 
 
-async def _wait(changed: asyncio.Event, leaving: "asyncio.Future[None]") -> None:
-    """A moment, or until the execution has ended or the browser has left."""
-    ended = asyncio.ensure_future(changed.wait())
-    both: set[asyncio.Future[Any]] = {ended, leaving}
+async def _wait(changed: asyncio.Event, disconnected: "asyncio.Future[None]") -> None:
+    """Wait for a moment, or until the execution ends or the browser leaves."""
+    has_changed = asyncio.ensure_future(changed.wait())
+    both: set[asyncio.Future[Any]] = {has_changed, disconnected}
     await asyncio.wait(both, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
+    has_changed.cancel()
     with suppress(asyncio.CancelledError):
-        await ended
+        await has_changed

@@ -1,4 +1,4 @@
-"""The fields of a small form that a page of ours has sent."""
+"""Parses small forms of our own pages."""
 
 from urllib.parse import parse_qsl
 
@@ -9,8 +9,9 @@ from appliance.sites.front.answers import Receive
 MOST_FIELDS = 20
 
 
-async def read_form(receive: Receive, most: int) -> dict[str, str]:
-    """The first of each name, of at most `most` bytes together; PayloadTooLarge, and empty for what is no form."""
+async def read_form(receive: Receive, max_bytes: int) -> dict[str, str]:
+    """The fields of a form of at most `max_bytes`, the first value of each name; PayloadTooLarge, and empty for an invalid
+    form."""
     body, more = bytearray(), True
     while more:
         message = await receive()
@@ -18,8 +19,8 @@ async def read_form(receive: Receive, most: int) -> dict[str, str]:
             break
         body += message.get("body", b"")
         more = message.get("more_body", False)
-        if len(body) > most:
-            raise PayloadTooLarge(Sentence("a form has at most %(most)s KiB", most=most >> 10), headers={"Connection": "close"})
+        if len(body) > max_bytes:
+            raise PayloadTooLarge(Sentence("the form exceeds %(most)s KiB", most=max_bytes >> 10), headers={"Connection": "close"})
     try:
         pairs = parse_qsl(body.decode("utf8"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Pages on the hosts of content: templates with their one style, in the language that the browser asks for."""
+"""Renders pages of the content hosts, in the language that the browser prefers."""
 
 import base64
 import hashlib
@@ -28,19 +28,19 @@ class SitePages:
         self._environment.filters |= {"sentence": _sentence, "size": readable_size}
 
     def html(self, template: str, values: Mapping[str, Any], accept_language: str) -> str:
-        """The page, and with it the only language it speaks."""
+        """Render the page in the preferred language."""
         with texts.speaking(self._languages.choose("", accept_language)):
             return self._environment.get_template(template).render(values)
 
 
 def _sentence(text: str) -> str:
-    """An error's message in the reader's language, with a capital at its beginning and one full stop at its end."""
-    told = texts.tell(text)
-    return f"{told[:1].upper()}{told[1:]}".rstrip(".") + "."
+    """An error message in the reader's language, with a capital at the beginning and a full stop at the end."""
+    translated = texts.tell(text)
+    return f"{translated[:1].upper()}{translated[1:]}".rstrip(".") + "."
 
 
 def readable_size(size: int) -> str:
-    """`812 bytes`, `3.4 MB`."""
+    """A size for people, such as `812 bytes` or `3.4 MB`."""
     if size < 1000:
         return texts.ngettext("%(num)s byte", "%(num)s bytes", size)
     value, units = size / 1000, ("kB", "MB", "GB", "TB")
@@ -52,8 +52,8 @@ def readable_size(size: int) -> str:
 
 
 def policy_of(html: str) -> str:
-    """Nothing but the one style of the page itself, named by its digest."""
+    """A content security policy that allows only the page's own inline style, by its digest."""
     style = _STYLE.search(html)
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode() if style else ""
-    allowed = f"style-src 'sha256-{digest}'; " if style else ""
-    return f"default-src 'none'; {allowed}form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    style_source = f"style-src 'sha256-{digest}'; " if style else ""
+    return f"default-src 'none'; {style_source}form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

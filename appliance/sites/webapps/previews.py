@@ -1,4 +1,4 @@
-"""Hosts of versions that are not published: who brings a signed link is let in, and nothing is kept or indexed."""
+"""Hosts of versions that are not published: a signed link grants access, and nothing is cached or indexed."""
 
 from collections import OrderedDict
 from collections.abc import MutableMapping
@@ -17,14 +17,14 @@ from .sending import Sender
 from .webapps import Index, Site, WebAppSites
 
 COOKIE = "__Host-gos_preview"
-CLOSED = b"This preview is open to whoever has a link to it, for a while. Ask whoever sent you here for a new link.\n"
+CLOSED = b"This preview needs a valid link, and links expire. Ask the sender of the link for a new one.\n"
 KEPT_INDEXES = 20
 _PRIVATE = ((b"cache-control", b"private, no-store"), (b"x-robots-tag", b"noindex"))
 _REPLACED = frozenset({b"expires", *(name for name, _ in _PRIVATE)})
 
 
 class PreviewSites:
-    """Answers on `v<N>-<app>--<tenant>`.  Someone inside the appliance (VISITOR in the scope) needs no link."""
+    """Serves `v<N>-<app>--<tenant>`. Internal requests (VISITOR in the scope) need no link."""
 
     def __init__(self, webapps: WebApps, sealer: Sealer, sites: WebAppSites, sender: Sender) -> None:
         self._webapps = webapps
@@ -43,7 +43,7 @@ class PreviewSites:
         if token and (until := await self._expiry(tenant, match.app, match.version, token)) is not None:
             if link is not None:
                 rest = [(name, value) for name, value in query if name != previews.PARAMETER]
-                await _let_in(send, scope["path"], rest, (token, until))
+                await _set_cookie(send, scope["path"], rest, (token, until))
                 return
         elif VISITOR not in scope:
             await answer(
@@ -57,11 +57,11 @@ class PreviewSites:
         return await self._sender.in_thread(partial(previews.expiry_of, tenant, self._sealer, app, number, token))
 
     def _site(self, tenant: TenantScope, app: str, number: int) -> Site:
-        """The version alone: what it lacks is not looked for in those that were published."""
-        made = self._webapps.made_at(tenant, app, number)
+        """The version alone: missing files are not looked up in versions published earlier."""
+        created_at = self._webapps.made_at(tenant, app, number)
         key = (tenant.tenant_id, app, number)
         index = self._indexes.get(key)
-        if index is None or index.version.created_at != made:
+        if index is None or index.version.created_at != created_at:
             version = self._webapps.load_served(tenant, app, number)
             index = Index(version) if version else None
         if index is not None:
@@ -74,23 +74,23 @@ class PreviewSites:
 
 
 def _cookie(scope: Scope) -> str:
-    """The token that an earlier link was exchanged for; empty when there is none."""
+    """The token from the cookie that a link was exchanged for; empty when there is none."""
     sent = b"; ".join(value for name, value in scope["headers"] if name == b"cookie").decode("latin1")
-    given = (part.strip().partition("=") for part in sent.split(";"))
-    return next((value for name, _, value in given if name == COOKIE), "")
+    pairs = (part.strip().partition("=") for part in sent.split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE), "")
 
 
-async def _let_in(send: Send, path: str, query: list[tuple[str, str]], token: tuple[str, int]) -> None:
-    """Go on without the token in the address: addresses are shown, kept and handed on."""
+async def _set_cookie(send: Send, path: str, query: list[tuple[str, str]], token: tuple[str, int]) -> None:
+    """Store the token in a cookie and redirect to the URL without it, because URLs are displayed, logged and shared."""
     address = f"/{quote(path.lstrip('/'))}" + (f"?{urlencode(query)}" if query else "")
-    lasts = max(1, (token[1] - clock.now_ms()) // 1000)
-    cookie = f"{COOKIE}={token[0]}; Path=/; Max-Age={lasts}; Secure; HttpOnly; SameSite=Lax"
-    told = [(b"location", address.encode()), (b"set-cookie", cookie.encode()), (b"referrer-policy", b"no-referrer")]
-    await answer(send, 303, b"", told)
+    max_age = max(1, (token[1] - clock.now_ms()) // 1000)
+    cookie = f"{COOKIE}={token[0]}; Path=/; Max-Age={max_age}; Secure; HttpOnly; SameSite=Lax"
+    headers = [(b"location", address.encode()), (b"set-cookie", cookie.encode()), (b"referrer-policy", b"no-referrer")]
+    await answer(send, 303, b"", headers)
 
 
 async def _send_private(send: Send, message: MutableMapping[str, Any]) -> None:
-    """What the version says about keeping its files is for when it is published."""
+    """Replace the version's cache headers, which are meant for when it is published."""
     if message["type"] == "http.response.start":
         headers = [header for header in message.get("headers", []) if header[0].lower() not in _REPLACED]
         message = {**message, "headers": [*headers, *_PRIVATE]}

@@ -1,4 +1,4 @@
-"""Asks a WebApp as a visitor would, from inside: no socket, no key, and no gate that asks who is there."""
+"""Requests a page of a WebApp like a visitor, from inside the appliance: without a socket, key or sign-in."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ from appliance.webapps.publishing import MOST_MS, Check, Seen
 
 log = logging.getLogger(__name__)
 
-LARGEST = 1 << 20  # of a body, what is looked at
+LARGEST = 1 << 20  # bytes of a body that are checked
 SMOKE = Visitor("member", "smoke")
 
 
-class _Answer:
-    """What is sent, its body up to LARGEST; `whole` once there is enough of it."""
+class _Response:
+    """Collects a response, its body up to LARGEST; `whole` is set when enough has arrived."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -43,7 +43,8 @@ class _Answer:
 
 
 class Probing:
-    """A `Probe` through the hosts of WebApps, for threads; they answer on the server's `loop`, where all they know is changed."""
+    """A `Probe` through the hosts of WebApps, callable from any thread. Requests run on the server's `loop`, which owns the
+    state of the hosts."""
 
     def __init__(self, sites: Mapping[str, App], config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self._sites = sites
@@ -52,8 +53,8 @@ class Probing:
 
     def __call__(self, scope: TenantScope, app: str, version: int | None, check: Check) -> Seen:
         kind = "webapp" if version is None else "preview"
-        asked = self._scope_of(scope.tenant_id, app, version, check)
-        return asyncio.run_coroutine_threadsafe(_ask(self._sites[kind], asked), self._loop).result()
+        request = self._scope_of(scope.tenant_id, app, version, check)
+        return asyncio.run_coroutine_threadsafe(_ask(self._sites[kind], request), self._loop).result()
 
     def _scope_of(self, tenant_id: str, app: str, version: int | None, check: Check) -> Scope:
         host = self._config.webapp_url(tenant_id, app, version).partition("://")[2]
@@ -69,30 +70,30 @@ class Probing:
         }  # fmt: skip
 
 
-async def _ask(app: App, asked: Scope) -> Seen:
-    """One request; what is still being sent when enough was seen is left."""
-    found, began = _Answer(), clock.monotonic()
+async def _ask(app: App, request: Scope) -> Seen:
+    """Run one request, and cancel it once enough of the response has arrived."""
+    response, started_at = _Response(), clock.monotonic()
 
     def ms() -> int:
-        return round((clock.monotonic() - began) * 1000)
+        return round((clock.monotonic() - started_at) * 1000)
 
-    answering = asyncio.ensure_future(app(asked, _receive(), found.send))
-    whole = asyncio.ensure_future(found.whole.wait())
-    await asyncio.wait((answering, whole), timeout=MOST_MS / 1000, return_when=asyncio.FIRST_COMPLETED)
+    responding = asyncio.ensure_future(app(request, _receive(), response.send))
+    whole = asyncio.ensure_future(response.whole.wait())
+    await asyncio.wait((responding, whole), timeout=MOST_MS / 1000, return_when=asyncio.FIRST_COMPLETED)
     took = ms()
-    for task in (answering, whole):
+    for task in (responding, whole):
         task.cancel()
-    ended = await asyncio.gather(answering, whole, return_exceptions=True)
-    if isinstance(ended[0], Exception):
-        log.error("a smoke check met an error of the appliance", exc_info=ended[0])
-        return found.seen(took, "the appliance failed to answer; its log says why")
-    if not found.whole.is_set():
-        return found.seen(took, f"did not answer within {MOST_MS // 1000} s")
-    return found.seen(took)
+    results = await asyncio.gather(responding, whole, return_exceptions=True)
+    if isinstance(results[0], Exception):
+        log.error("a smoke check failed with an unexpected error", exc_info=results[0])
+        return response.seen(took, "the appliance failed to respond; see its log")
+    if not response.whole.is_set():
+        return response.seen(took, f"did not respond within {MOST_MS // 1000} s")
+    return response.seen(took)
 
 
 def _receive() -> Any:
-    """No body, and nobody who leaves."""
+    """A `receive` with an empty body, whose client never disconnects."""
     sent = False
 
     async def receive() -> MutableMapping[str, Any]:

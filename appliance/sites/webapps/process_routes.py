@@ -1,4 +1,4 @@
-"""Routes that run a process: what was sent becomes its input, and its output the answer if it is done in time."""
+"""Routes that run a process: the request becomes its input, and its output the response if it finishes in time."""
 
 import asyncio
 import logging
@@ -36,12 +36,12 @@ from .sending import Sender
 from .tickets import Tickets, browser_cookie, holder_of, new_browser
 
 log = logging.getLogger(__name__)
-_OF_SENDER = (ValidationFailed, InvalidRequest, UnsupportedMediaType, Infected)
+_CLIENT_ERRORS = (ValidationFailed, InvalidRequest, UnsupportedMediaType, Infected)
 _BUSY = (ConcurrencyLimited, RateLimited, Overloaded, Draining, StorageFull, ScanFailed)
 
 
 class ProcessRoutes:
-    """Runs processes for whoever opens an app, as the app."""
+    """Runs processes on behalf of visitors, with the app's identity."""
 
     def __init__(self, services: Services, sender: Sender, tickets: Tickets) -> None:
         self._services = services
@@ -50,38 +50,40 @@ class ProcessRoutes:
         self._intake = Intake(services.documents.receiver, sender.in_thread, services.large_bodies)
 
     async def run(self, call: RouteCall, match: Match, body: Body) -> Reply:
-        """Start, wait as long as the route says, and tell what came of it."""
+        """Start the process, wait as long as the route allows, and respond."""
         query = read_fields(call.exchange.scope["query_string"])
-        over = asyncio.Event()
-        callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, over.set)
+        finished = asyncio.Event()
+        callback: Callable[[], Any] = partial(asyncio.get_running_loop().call_soon_threadsafe, finished.set)
         starting = asyncio.ensure_future(self._sender.in_thread(partial(self._start, call, match, (body, query), callback)))
         try:
             row = await asyncio.shield(starting)
             if row.status not in FINISHED:
-                await _wait(row, match.route.wait, over)
-        finally:  # whoever is not waited for any more may have started one all the same
-            starting.add_done_callback(partial(_forget, callback))
+                await _wait(row, match.route.wait, finished)
+        finally:  # an execution may still start after the caller stopped waiting
+            starting.add_done_callback(partial(_drop_callback, callback))
         if row.status not in FINISHED:
             row = await self._sender.in_thread(partial(executions.get_execution, call.tenant, row.id))
         reply = self._tell(call, match.route, row, plain_form=body.is_form and call.wants_page)
         return replace(reply, execution_id=row.id, process_id=row.process_id)
 
     async def read(self, call: RouteCall, route: Route) -> Body:
-        """What was sent; its files belong to the caller."""
+        """Read the body of the request; the caller owns its files."""
         if call.method not in WITH_BODY:
             return Body()
         limits, files = self._services.config.limits, None
-        texts = limits.json_body_kb << 10
+        text_bytes = limits.json_body_kb << 10
         if route.upload is not None:
-            most = limits.upload_mb << 20
-            files = FileLimits(min(most, int(route.upload.max_mb * (1 << 20))), most + texts)
-        bounds = BodyLimits(texts, limits.json_depth, files)
-        body = await self._intake.read(call.exchange.receive, call.headers, bounds, call.tenant.tenant_id)
+            max_bytes = limits.upload_mb << 20
+            files = FileLimits(min(max_bytes, int(route.upload.max_mb * (1 << 20))), max_bytes + text_bytes)
+        body_limits = BodyLimits(text_bytes, limits.json_depth, files)
+        body = await self._intake.read(call.exchange.receive, call.headers, body_limits, call.tenant.tenant_id)
         return body if body.values is not None else replace(body, values={})
 
-    def _start(self, call: RouteCall, match: Match, sent: tuple[Body, dict[str, Any]], callback: Callable[[], Any]) -> Execution:
-        """Contents of files are kept first; their documents are made with the execution that is told of them, or never."""
-        route, (body, query) = match.route, sent
+    def _start(
+        self, call: RouteCall, match: Match, request_data: tuple[Body, dict[str, Any]], callback: Callable[[], Any]
+    ) -> Execution:
+        """Store the contents of files first. Their documents are created in the same write as the execution, or not at all."""
+        route, (body, query) = match.route, request_data
         processes, documents = self._services.processes, self._services.documents
         files = KeptFiles()
         try:
@@ -96,38 +98,38 @@ class ProcessRoutes:
                 beside=partial(files.create, documents, call.tenant),
             )  # fmt: skip
         except ApplianceError as error:
-            raise _explained(error, route) from error
+            raise _for_visitor(error, route) from error
 
     def _tell(self, call: RouteCall, route: Route, row: Execution, *, plain_form: bool) -> Reply:
         if row.status == "succeeded":
-            led_on = plain_form and route.then and not (isinstance(row.output, dict) and "$response" in row.output)
-            return _leading_to(route.then) if led_on else _output(call, row)
+            redirects = plain_form and route.then and not (isinstance(row.output, dict) and "$response" in row.output)
+            return _redirect(route.then) if redirects else _output(call, row)
         if row.status in FINISHED:
             return refused(failure_of(row.error), call.request_id, as_page=call.wants_page)
         if plain_form and route.then:
-            return _leading_to(route.then)
+            return _redirect(route.then)
         browser = call.browser or new_browser()
         holder = call.holder or holder_of(call.visitor, browser)
         follow = PREFIX + self._tickets.issue(call.tenant, call.app, holder, row.id)
-        told = {"success": True, "data": {"status": "running", "follow": follow}}
-        reply = as_json(202, told, ("location", follow), ("retry-after", "1"))
+        payload = {"success": True, "data": {"status": "running", "follow": follow}}
+        reply = as_json(202, payload, ("location", follow), ("retry-after", "1"))
         return reply if holder == call.holder else reply.adding(("set-cookie", browser_cookie(browser)))
 
 
-def _forget(callback: Callable[[], Any], starting: "asyncio.Future[Execution]") -> None:
+def _drop_callback(callback: Callable[[], Any], starting: "asyncio.Future[Execution]") -> None:
     if not starting.cancelled() and starting.exception() is None:
         ending.finished.drop(starting.result().id, callback)
 
 
-async def _wait(row: Execution, seconds: float, over: asyncio.Event) -> None:
+async def _wait(row: Execution, seconds: float, finished: asyncio.Event) -> None:
     try:
-        # A paused process may go on tomorrow: whoever calls it is told at once where to look.
-        await asyncio.wait_for(over.wait(), 0 if row.wait_reason == pausing.PAUSED else seconds)
+        # A paused process may continue much later, so the caller does not wait for it.
+        await asyncio.wait_for(finished.wait(), 0 if row.wait_reason == pausing.PAUSED else seconds)
     except TimeoutError:
-        log.debug("an execution goes on after its caller's wait")
+        log.debug("an execution continues after its caller stopped waiting")
 
 
-def _leading_to(page: str) -> Reply:
+def _redirect(page: str) -> Reply:
     return Reply(303, b"", (("location", page),))
 
 
@@ -139,11 +141,11 @@ def _output(call: RouteCall, row: Execution) -> Reply:
         return refused(ProcessFailed(FAILED), call.request_id, as_page=call.wants_page)
 
 
-def _explained(error: ApplianceError, route: Route) -> ApplianceError:
-    """The error as a visitor may see it: what they sent is theirs, everything else its operators' business."""
-    if isinstance(error, _OF_SENDER):
+def _for_visitor(error: ApplianceError, route: Route) -> ApplianceError:
+    """The error as a visitor may see it: errors in their own input unchanged, everything else without details."""
+    if isinstance(error, _CLIENT_ERRORS):
         return error
     log.warning("the route %s could not start %s: %s", route.path, route.target, error.message)
     if isinstance(error, _BUSY):
-        return type(error)("there is too much to do; try again in a moment", headers=error.headers or {"Retry-After": "5"})
+        return type(error)("the app is busy; try again in a moment", headers=error.headers or {"Retry-After": "5"})
     return ProcessFailed(FAILED)

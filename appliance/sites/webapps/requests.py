@@ -1,4 +1,4 @@
-"""Around the hosts of WebApps: what an app may not exceed is refused, and every request is noted once it is answered."""
+"""Enforces quotas in front of the hosts of WebApps, and logs every request when it has been answered."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -11,7 +11,7 @@ from appliance.webapps.traffic import RequestLog, SeenRequest
 
 
 class NotedRequests:
-    """Passes the requests of visitors on; what the appliance itself asks for is not one."""
+    """Passes the requests of visitors on; requests by the appliance itself are neither limited nor logged."""
 
     def __init__(self, app: App, log: RequestLog) -> None:
         self._app = app
@@ -22,10 +22,10 @@ class NotedRequests:
         if VISITOR in scope:
             await self._app(scope, receive, send)
             return
-        began = clock.monotonic()
+        started_at = clock.monotonic()
         status, sent = 500, 0
 
-        async def counting(message: MutableMapping[str, Any]) -> None:
+        async def count_and_send(message: MutableMapping[str, Any]) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -37,12 +37,12 @@ class NotedRequests:
         scope[NOTED] = {}
         try:
             if (refusal := self._refusal(match.tenant, match.app)) is None:
-                await self._app(scope, receive, counting)
+                await self._app(scope, receive, count_and_send)
             else:
-                await refuse(counting, refusal, scope["gos.request_id"])
+                await refuse(count_and_send, refusal, scope["gos.request_id"])
         finally:
             self._quotas.add_sent(match.tenant, match.app, sent)
-            self._log.add(_seen(scope, status, sent, (clock.monotonic() - began) * 1000))
+            self._log.add(_to_log_entry(scope, status, sent, (clock.monotonic() - started_at) * 1000))
 
     def _refusal(self, tenant: str, app: str) -> RateLimited | None:
         try:
@@ -52,7 +52,7 @@ class NotedRequests:
         return None
 
 
-def _seen(scope: Scope, status: int, sent: int, ms: float) -> SeenRequest:
+def _to_log_entry(scope: Scope, status: int, sent: int, ms: float) -> SeenRequest:
     headers = dict(scope["headers"])
     match = scope["gos.host"]
     return SeenRequest(

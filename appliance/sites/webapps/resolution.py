@@ -1,4 +1,4 @@
-"""What a path of a WebApp leads to: a file, a redirect, or nothing; pure."""
+"""Resolves a path of a WebApp to a file, a redirect, or nothing. Pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Moved:
-    """Another address."""
+    """A redirect to another URL."""
 
     location: str
     status: int
 
 
 class Resolver:
-    """The paths of one version."""
+    """Resolves the paths of one version."""
 
     def __init__(self, version: ServedVersion) -> None:
         self._files = version.files
@@ -33,7 +33,8 @@ class Resolver:
         self._rules: list[Redirect] = from_json(version.rules.get("redirects", []))
 
     def resolve(self, path: str, query: Mapping[str, str]) -> Found | Moved | None:
-        """Rules in their order, those that are not forced only where no file is; then files; then the page of the app."""
+        """Apply the first matching rule (unforced rules only where no file exists), then look for a file, then for the page of
+        a single-page app."""
         file = self._file(path)
         for rule in self._rules:
             if (rule.force or file is None) and (target := rule.applies(path, query)) is not None:
@@ -45,18 +46,18 @@ class Resolver:
         return None
 
     def has_file(self, path: str) -> bool:
-        """Whether a file of the version is at this very path."""
+        """Whether the version has a file at exactly this path."""
         return self._file(path) is not None
 
     def missing(self) -> Found | None:
-        """The app's own page for what is not there."""
+        """The app's own page for missing paths."""
         return Found("404.html", 404) if "404.html" in self._files else None
 
     def _apply(self, rule: Redirect, target: str) -> Found | Moved | None:
         if rule.status not in (200, 404, 410):
             return Moved(target, rule.status)
-        found = self._file(target.partition("?")[0])
-        return Found(found.path, rule.status) if isinstance(found, Found) else None
+        match = self._file(target.partition("?")[0])
+        return Found(match.path, rule.status) if isinstance(match, Found) else None
 
     def _file(self, path: str) -> Found | Moved | None:
         name = path.removeprefix("/")

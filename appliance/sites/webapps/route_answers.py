@@ -1,4 +1,4 @@
-"""What a route answers: the output of a process, what its `$response` says, a refusal without internals; pure."""
+"""The responses of routes: the output of a process, its `$response`, or an error without internals. Pure functions."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ OURS: Pairs = (
     ("x-frame-options", "SAMEORIGIN"),
 )  # fmt: skip
 CLOSED: Pairs = (("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox"),)
-# What a process may say of its answer; everything else is the appliance's, or would reach beyond the app.
+# Headers that a process may set; the others are set by the appliance, or would reach beyond the app.
 SAFE = frozenset({"cache-control", "content-disposition", "content-language", "content-type", "location", "retry-after"})
 _OWN_HEADER = re.compile(r"x-[a-z0-9-]{1,60}")
 _NOT_OWN = ("x-content-type-options", "x-forwarded-", "x-frame-options", "x-request-id", "x-robots-tag", "x-accel-")
@@ -31,16 +31,16 @@ _STYLE = (
     "main{max-width:36rem;margin:3rem auto;padding:0 1rem;overflow-wrap:anywhere}h1{font-size:1.5rem;line-height:1.25}"
 )
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_OF_PAGE = (
+_PAGE_POLICY = (
     "content-security-policy",
     f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; frame-ancestors 'none'",
 )
-FAILED = "this did not work; try again later, and tell the app's owner the request id if it goes on"
+FAILED = "this did not work; try again later, and if it keeps failing, give the request id to the app's owner"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer; `execution_id` and `process_id` are for the log."""
+    """A complete response; `execution_id` and `process_id` are for the log."""
 
     status: int
     body: bytes = b""
@@ -52,10 +52,10 @@ class Reply:
         return replace(self, headers=(*self.headers, *headers))
 
     def encoded(self) -> list[tuple[bytes, bytes]]:
-        """The headers with our own; what the reply says itself counts."""
-        said = {name for name, _ in self.headers}
-        kept = [pair for pair in OURS if pair[0] not in said]
-        return [(name.encode(), value.encode("latin1")) for name, value in (*self.headers, *kept)]
+        """The headers plus our defaults for those that are missing."""
+        names = {name for name, _ in self.headers}
+        defaults = [pair for pair in OURS if pair[0] not in names]
+        return [(name.encode(), value.encode("latin1")) for name, value in (*self.headers, *defaults)]
 
 
 def as_json(status: int, data: Mapping[str, Any], *headers: tuple[str, str]) -> Reply:
@@ -64,33 +64,33 @@ def as_json(status: int, data: Mapping[str, Any], *headers: tuple[str, str]) -> 
 
 
 def succeeded(output: Any) -> Reply:
-    """`{success, data}`, or what `$response` says; ProcessFailed when it cannot be sent."""
+    """The response `{success, data}`, or the one described by `$response`; ProcessFailed when that is invalid."""
     if isinstance(output, dict) and "$response" in output:
-        return _said(output["$response"])
+        return _parse_response(output["$response"])
     return as_json(200, {"success": True, "data": output})
 
 
 def output_shown(output: Any) -> Any:
-    """What a browser that follows an execution sees of its output."""
+    """The part of an output that the browser following the execution sees."""
     if isinstance(output, dict) and isinstance(output.get("$response"), dict):
         return output["$response"].get("body")
     return output
 
 
-def _said(said: Any) -> Reply:
-    if not isinstance(said, dict) or not said.keys() <= {"status", "headers", "body"}:
-        raise ProcessFailed("$response is {status, headers, body}")
-    status, given, body = said.get("status", 200), said.get("headers") or {}, said.get("body")
+def _parse_response(response: Any) -> Reply:
+    if not isinstance(response, dict) or not response.keys() <= {"status", "headers", "body"}:
+        raise ProcessFailed("$response must be {status, headers, body}")
+    status, raw_headers, body = response.get("status", 200), response.get("headers") or {}, response.get("body")
     if isinstance(status, float) and math.isfinite(status) and status == int(status):
         status = int(status)
-    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599 or not isinstance(given, dict):
-        raise ProcessFailed("$response.status is a number from 200 to 599, its headers are an object")
-    headers = {str(name).lower(): value for name, value in given.items()}
+    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599 or not isinstance(raw_headers, dict):
+        raise ProcessFailed("$response.status must be a number from 200 to 599, and its headers an object")
+    headers = {str(name).lower(): value for name, value in raw_headers.items()}
     for name, value in headers.items():
-        if not _may_say(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise ProcessFailed(Sentence("$response may not say the header %(name)s, or not so", name=repr(name[:60])))
+        if not _is_allowed_header(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise ProcessFailed(Sentence("$response cannot set the header %(name)s, or not to this value", name=repr(name[:60])))
     if "location" in headers and not _PLACE.fullmatch(headers["location"]):
-        raise ProcessFailed("$response.headers.location is a path of the app or an address with https://")
+        raise ProcessFailed("$response.headers.location must be a path of the app or a URL with https://")
     if body is None or status in (204, 304):
         return Reply(status, b"", tuple(headers.items()))
     if isinstance(body, str):
@@ -99,26 +99,26 @@ def _said(said: Any) -> Reply:
     return replace(as_json(status, body), headers=(*CLOSED, *({"content-type": "application/json"} | headers).items()))
 
 
-def _may_say(name: str) -> bool:
+def _is_allowed_header(name: str) -> bool:
     return name in SAFE or (_OWN_HEADER.fullmatch(name) is not None and not name.startswith(_NOT_OWN))
 
 
 def failure_of(error: Mapping[str, Any] | None) -> ApplianceError:
-    """What is told of a failed execution: only what its own code threw with the code `rejected`."""
+    """The error shown for a failed execution: only errors thrown by its own code with the code `rejected` are passed on."""
     if error is not None and error.get("failure_class") == "user_code" and error.get("code") == "rejected":
         return Rejected(str(error.get("message", ""))[:1000])
     return ProcessFailed(FAILED)
 
 
 def refused(error: ApplianceError, request_id: str, *, as_page: bool = False) -> Reply:
-    """A coded error; as a page for whoever sent a plain form."""
+    """The response for a coded error; a page if a plain form was sent."""
     status = http_status(error)
     extra = tuple((name.lower(), value) for name, value in error.headers.items())
     if as_page:
-        return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), _OF_PAGE, *extra))
+        return Reply(status, _page(error, request_id), (("content-type", "text/html; charset=utf-8"), _PAGE_POLICY, *extra))
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
-    told = {"code": error.code, "message": error.message, "status": status, "request_id": request_id, "details": details}
-    return as_json(status, {"success": False, "error": told}, *extra)
+    payload = {"code": error.code, "message": error.message, "status": status, "request_id": request_id, "details": details}
+    return as_json(status, {"success": False, "error": payload}, *extra)
 
 
 def _label(pointer: str) -> str:
@@ -126,10 +126,10 @@ def _label(pointer: str) -> str:
 
 
 def _page(error: ApplianceError, request_id: str) -> bytes:
-    """For somebody who knows the names of fields, and nothing of processes and pointers."""
+    """An error page for people who know field names, but not processes or pointers."""
     fields = [f"{_label(each.pointer)}: {each.message}" for each in error.details if each.pointer.strip("/")]
-    said = ["Some of what was entered cannot be taken:", *fields] if fields else [error.message]
-    lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in said)
+    messages = ["Some of the entered values are not valid:", *fields] if fields else [error.message]
+    lines = "".join(f"<p>{html.escape(line[:1].upper() + line[1:])}</p>" for line in messages)
     title = "That did not work"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -1,4 +1,4 @@
-"""What a browser sends to a route: JSON, a form, or a form with files, which go to the disk as they come."""
+"""Parses the bodies of requests to routes: JSON, a form, or a form with files, which are streamed to disk."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ MOST_FIELDS, MOST_FILES = 1000, 10
 
 @dataclass(frozen=True)
 class FileLimits:
-    """Of a form with files: most bytes of one file, and of all together."""
+    """Limits of a form with files: bytes of one file, and of all together."""
 
     file_bytes: int
     bytes: int
@@ -31,7 +31,7 @@ class FileLimits:
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """Most bytes of JSON or texts, its deepest nesting, and what files are taken, if any."""
+    """Limits of a body: bytes of JSON or text, nesting depth, and limits for files, or None if files are not accepted."""
 
     bytes: int
     depth: int
@@ -40,7 +40,7 @@ class BodyLimits:
 
 @dataclass
 class Body:
-    """`values` is None where there was no body; `files` belong to whoever reads them."""
+    """A parsed body; `values` is None when there was none. The caller owns `files`."""
 
     values: Any = None
     files: list[SentFile] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Body:
 
 
 class Intake:
-    """Reads bodies; what takes long happens on the threads of `run`."""
+    """Reads bodies; slow work runs on the threads of `run`."""
 
     def __init__(self, receiver: Callable[[], Receiver], run: Callable[[Callable[[], Any]], Any], large: LargeBodies) -> None:
         self._receiver = receiver
@@ -60,13 +60,13 @@ class Intake:
         self._large = large
 
     async def read(self, receive: Receive, headers: Mapping[str, str], limits: BodyLimits, tenant_id: str) -> Body:
-        """The body of a request to this tenant; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
+        """Read the body of a request to this tenant; PayloadTooLarge, UnsupportedMediaType, InvalidJson, InvalidRequest."""
         media, options = parse_options_header(headers.get("content-type", ""))
         if media == "multipart/form-data":
             if limits.files is None:
-                raise UnsupportedMediaType("this takes no files; send application/json or application/x-www-form-urlencoded")
-            most = FormLimits(MOST_FIELDS, MOST_FILES, limits.bytes, limits.files.file_bytes)
-            reader = FormReader(self._receiver, options.get("boundary", ""), most)
+                raise UnsupportedMediaType("no files are accepted here; send application/json or application/x-www-form-urlencoded")
+            form_limits = FormLimits(MOST_FIELDS, MOST_FILES, limits.bytes, limits.files.file_bytes)
+            reader = FormReader(self._receiver, options.get("boundary", ""), form_limits)
             return await self._read_form(_pieces(receive, headers, limits.files.bytes), reader)
         raw = b"".join([piece async for piece in _pieces(receive, headers, limits.bytes)])
         if not raw and media == "":
@@ -88,47 +88,47 @@ class Intake:
             names = {name for name, _ in texts}
             for file in files:
                 if file.field in names:
-                    told = Sentence("%(field)s is a text and a file; name them apart", field=repr(file.field[:60]))
-                    raise ValidationFailed(told, pointer=f"/{file.field[:60]}")
+                    message = Sentence("%(field)s is both a text and a file; use different names", field=repr(file.field[:60]))
+                    raise ValidationFailed(message, pointer=f"/{file.field[:60]}")
             return Body(gather((name, Text(text)) for name, text in texts), files, is_form=True)
         except BaseException:
             reader.discard()
             raise
 
 
-async def _pieces(receive: Receive, headers: Mapping[str, str], most: int) -> AsyncIterator[bytes]:
+async def _pieces(receive: Receive, headers: Mapping[str, str], max_bytes: int) -> AsyncIterator[bytes]:
     size = 0
-    given = headers.get("content-length", "")
-    more = not (given.isdigit() and int(given) > most)
+    announced = headers.get("content-length", "")
+    more = not (announced.isdigit() and int(announced) > max_bytes)
     if not more:
-        raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10))
+        raise PayloadTooLarge(Sentence("the body can have at most %(most)s KiB", most=max_bytes >> 10))
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise InvalidRequest("the caller has left")
+            raise InvalidRequest("the client disconnected")
         piece, more = message.get("body", b""), message.get("more_body", False)
         size += len(piece)
-        if size > most:
-            raise PayloadTooLarge(Sentence("the body may have at most %(most)s KiB", most=most >> 10))
+        if size > max_bytes:
+            raise PayloadTooLarge(Sentence("the body can have at most %(most)s KiB", most=max_bytes >> 10))
         yield piece
 
 
 def read_fields(raw: bytes) -> dict[str, Any]:
-    """The fields of a form, or of a query, as `Text`; a name that comes again is a list.  InvalidRequest."""
+    """The fields of a form or query as `Text`; a repeated name becomes a list. InvalidRequest."""
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError as error:
         raise InvalidRequest(
-            Sentence("the fields cannot be read; send UTF-8 in percent encoding, at most %(most_fields)s", most_fields=MOST_FIELDS)
+            Sentence("the fields are not readable; send at most %(most_fields)s as percent-encoded UTF-8", most_fields=MOST_FIELDS)
         ) from error
     return gather((name, Text(value)) for name, value in pairs)
 
 
 def gather(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Values by name, several of a name as a list; InvalidRequest for NUL, which no text may hold."""
-    found: dict[str, list[Any]] = {}
+    """Values by name, a list for repeated names; InvalidRequest for NUL characters."""
+    values_by_name: dict[str, list[Any]] = {}
     for name, value in pairs:
         if "\0" in name or (isinstance(value, str) and "\0" in value):
-            raise InvalidRequest("a text holds a NUL character, which no text may")
-        found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+            raise InvalidRequest("a text contains a NUL character, which is not allowed")
+        values_by_name.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in values_by_name.items()}

@@ -1,4 +1,4 @@
-"""One call of a route, as every part of serving it sees it."""
+"""One call of a route, shared by the modules that serve it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .tickets import browser_of, holder_of
 
 @dataclass(frozen=True)
 class RouteCall:
-    """A request of `visitor` to the app `app`; `tenant` acts as the app."""
+    """A request by `visitor` to the app `app`; `tenant` is the scope in the name of the app."""
 
     exchange: Exchange
     tenant: TenantScope
@@ -37,16 +37,16 @@ class RouteCall:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """By lower-case name; cookies of several headers together."""
-        found: dict[str, str] = {}
+        """Headers by lower-case name; several Cookie headers are joined."""
+        headers: dict[str, str] = {}
         for raw, value in self.exchange.scope["headers"]:
             name, text = raw.decode("latin1").lower(), value.decode("latin1")
-            found[name] = f"{found[name]}; {text}" if name == "cookie" and name in found else text
-        return found
+            headers[name] = f"{headers[name]}; {text}" if name == "cookie" and name in headers else text
+        return headers
 
     @property
     def origin(self) -> str:
-        """The app's own origin, as this request names it; the host table has let the host through."""
+        """The app's own origin in this request; the host table has validated the host."""
         return f"{self.exchange.scope['scheme']}://{self.headers.get('host', '')}"
 
     @cached_property
@@ -67,14 +67,14 @@ class RouteCall:
 
     @property
     def wants_page(self) -> bool:
-        """Whether a browser will show the answer: a plain form was sent, or a link followed."""
+        """Whether a browser displays the response, after a plain form or a link."""
         return self.wants("text/html") and not self.headers.get("content-type", "").startswith("application/json")
 
 
 def refuse_strangers(visitor: Visitor, access: Access) -> None:
-    """SignInRequired, or PolicyDenied for whoever has signed in as somebody who may not."""
+    """SignInRequired for anonymous visitors, PolicyDenied for signed-in visitors without access."""
     signed_in = visitor.kind in ("member", "user")
     if access != "public" and not signed_in:
         raise SignInRequired("sign in to this app first, then try again")
     if access == "member" and visitor.kind != "member":
-        raise PolicyDenied("this is for members of the app's tenant only")
+        raise PolicyDenied("only members of the app's tenant can do this")

@@ -1,4 +1,4 @@
-"""Files that came with a form become documents of the tenant, and the process gets their ids."""
+"""Turns files of a form into documents of the tenant; the process gets their ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,31 +19,37 @@ from .route_bodies import gather
 
 @dataclass(frozen=True)
 class KeptFiles:
-    """Contents that are durable and no document yet: nobody claims them unless `create` commits, and they are collected.
+    """Stored contents that are not documents yet; they are garbage collected unless `create` commits.
 
-    `ids` has the id each file's document will have by the name of its field, several of a name as a list.
+    `ids` maps field names to the ids of the future documents, a list for several files of one name.
     """
 
     ids: Mapping[str, Any] = field(default_factory=dict)
     documents: Sequence[tuple[str, NewDocument, StoredBlob]] = ()
 
     def create(self, documents: Documents, scope: TenantScope) -> None:
-        """Inside the write that starts the execution: the documents."""
+        """Inside the write that starts the execution: create the documents."""
         for document_id, new, content in self.documents:
             documents.create_document(scope, new, content, document_id)
 
 
+def _is_accepted(media_type: str, upload: Upload) -> bool:
+    return any(
+        media_type == pattern or (pattern.endswith("/*") and media_type.startswith(pattern[:-1])) for pattern in upload.types
+    )
+
+
 def keep_files(documents: Documents, scope: TenantScope, upload: Upload, files: Sequence[SentFile]) -> KeptFiles:
-    """The contents, kept; UnsupportedMediaType, before anything is, for one that is not what the route takes, whatever it is
-    called."""
+    """Store the contents. UnsupportedMediaType, before anything is stored, if a file's detected type is not accepted by the
+    route."""
     for file in files:
-        found = settle_media_type(file.received.head, clean_name(file.name), file.media_type)
-        if not any(found == wanted or (wanted.endswith("/*") and found.startswith(wanted[:-1])) for wanted in upload.types):
-            message = Sentence("%(found)s is not taken here; send %(types)s", found=found, types=', '.join(upload.types))
+        media_type = settle_media_type(file.received.head, clean_name(file.name), file.media_type)
+        if not _is_accepted(media_type, upload):
+            message = Sentence("%(found)s is not accepted here; send %(types)s", found=media_type, types=', '.join(upload.types))
             raise UnsupportedMediaType(message, pointer=f"/{file.field[:60]}")
-    kept = []
+    stored = []
     for file in files:
         new = NewDocument(clean_name(file.name), file.media_type, upload.folder)
-        kept.append((ids.new("doc"), new, documents.keep_received(scope, file.received)))
-    named = gather((file.field, document_id) for file, (document_id, _, _) in zip(files, kept, strict=True))
-    return KeptFiles(named, kept)
+        stored.append((ids.new("doc"), new, documents.keep_received(scope, file.received)))
+    ids_by_field = gather((file.field, document_id) for file, (document_id, _, _) in zip(files, stored, strict=True))
+    return KeptFiles(ids_by_field, stored)

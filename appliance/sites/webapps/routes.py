@@ -1,4 +1,4 @@
-"""Routes of WebApps: the browser calls its own origin, the appliance runs the process as the app."""
+"""Serves routes of WebApps: the browser calls its own origin, and the appliance runs the process as the app."""
 
 import logging
 from collections import Counter
@@ -32,17 +32,17 @@ from .sending import Sender
 from .tickets import Tickets
 
 log = logging.getLogger(__name__)
-REFUSED = Allowance(20, 600)  # lines about calls that one address should not have made
+REFUSED = Allowance(20, 600)  # log lines about refused calls per address
 SUSPENDED = (
-    "this app may not do this now, because no owner of it allows what it reaches; try again later, or tell whoever runs the app: "
-    "an owner allows it in the console, under Confirmations"
+    "this app is not allowed to do this now, because no owner has confirmed its access; try again later, or tell the operator of "
+    "the app: an owner can confirm it in the console, under Confirmations"
 )
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request whose path a version may have a route for; `has_file`: a file of the version has this path; `allowed_until`: when
-    its routes answer no more (epoch ms; None: they go on)."""
+    """A request that a route may handle. `has_file` tells whether the version has a file at this path; `allowed_until` is when
+    the routes stop responding (epoch ms; None: never)."""
 
     exchange: Exchange
     tenant: TenantScope
@@ -54,7 +54,7 @@ class Asked:
 
 
 class Routes:
-    """Answers the routes of every app."""
+    """Serves the routes of every app."""
 
     def __init__(self, services: Services, sender: Sender) -> None:
         tickets = Tickets(services.sealer)
@@ -63,35 +63,35 @@ class Routes:
         self._following = Following(tickets, self._buckets, sender)
         self._processes = ProcessRoutes(services, sender, tickets)
         self._entities = EntityRoutes(services, sender)
-        self._everybody = Allowance(services.config.limits.route_calls, 60)
+        self._address_limit = Allowance(services.config.limits.route_calls, 60)
         self._most = max(
             1, services.config.server.max_in_flight // 2
         )  # the other half is for everything else; a tenant has half of these
         self._under_way: Counter[str] = Counter()
 
-    async def answer(self, asked: Asked) -> bool:
-        """Answer if a route, or a ticket, is what is asked for; False leaves it to the files of the version."""
-        scope = asked.exchange.scope
+    async def answer(self, request: Asked) -> bool:
+        """Respond if the request is for a route or a ticket; returns False to leave it to the files of the version."""
+        scope = request.exchange.scope
         method, path = scope["method"], scope["path"]
-        match = asked.table.find(method, path)
-        allowed = [] if match else asked.table.methods(path)
-        if match is None and not path.startswith(PREFIX) and (not allowed or (asked.has_file and method in ("GET", "HEAD"))):
+        match = request.table.find(method, path)
+        allowed = [] if match else request.table.methods(path)
+        if match is None and not path.startswith(PREFIX) and (not allowed or (request.has_file and method in ("GET", "HEAD"))):
             return False
-        tenant = TenantScope(asked.tenant.tenant_id, f"webapp:{asked.app}", request_id=scope["gos.request_id"])
-        call = RouteCall(asked.exchange, tenant, asked.app, asked.visitor)
-        began = clock.monotonic()
+        tenant = TenantScope(request.tenant.tenant_id, f"webapp:{request.app}", request_id=scope["gos.request_id"])
+        call = RouteCall(request.exchange, tenant, request.app, request.visitor)
+        started_at = clock.monotonic()
         with logs.log_context(request_id=call.request_id):
-            reply = await self._perform(call, match, allowed, is_suspended=is_suspended(asked.allowed_until))
+            reply = await self._perform(call, match, allowed, is_suspended=is_suspended(request.allowed_until))
             if match is not None and NOTED in scope:
                 scope[NOTED].update(route=match.route.path, execution_id=reply.execution_id if reply else None)
             if reply is not None:
-                await answer(asked.exchange.send, reply.status, reply.body, reply.encoded())
+                await answer(request.exchange.send, reply.status, reply.body, reply.encoded())
                 if match is not None and self._is_noted(call, reply.status):
-                    _note(call, match.route, reply, round((clock.monotonic() - began) * 1000))
+                    _log_call(call, match.route, reply, round((clock.monotonic() - started_at) * 1000))
         return True
 
     def _is_noted(self, call: RouteCall, status: int) -> bool:
-        """Whether the log gets a line: nobody fills it with calls that are refused."""
+        """Whether to log this call; refused calls are limited, so that they do not fill the log."""
         if status not in (401, 403, RateLimited.status):
             return True
         try:
@@ -110,15 +110,15 @@ class Routes:
                 return await self._serve(call, match)
             if call.path.startswith(PREFIX):
                 return await self._following.answer(call)
-            told = Sentence(
-                "%(method)s is not possible here; possible: %(allowed)s", method=call.method, allowed=", ".join(allowed)
+            message = Sentence(
+                "%(method)s is not supported here; use %(allowed)s", method=call.method, allowed=", ".join(allowed)
             )
-            raise MethodNotAllowed(told, headers={"Allow": ", ".join(allowed)})
+            raise MethodNotAllowed(message, headers={"Allow": ", ".join(allowed)})
         except ApplianceError as error:
             return refused(error, call.request_id, as_page=call.wants_page)
         except Exception:
             log.exception("a route failed")
-            return refused(ApplianceError("something went wrong here; try again"), call.request_id, as_page=call.wants_page)
+            return refused(ApplianceError("an unexpected error occurred; try again"), call.request_id, as_page=call.wants_page)
 
     async def _serve(self, call: RouteCall, match: Match) -> Reply:
         route = match.route
@@ -126,7 +126,7 @@ class Routes:
         limits = self._count(call, route)
         refuse_strangers(call.visitor, route.access)
         target = self._processes if route.process else self._entities
-        body = await target.read(call, route)  # before there is a place for it: it may come slowly
+        body = await target.read(call, route)  # without a slot, because it may arrive slowly
         try:
             with self._working(call.tenant.tenant_id):
                 reply = await target.run(call, match, body)
@@ -144,22 +144,22 @@ class Routes:
             yield
         finally:
             self._under_way[tenant_id] -= 1
-            self._under_way += Counter()  # without those at nought
+            self._under_way += Counter()  # drops zero counts
 
     def _count(self, call: RouteCall, route: Route) -> dict[str, str]:
-        """The RateLimit headers; RateLimited."""
+        """Count the call; returns the RateLimit headers, or raises RateLimited."""
         app = (call.tenant.tenant_id, call.app)
-        state = self._buckets.take(("all", *app, call.address), self._everybody)
+        state = self._buckets.take(("all", *app, call.address), self._address_limit)
         if route.rate_limit is not None:
-            wanted = route.rate_limit
-            # A browser that only names itself by a cookie could name itself anew for each call.
-            per = call.holder if wanted.per == "session" and call.visitor.session else call.address
-            state = self._buckets.take(("route", *app, route.path, call.method, per), Allowance(wanted.requests, wanted.window_s))
+            limit = route.rate_limit
+            # A session that is only a cookie chosen by the browser could be a new one for each call.
+            per = call.holder if limit.per == "session" and call.visitor.session else call.address
+            state = self._buckets.take(("route", *app, route.path, call.method, per), Allowance(limit.requests, limit.window_s))
         return state.headers()
 
 
-def _note(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> None:
-    """A line in the tenant's log: never what was sent or answered."""
+def _log_call(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> None:
+    """Write a line to the tenant's log, without request or response contents."""
     level = "info" if reply.status < 400 else "warn" if reply.status < 500 else "error"
     fields = {
         "webapp": call.app, "route": route.path, "method": call.method, "status": reply.status, "ms": milliseconds,
@@ -169,9 +169,9 @@ def _note(call: RouteCall, route: Route, reply: Reply, milliseconds: int) -> Non
         clock.now_ms(), level, "webapp", f"{call.app}: {call.method} {route.path} {reply.status}", fields, reply.execution_id,
         reply.process_id, None, call.request_id,
     )  # fmt: skip
-    db.submit(partial(log_lines.write_lines, call.tenant, [line])).add_done_callback(_log_lost)
+    db.submit(partial(log_lines.write_lines, call.tenant, [line])).add_done_callback(_report_failure)
 
 
-def _log_lost(done: "Future[None]") -> None:
-    if (fault := done.exception()) is not None:
-        log.error("a call of a route was not logged", exc_info=fault)
+def _report_failure(write: "Future[None]") -> None:
+    if (failure := write.exception()) is not None:
+        log.error("a call of a route was not logged", exc_info=failure)

@@ -1,4 +1,4 @@
-"""WebApps on their hosts, in front of Quart: what is published is looked up, kept in memory, and swapped when it changes."""
+"""Serves WebApps on their hosts, in front of Quart: the published version is kept in memory and replaced when it changes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,13 +22,13 @@ from .resolution import Found, Moved, Resolver
 from .routes import Asked, Routes
 from .sending import Sender
 
-BELIEVED_SECONDS = 1.0  # how long another process's publishing may go unseen
+BELIEVED_SECONDS = 1.0  # how long changes by another process may go unnoticed
 OLDER_VERSIONS = 5
 MOST_SITES = 2000
 
 
 class Index:
-    """One version, ready to be asked."""
+    """One version with everything needed to serve it."""
 
     def __init__(self, version: ServedVersion) -> None:
         self.version = version
@@ -37,19 +37,19 @@ class Index:
         self._known: dict[str, Representations] = {}
 
     def representations(self, path: str) -> Representations:
-        """The forms of a file, made when it is first asked for."""
-        found = self._known.get(path)
-        if found is None:
+        """The representations of a file, created on first use."""
+        representations = self._known.get(path)
+        if representations is None:
             rules = headers_for(self.version.rules.get("headers", []), f"/{path}")
             if path.endswith("index.html"):
                 rules = headers_for(self.version.rules.get("headers", []), f"/{path.removesuffix('index.html')}") | rules
-            found = self._known[path] = Representations(path, self.version.files[path], rules)
-        return found
+            representations = self._known[path] = Representations(path, self.version.files[path], rules)
+        return representations
 
 
 @dataclass
 class Site:
-    """What is known of an app: what is published, and when that was looked up."""
+    """The state of an app: its published version, and when that was looked up."""
 
     served: Served
     index: Index | None
@@ -59,7 +59,7 @@ class Site:
 
 
 class WebAppSites:
-    """Answers on the hosts of WebApps: routes first, then files."""
+    """Serves the hosts of WebApps: routes first, then files."""
 
     def __init__(self, webapps: WebApps, sender: Sender, gate: AccessGate, routes: Routes) -> None:
         self._webapps = webapps
@@ -71,7 +71,7 @@ class WebAppSites:
         webapps.on_change(self._forget)
 
     def _forget(self, tenant_id: str, app: str) -> None:
-        """Called by the writer after the commit that changes what is served."""
+        """Called by the writer after a commit that changes what is served."""
         self._changes += 1
         site = self._sites.get((tenant_id, app))
         if site is not None:
@@ -95,12 +95,12 @@ class WebAppSites:
     async def respond(
         self, tenant: TenantScope, app: str, site: Site, exchange: Exchange, hides: Callable[[str], bool] = lambda _: False
     ) -> None:
-        """What a version answers, published or not, to whoever may see it, but for the files that `hides` names."""
+        """Respond from a version, published or not, to an admitted visitor; `hides` tells which files they may not see."""
         scope, send = exchange.scope, exchange.send
-        if site.index is not None and await self._routes.answer(_asked(tenant, app, site, site.index, exchange)):
+        if site.index is not None and await self._routes.answer(_route_request(tenant, app, site, site.index, exchange)):
             return
         if scope["method"] not in ("GET", "HEAD"):
-            error = MethodNotAllowed("a WebApp's files are read with GET and HEAD", headers={"Allow": "GET, HEAD"})
+            error = MethodNotAllowed("the files of a WebApp support only GET and HEAD", headers={"Allow": "GET, HEAD"})
             await refuse(send, error, scope["gos.request_id"])
         elif site.index is None:
             await refuse(send, NotFound("nothing is published here yet; publish a version"), scope["gos.request_id"])
@@ -119,21 +119,21 @@ class WebAppSites:
             site.seen, site.stale = now, False
         changes = self._changes
         fresh = await self._sender.in_thread(partial(self._look, tenant, app, site))
-        fresh.stale = self._changes != changes  # what was found may be what was there before
+        fresh.stale = self._changes != changes  # the lookup may have read the previous state
         if len(self._sites) >= MOST_SITES and key not in self._sites:
             self._sites.clear()
         self._sites[key] = fresh
         return fresh
 
-    def _look(self, tenant: TenantScope, app: str, known: Site | None) -> Site:
+    def _look(self, tenant: TenantScope, app: str, previous: Site | None) -> Site:
         now = clock.monotonic()
         served = served_grants.find_served(tenant, app)
-        if known is not None and known.served == replace(served, allowed_until=known.served.allowed_until):
-            return Site(served, known.index, now, older=known.older)
+        if previous is not None and previous.served == replace(served, allowed_until=previous.served.allowed_until):
+            return Site(served, previous.index, now, older=previous.older)
         version = self._webapps.load_served(tenant, app, served.number) if served.number else None
         return Site(served, Index(version) if version else None, now)
 
-    # -- answering
+    # -- responding
 
     async def _serve(
         self, tenant: TenantScope, app: str, site: Site, exchange: Exchange, hides: Callable[[str], bool]
@@ -142,23 +142,23 @@ class WebAppSites:
         index, path = site.index, scope["path"]
         if index is None:
             raise RuntimeError("a site without a version")
-        asked = scope["query_string"]
-        query = dict(parse_qsl(asked.decode("latin1"))) if asked else {}
-        found = index.resolver.resolve(path, query)
-        if found is None and may_be_fingerprinted(path):
+        query_string = scope["query_string"]
+        query = dict(parse_qsl(query_string.decode("latin1"))) if query_string else {}
+        match = index.resolver.resolve(path, query)
+        if match is None and may_be_fingerprinted(path):
             older = await self._older(tenant, app, site, path.removeprefix("/"))
             if older is not None:
-                index, found = older, Found(path.removeprefix("/"))
-        found = found or index.resolver.missing()
-        if isinstance(found, Found) and hides(found.path):
-            found = None
-        if isinstance(found, Moved):
-            await self._move(send, found, scope["query_string"])
-        elif found is None:
-            await answer(send, 404, b"not found", [(b"content-type", b"text/plain; charset=utf-8"), *_BARE])
+                index, match = older, Found(path.removeprefix("/"))
+        match = match or index.resolver.missing()
+        if isinstance(match, Found) and hides(match.path):
+            match = None
+        if isinstance(match, Moved):
+            await self._move(send, match, scope["query_string"])
+        elif match is None:
+            await answer(send, 404, b"not found", [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS])
         else:
             headers: Mapping[bytes, bytes] = dict(scope["headers"])
-            plan = index.representations(found.path).plan(scope["method"], found.status, headers)
+            plan = index.representations(match.path).plan(scope["method"], match.status, headers)
             await self._sender.send(tenant, plan, exchange)
 
     async def _move(self, send: Send, moved: Moved, query: bytes) -> None:
@@ -166,27 +166,27 @@ class WebAppSites:
         if query and b"?" not in address:
             address += b"?" + query
         location = address + mark + anchor
-        await answer(send, moved.status, b"", [(b"location", location), *_BARE])
+        await answer(send, moved.status, b"", [(b"location", location), *_HEADERS])
 
     async def _older(self, tenant: TenantScope, app: str, site: Site, path: str) -> Index | None:
-        """A version that was published lately and has the file: a page of it may still be open somewhere."""
+        """A recent version that has the file, because an open page may still be using it."""
         if site.older is None:
             site.older = await self._sender.in_thread(partial(self._load_older, tenant, app, site))
         return next((index for index in site.older if path in index.version.files), None)
 
     def _load_older(self, tenant: TenantScope, app: str, site: Site) -> list[Index]:
-        """Those that let in whom the published one lets in: nobody was asked who may open another."""
+        """Recent versions with the same access as the published one, because the gate has checked only that."""
         if site.index is None:
             return []
         access = site.index.version.access
         numbers = self._webapps.recent_numbers(tenant, app, OLDER_VERSIONS + 1)
-        found = (self._webapps.load_served(tenant, app, number) for number in numbers if number != site.served.number)
-        return [Index(version) for version in found if version is not None and version.access == access]
+        versions = (self._webapps.load_served(tenant, app, number) for number in numbers if number != site.served.number)
+        return [Index(version) for version in versions if version is not None and version.access == access]
 
 
-def _asked(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> Asked:
+def _route_request(tenant: TenantScope, app: str, site: Site, index: Index, exchange: Exchange) -> Asked:
     visitor, has_file = exchange.scope.get(VISITOR, ANONYMOUS), index.resolver.has_file(exchange.scope["path"])
     return Asked(exchange, tenant, app, index.routes, has_file, visitor, site.served.allowed_until)
 
 
-_BARE = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))
+_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"public, max-age=0, must-revalidate"))
