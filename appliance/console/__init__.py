@@ -1,4 +1,4 @@
-"""The web console: HTML over the same verbs as the API."""
+"""The web console: HTML pages that call the same functions as the API."""
 
 import lazy_loader
 

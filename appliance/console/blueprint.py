@@ -1,4 +1,4 @@
-"""Adds every declared page of the console to the application."""
+"""Registers every declared page of the console with the application."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ AREAS = (
 
 
 def register(quart: Quart, services: Services) -> None:
-    """Add the console: its pages on tenants' hosts, sign-in on the base host."""
+    """Register the console's pages on the tenants' hosts, and sign-in on the base host."""
     templates = Path(str(quart.template_folder))
     edge = Edge(services, Renderer(templates, templates.parent / "static", services.config))
     blueprint = Blueprint("console", __name__)

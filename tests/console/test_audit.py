@@ -40,7 +40,7 @@ def test_entries_are_found_by_what_they_say_who_did_it_and_when(reader: Browser)
     assert rows(reader, "?until=2020-01-01") == 0
     assert rows(reader, "?text=100%25_") == 0
     wrong = reader.get(reader.at(TENANT, f"{PAGE}?since=yesterday"))
-    assert (wrong.status_code, "Write a day like 2026-01-31" in wrong.text) == (422, True)
+    assert (wrong.status_code, "Enter a date such as 2026-01-31" in wrong.text) == (422, True)
 
 
 def test_an_export_can_be_recomputed(reader: Browser) -> None:

@@ -92,7 +92,7 @@ def test_a_draft_opens_for_whoever_typed_it_alone(
     builder = signed_in("builder@acme.test")
     for stolen in (draft, "garbage"):
         refused = builder.post(builder.at("acme", NEW), {**sent, "in/auth/token": "", "draft": stolen, "do": "save"})
-        assert (refused.status_code, "type them again" in refused.text) == (422, True)
+        assert (refused.status_code, "enter them again" in refused.text) == (422, True)
     assert acme.get(f"/api/v1/integrations/{sent['slug']}").status_code == 404
 
 

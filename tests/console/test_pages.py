@@ -165,7 +165,7 @@ def test_a_run_leads_to_its_execution_and_a_form_sent_twice_runs_once(owner: Bro
         ({"in/guest": "", "in/times": "1"}, 422, "This member is required."),
         ({"in/guest": "Ada", "in/times": "x"}, 422, "Enter a whole number."),
         ({"as": "json", "in": "{"}, 422, "Invalid JSON"),
-        ({"as": "json", "in": "[]"}, 422, "The input is an object"),
+        ({"as": "json", "in": "[]"}, 422, "The input must be a JSON object"),
         ({"as": "json", "in": '{"guest": "Ada", "more": 1}'}, 422, "not known here"),
     ],
 )

@@ -156,10 +156,10 @@ def test_a_decision_is_explained_to_whoever_may_read(signed_in: SignedIn, policy
     ("form", "message"),
     [
         ({"input": "{"}, "The input is not JSON"),
-        ({"input": "[]"}, "The input is an object"),
-        ({"kind": "agent"}, "Name the agent by its id"),
-        ({"who": "nobody@acme.test"}, "Nobody of this tenant has this login"),
-        ({"effect": "maybe"}, "Choose one of the list"),
+        ({"input": "[]"}, "The input must be a JSON object"),
+        ({"kind": "agent"}, "Enter the id of the agent"),
+        ({"who": "nobody@acme.test"}, "No member of this tenant has this login"),
+        ({"effect": "maybe"}, "Choose a value from the list"),
     ],
 )
 def test_a_question_that_cannot_be_answered_says_why(owner: Browser, form: dict[str, str], message: str) -> None:
@@ -229,11 +229,11 @@ def test_an_agent_is_switched_off_with_a_reason_and_on_again(owner: Browser, acm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"reason": " "}, "Say why"),
-        ({"sure": ""}, "Say that you mean it"),
-        ({"name": ""}, "Name what is meant"),
+        ({"reason": " "}, "Enter a reason"),
+        ({"sure": ""}, "Confirm with the checkbox"),
+        ({"name": ""}, "Enter a name"),
         ({"kind": "tenant"}, "Leave the name empty"),
-        ({"kind": "world"}, "Choose what is meant"),
+        ({"kind": "world"}, "Choose what to switch"),
         ({"kind": "integration"}, "There is no integration careful"),
     ],
 )

@@ -71,10 +71,10 @@ def test_who_a_share_is_for_and_who_has_fetched_stands_on_the_pages(
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("days", "9", "Choose when the link ends."),
+        ("days", "9", "Choose when the link expires."),
         ("revision", "7", "The document has no revision 7; it has 1."),
         ("password", "short", "A password has 8 to 200 characters."),
-        ("max_downloads", "1.5", "This is a whole number, or empty."),
+        ("max_downloads", "1.5", "Enter a whole number, or leave the field empty."),
     ],
 )
 def test_a_mistake_in_a_share_is_told_at_its_field(

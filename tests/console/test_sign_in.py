@@ -85,13 +85,13 @@ def test_a_form_of_somebody_signed_out_meanwhile_is_kept_and_sent_again(staff: R
 def test_what_is_kept_of_a_form_is_for_its_own_page_and_a_day(staff: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     browser, page = sent_too_late(staff, {"id": "kept-long", "template": "decision", "name": "Late"})
     elsewhere = browser.post(browser.at("acme", "/console/secrets"), kept_in(page))
-    assert (elsewhere.status_code, "open the form again" in elsewhere.text) == (403, True)
+    assert (elsewhere.status_code, "This saved form has expired" in elsewhere.text) == (403, True)
     forged = browser.post(browser.at("acme", "/console/processes/-/new"), {"kept-form": "AAAA"})
-    assert (forged.status_code, "open the form again" in forged.text) == (403, True)
+    assert (forged.status_code, "This saved form has expired" in forged.text) == (403, True)
     monkeypatch.setattr(kept_forms, "LIFETIME_MS", -1)
     browser, page = sent_too_late(staff, {"id": "kept-old", "template": "decision", "name": "Late"})
     old = browser.post(browser.at("acme", "/console/processes/-/new"), kept_in(page))
-    assert (old.status_code, "open the form again" in old.text) == (403, True)
+    assert (old.status_code, "This saved form has expired" in old.text) == (403, True)
 
 
 def test_who_is_signed_out_still_keeps_what_was_kept(staff: Running) -> None:

@@ -1,1 +1,1 @@
-"""What every page of the console shares: routes, sessions, forms, rendering, and how values are shown."""
+"""The framework of the console's pages: routing, sessions, forms, rendering and value formatting."""

@@ -1,4 +1,4 @@
-"""Values of entities as they stand in a table and on a page: by the type of their field, with what they lead to."""
+"""Formats DataPool field values for tables and detail pages, by the type of the field, with links to related entities."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,11 @@ Titles = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Cell:
-    """A value as it is shown: `kind` is `text`, `number`, `moment`, `choice`, `truth`, `link`, `id`, `json` or `empty`."""
+    """A value ready for a template.
+
+    `kind` is `text`, `number`, `moment`, `choice`, `truth`, `link` (within the console, or `mailto:`), `outside` (a link to
+    another site), `id`, `json` or `empty`; `whole` is the full text when `text` was cut.
+    """
 
     kind: str
     text: str = ""
@@ -31,24 +35,24 @@ class Cell:
 
 
 def find_titles(visit: Visit, fields: Sequence[Mapping[str, Any]], entities: Sequence[Mapping[str, Any]]) -> Titles:
-    """What the relations of these entities lead to is called, by collection and id; one look per collection."""
-    wanted: dict[str, set[str]] = {}
+    """The titles of all related entities, by (collection, id); one query per collection."""
+    ids_by_collection: dict[str, set[str]] = {}
     for field in fields:
         if field["type"] == "relation":
-            found = {entity[field["name"]] for entity in entities if isinstance(entity.get(field["name"]), str)}
-            wanted.setdefault(field["collection"], set()).update(found)
+            relation_ids = {entity[field["name"]] for entity in entities if isinstance(entity.get(field["name"]), str)}
+            ids_by_collection.setdefault(field["collection"], set()).update(relation_ids)
     titles: dict[tuple[str, str], str] = {}
-    for collection, ids in wanted.items():
+    for collection, ids in ids_by_collection.items():
         try:
-            named = datapool.name_entities(visit.scope, collection, ids)
+            titles_by_id = datapool.name_entities(visit.scope, collection, ids)
         except NotFound:
-            continue  # deleted with its entities a moment ago: the ids stay ids
-        titles |= {(collection, entity_id): title for entity_id, title in named.items()}
+            continue  # The collection was deleted a moment ago: its ids are shown instead of titles.
+        titles |= {(collection, entity_id): title for entity_id, title in titles_by_id.items()}
     return titles
 
 
 def cell_of(field: Mapping[str, Any], value: Any, titles: Titles, *, may_read_documents: bool = False) -> Cell:
-    """The value of a field as it is shown."""
+    """The display form of a field's value; text that is a document id becomes a link if the visitor may read documents."""
     kind = field["type"]
     if value is None or value == "":
         return Cell("empty")
@@ -61,7 +65,7 @@ def cell_of(field: Mapping[str, Any], value: Any, titles: Titles, *, may_read_do
         return Cell("truth", text)
     if kind == "select":
         return Cell("choice", text)
-    if kind == "relation" and isinstance(value, str):  # an older version may hold what the field of this name held then
+    if kind == "relation" and isinstance(value, str):  # In an older version the field may have had another type.
         target = field["collection"]
         return Cell("link", titles.get((target, value), str(value)), f"/console/datapool/{target}/{value}", str(value))
     if kind == "json":

@@ -1,4 +1,7 @@
-"""From an HTTP request to a handler and back: host, CSRF, session, scope, one visit to a thread, headers."""
+"""Runs the handler of a page: reads the request, checks CSRF, session and scope, and renders the response.
+
+Handlers run in the thread pool, one request per thread.
+"""
 
 import asyncio
 import json
@@ -11,7 +14,8 @@ from functools import partial
 from typing import Any, cast
 from urllib.parse import parse_qs
 
-from quart import Response, request
+from quart import Response
+from quart import request as http_request
 from werkzeug.http import parse_options_header
 
 from appliance.core import clock, logs, texts
@@ -53,8 +57,8 @@ HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 LASTING = "private, max-age=86400, immutable"
 INTERNAL = mark_error("something went wrong in the appliance; tell its operator the request id, the log has the rest")
-FOREIGN = mark_error("this form was sent from another site or by a program; open the page here and send it again")
-NO_PAGE = mark_error("there is no such page here; the menu shows what there is")
+FOREIGN = mark_error("this form was sent from another site or by a program; open the page here and submit it again")
+NO_PAGE = mark_error("this page does not exist; use the menu to find what you need")
 TITLES = {
     401: mark("Signed out"),
     403: mark("Not allowed"),
@@ -66,7 +70,7 @@ TITLES = {
 
 
 class Edge:
-    """Runs the declared pages."""
+    """Runs the declared pages and turns their answers into HTTP responses."""
 
     def __init__(self, services: Services, renderer: Renderer) -> None:
         self._services = services
@@ -74,176 +78,183 @@ class Edge:
         self._policy = content_policy(services.config)
 
     async def base(self, routes: Mapping[str, BaseRoute]) -> Response:
-        """A page of the base host."""
+        """Serve a page of the base host."""
         return await self._timed(partial(self._on_base, routes))
 
     async def tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str]) -> Response:
-        """A page of a tenant's host."""
+        """Serve a page of a tenant's host."""
         return await self._timed(partial(self._on_tenant, routes, path_args), routes.get("POST"))
 
     async def _timed(self, work: "Work", takes: PageRoute | None = None) -> Response:
-        """The answer with what it took and how much of that was work, which browsers show among their own figures."""
+        """Add the elapsed time to the response as `Server-Timing`, which browsers show in their developer tools."""
         began = clock.monotonic()
         response = await self._serve(work, takes)
         response.headers.add("Server-Timing", f"app;dur={(clock.monotonic() - began) * 1000:.1f}")
         return response
 
     async def _serve(self, work: "Work", takes: PageRoute | None) -> Response:
-        asked = self._asked(request.method)
-        if asked.method == "POST" and takes is not None and takes.takes_files:
-            return await self._serve_files(work, takes, asked)
+        request = self._asked(http_request.method)
+        if request.method == "POST" and takes is not None and takes.takes_files:
+            return await self._serve_files(work, takes, request)
         try:
-            if asked.method == "POST":
-                asked = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
+            if request.method == "POST":
+                request = self._asked("POST", await _read_own_form(self._services.config.limits.json_body_kb))
         except ApplianceError as error:
-            return await self._run(partial(self._refuse, error), asked)
-        return await self._run(work, asked)
+            return await self._run(partial(self._refuse, error), request)
+        return await self._run(work, request)
 
-    async def _run(self, work: "Work", asked: Asked) -> Response:
+    async def _run(self, work: "Work", request: Asked) -> Response:
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._services.threads, partial(self._logged, work, asked))
+        result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, work, request))
         while isinstance(result, _Pending):
-            waited = asyncio.wrap_future(result.work)
-            with self._services.streams.waiting(asked.place):
-                await asyncio.wait([waited])
-            if not waited.cancelled():
-                waited.exception()  # looked at here, so that nobody warns of it; `finish` meets it again
-            result = await loop.run_in_executor(self._services.threads, partial(self._logged, result.finish, asked))
+            future = asyncio.wrap_future(result.work)
+            with self._services.streams.waiting(request.place):
+                await asyncio.wait([future])
+            if not future.cancelled():
+                future.exception()  # Retrieved so that asyncio does not warn; `finish` raises it again.
+            result = await loop.run_in_executor(self._services.threads, partial(self._run_logged, result.finish, request))
         return result
 
     def _asked(self, method: str, form: Form | None = None) -> Asked:
-        front = cast(Mapping[str, Any], request.scope)
-        language = self._services.languages.choose("", request.headers.get("Accept-Language", ""))
+        scope = cast(Mapping[str, Any], http_request.scope)
+        language = self._services.languages.choose("", http_request.headers.get("Accept-Language", ""))
         return Asked(
-            "GET" if method == "HEAD" else method, request.path, request.query_string.decode("latin1"),
-            {name: request.args[name] for name in request.args}, form or {}, dict(request.cookies), request.host, request.scheme,
-            front["gos.host"].tenant, front["gos.request_id"], request.headers.get("Last-Event-ID", ""), language,
-            trace=front.get("gos.trace", ""), place=front.get(PLACE) or NoPlace(), address=front["gos.address"],
+            "GET" if method == "HEAD" else method, http_request.path, http_request.query_string.decode("latin1"),
+            {name: http_request.args[name] for name in http_request.args}, form or {}, dict(http_request.cookies),
+            http_request.host, http_request.scheme,
+            scope["gos.host"].tenant, scope["gos.request_id"], http_request.headers.get("Last-Event-ID", ""), language,
+            trace=scope.get("gos.trace", ""), place=scope.get(PLACE) or NoPlace(), address=scope["gos.address"],
         )  # fmt: skip
 
-    async def _serve_files(self, work: "Work", route: PageRoute, asked: Asked) -> Response:
-        """A form with files of somebody who may send it; the files are gone once it is answered."""
+    async def _serve_files(self, work: "Work", route: PageRoute, request: Asked) -> Response:
+        """Receive a form with files, if the sender may use the page; the files are deleted after the response."""
         loop = asyncio.get_running_loop()
         reader = None
         try:
             _refuse_foreign()
-            if await loop.run_in_executor(self._services.threads, self._may_send, route, asked):
+            if await loop.run_in_executor(self._services.threads, self._may_send, route, request):
                 limits = FormLimits(MOST_PARTS, MOST_FILES, TEXT_BYTES, self._largest(route))
-                reader = FormReader(self._services.blobs.receiver, _boundary(), limits)
-                async for piece in request.body:
+                reader = FormReader(self._services.blobs.receiver, _multipart_boundary(), limits)
+                async for piece in http_request.body:
                     await loop.run_in_executor(self._services.threads, reader.feed, piece)
                 texts, files = await loop.run_in_executor(self._services.threads, reader.finish)
-                asked = replace(asked, form=_by_name(texts), files=files)
-            return await self._run(work, asked)
+                request = replace(request, form=_by_name(texts), files=files)
+            return await self._run(work, request)
         except ApplianceError as error:
-            return await self._run(partial(self._refuse, error), asked)
+            return await self._run(partial(self._refuse, error), request)
         finally:
             if reader is not None:
                 reader.discard()
 
-    def _may_send(self, route: PageRoute, asked: Asked) -> bool:
-        """Nothing is taken from somebody who is not signed in here, or whose role does not do."""
-        person = session.find_person(self._services, asked)
+    def _may_send(self, route: PageRoute, request: Asked) -> bool:
+        """Whether the sender is signed in on this host with the scope and rights that the page needs."""
+        person = session.find_person(self._services, request)
         if person is None or person.scope is None or (route.scope is not None and route.scope not in person.scope.scopes):
             return False
         return not route.of_administrators or person.login in self._services.config.console.administrators
 
     def _largest(self, route: PageRoute) -> int:
-        """Bytes of one file; what those send who run the appliance is unpacked beside itself, so half of the room is theirs."""
+        """The maximum size of one file in bytes.
+
+        Administrators' uploads are unpacked next to the archive, so they may fill half of the free disk space.
+        """
         config = self._services.config
         return shutil.disk_usage(config.data).free // 2 if route.of_administrators else config.limits.upload_mb << 20
 
-    # -- in a thread
+    # -- in a worker thread
 
-    def _logged(self, work: "Work", asked: Asked) -> "Response | _Pending":
+    def _run_logged(self, work: "Work", request: Asked) -> "Response | _Pending":
         began = clock.worked()
-        with logs.log_context(request_id=asked.request_id):
-            result = work(asked)
+        with logs.log_context(request_id=request.request_id):
+            result = work(request)
         if isinstance(result, Response):
             result.headers.add("Server-Timing", f"cpu;dur={(clock.worked() - began) * 1000:.1f}")
         return result
 
-    def _on_base(self, routes: Mapping[str, BaseRoute], asked: Asked) -> "Response | _Pending":
-        if asked.tenant is not None:
-            here = asked.path == "/" and asked.method == "GET"
-            return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), asked, None)
-        route = routes.get(asked.method)
+    def _on_base(self, routes: Mapping[str, BaseRoute], request: Asked) -> "Response | _Pending":
+        if request.tenant is not None:
+            here = request.path == "/" and request.method == "GET"
+            return self._send(Redirect("/console/") if here else _problem_page(NotFound(NO_PAGE)), request, None)
+        route = routes.get(request.method)
         if route is None:
-            return self._send(_problem_page(MethodNotAllowed(NO_PAGE)), asked, None)
-        person = session.find_person(self._services, asked)
-        asked = self._as_read_by(asked, person)
-        return self._perform(lambda: route.handler(Arrival(self._services, asked, person)), asked, None)
+            return self._send(_problem_page(MethodNotAllowed(NO_PAGE)), request, None)
+        person = session.find_person(self._services, request)
+        request = self._with_language(request, person)
+        return self._perform(lambda: route.handler(Arrival(self._services, request, person)), request, None)
 
-    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], asked: Asked) -> "Response | _Pending":
-        if asked.tenant is None:
-            return self._send(Redirect("/"), asked, None)
-        route = routes.get(asked.method)
+    def _on_tenant(self, routes: Mapping[str, PageRoute], path_args: Mapping[str, str], request: Asked) -> "Response | _Pending":
+        if request.tenant is None:
+            return self._send(Redirect("/"), request, None)
+        route = routes.get(request.method)
         if route is not None and not route.needs_session:
-            return self._perform(lambda: route.handler(Arrival(self._services, asked, None)), asked, None)
-        person = session.find_person(self._services, asked)
+            return self._perform(lambda: route.handler(Arrival(self._services, request, None)), request, None)
+        person = session.find_person(self._services, request)
         if person is None or person.scope is None:
-            return self._send(self._signed_out(routes, asked, person), asked, None)
-        asked = self._as_read_by(asked, person)
-        visit = self._visit(asked, person, person.scope)
+            return self._send(self._signed_out(routes, request, person), request, None)
+        request = self._with_language(request, person)
+        visit = self._visit(request, person, person.scope)
         if route is None:
-            return self._send(_problem_page(NotFound(NO_PAGE)), asked, visit)
-        return self._perform(lambda: self._run_sent(route, visit, path_args), asked, visit)
+            return self._send(_problem_page(NotFound(NO_PAGE)), request, visit)
+        return self._perform(lambda: self._run_with_saved_form(route, visit, path_args), request, visit)
 
-    def _run_sent(self, route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
-        """With the form that was kept for this page; one of somebody else is kept on for them."""
+    def _run_with_saved_form(self, route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer:
+        """Run the page with the form that was saved at sign-out, if there is one.
+
+        A form that another user wrote is not run: it is shown as saved, for them to submit.
+        """
         try:
-            asked = kept_forms.take_out(self._services.sealer, visit.asked, visit.person.user_id)
+            request = kept_forms.take_out(self._services.sealer, visit.asked, visit.person.user_id)
         except kept_forms.OfSomebodyElse:
-            return _kept_page(visit.asked, visit.asked.field(kept_forms.FIELD), 403, person=visit.person.login)
-        return _run(route, replace(visit, asked=asked), path_args)
+            return _saved_form_page(visit.asked, visit.asked.field(kept_forms.FIELD), 403, person=visit.person.login)
+        return _run(route, replace(visit, asked=request), path_args)
 
-    def _signed_out(self, routes: Mapping[str, PageRoute], asked: Asked, person: SignedIn | None) -> Page | Redirect:
-        """To the sign-in; a form stays, in a page that sends it again, because nothing of it was stored."""
-        if asked.is_fragment:
+    def _signed_out(self, routes: Mapping[str, PageRoute], request: Asked, person: SignedIn | None) -> Page | Redirect:
+        """Redirect to sign-in; a submitted form is saved in a page from which it can be submitted again afterwards."""
+        if request.is_fragment:
             return Page("problem.html", {"title": TITLES[401], "message": mark_error("sign in again to go on")}, 401)
-        route = routes.get(asked.method)
-        if asked.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
-            return session.ask_base(self._services, asked)
-        writer = sessions.user_of_token(self._services.sealer, asked.cookies.get(session.COOKIE, ""))
-        return _kept_page(asked, kept_forms.keep(self._services.sealer, asked, writer), 401, has_files=route.takes_files)
+        route = routes.get(request.method)
+        if request.method == "GET" or person is not None or route is None or route.path == session.SIGN_OUT:
+            return session.ask_base(self._services, request)
+        writer = sessions.user_of_token(self._services.sealer, request.cookies.get(session.COOKIE, ""))
+        return _saved_form_page(request, kept_forms.keep(self._services.sealer, request, writer), 401, has_files=route.takes_files)
 
-    def _refuse(self, error: ApplianceError, asked: Asked) -> Response:
-        """A form that was not taken: told in the language of whoever sent it, and in their frame when they are signed in here."""
-        person = session.find_person(self._services, asked)
-        asked = self._as_read_by(asked, person)
-        if asked.tenant is None or person is None or person.scope is None:
-            return self._send(_problem_page(error), asked, None)
-        return self._send(_problem_page(error), asked, self._visit(asked, person, person.scope))
+    def _refuse(self, error: ApplianceError, request: Asked) -> Response:
+        """The error page for a refused form, in the sender's language, with the console's frame if they are signed in."""
+        person = session.find_person(self._services, request)
+        request = self._with_language(request, person)
+        if request.tenant is None or person is None or person.scope is None:
+            return self._send(_problem_page(error), request, None)
+        return self._send(_problem_page(error), request, self._visit(request, person, person.scope))
 
-    def _visit(self, asked: Asked, person: SignedIn, scope: TenantScope) -> Visit:
-        return Visit(self._services, asked, person, replace(scope, trace=asked.trace) if asked.trace else scope)
+    def _visit(self, request: Asked, person: SignedIn, scope: TenantScope) -> Visit:
+        return Visit(self._services, request, person, replace(scope, trace=request.trace) if request.trace else scope)
 
-    def _as_read_by(self, asked: Asked, person: SignedIn | None) -> Asked:
-        """In the language that the person has chosen, if they have."""
-        own = self._services.languages.get(person.language) if person is not None and person.language else None
-        return asked if own is None else replace(asked, language=own)
+    def _with_language(self, request: Asked, person: SignedIn | None) -> Asked:
+        """The request with the language that the person has chosen in their account, if any."""
+        preferred = self._services.languages.get(person.language) if person is not None and person.language else None
+        return request if preferred is None else replace(request, language=preferred)
 
-    def _perform(self, work: Callable[[], Answer], asked: Asked, visit: Visit | None) -> "Response | _Pending":
+    def _perform(self, work: Callable[[], Answer], request: Asked, visit: Visit | None) -> "Response | _Pending":
         try:
-            with texts.speaking(asked.language):
+            with texts.speaking(request.language):
                 answer = work()
             if isinstance(answer, Later):
-                return _Pending(answer.work, lambda _: self._perform(answer.then, asked, visit))
-            return self._send(answer, asked, visit)
+                return _Pending(answer.work, lambda _: self._perform(answer.then, request, visit))
+            return self._send(answer, request, visit)
         except ApplianceError as error:
-            return self._send(_problem_page(error), asked, visit)
+            return self._send(_problem_page(error), request, visit)
         except Exception:
             log.exception("unhandled error in the console")
-            return self._send(_problem_page(ApplianceError(INTERNAL)), asked, visit)
+            return self._send(_problem_page(ApplianceError(INTERNAL)), request, visit)
 
-    def _send(self, answer: "Now", asked: Asked, visit: Visit | None) -> Response:
-        response = self._response(answer, asked, visit)
+    def _send(self, answer: "Now", request: Asked, visit: Visit | None) -> Response:
+        response = self._response(answer, request, visit)
         response.headers["Cache-Control"] = LASTING if isinstance(answer, Picture) else "no-store"
         is_foreign = isinstance(answer, File | Picture)
         response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox" if is_foreign else self._policy
         return response
 
-    def _response(self, answer: "Now", asked: Asked, visit: Visit | None) -> Response:
+    def _response(self, answer: "Now", request: Asked, visit: Visit | None) -> Response:
         if isinstance(answer, Redirect):
             response = Response(b"", 303, {"Location": answer.url})
             for name, value in answer.cookies.items():
@@ -263,51 +274,51 @@ class Edge:
         if isinstance(answer, Data):
             return Response(json.dumps(answer.value, ensure_ascii=False), answer.status, content_type="application/json")
         if isinstance(answer, Stream) and visit is not None:
-            self._services.streams.open(visit.scope, asked.place)
-            response = Response(self._events(answer, asked, visit), 200, content_type="text/event-stream")
+            self._services.streams.open(visit.scope, request.place)
+            response = Response(self._events(answer, request, visit), 200, content_type="text/event-stream")
             response.headers["X-Accel-Buffering"] = "no"
             response.timeout = None
             return response
         if isinstance(answer, Picture):
             return Response(answer.content, 200, content_type=answer.media)
-        shown = cast(Page, answer)
-        with texts.speaking(asked.language):
-            html = self._renderer.render(shown, asked, visit)
-        return Response(html, shown.status, dict(shown.headers), content_type="text/html; charset=utf-8")
+        rendered_page = cast(Page, answer)
+        with texts.speaking(request.language):
+            html = self._renderer.render(rendered_page, request, visit)
+        return Response(html, rendered_page.status, dict(rendered_page.headers), content_type="text/html; charset=utf-8")
 
     async def _pieces(self, source: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Each piece read in a thread; the reader of the answer sets the pace."""
+        """Read the file piece by piece in a thread, only as fast as the client receives it."""
         loop = asyncio.get_running_loop()
         while piece := await loop.run_in_executor(self._services.threads, next, source, b""):
             yield piece
 
-    async def _events(self, stream: Stream, asked: Asked, visit: Visit) -> AsyncIterator[bytes]:
-        """What every look finds, until the visitor leaves or may no longer look; a reader who is slow keeps us from looking."""
-        loop, said = asyncio.get_running_loop(), clock.monotonic()
+    async def _events(self, stream: Stream, request: Asked, visit: Visit) -> AsyncIterator[bytes]:
+        """Server-sent events from polling, until the client disconnects or loses access; a slow client delays the next poll."""
+        loop, last_sent = asyncio.get_running_loop(), clock.monotonic()
         yield b"retry: 2000\n: connected\n\n"
-        while (events := await loop.run_in_executor(self._services.threads, self._look, stream, asked, visit)) is not None:
+        while (events := await loop.run_in_executor(self._services.threads, self._look, stream, request, visit)) is not None:
             for event in events:
                 yield event
-            if events or clock.monotonic() - said > HEARTBEAT_SECONDS:
-                said = clock.monotonic()
-                yield b": still here\n\n"  # keeps proxies from closing what is idle
+            if events or clock.monotonic() - last_sent > HEARTBEAT_SECONDS:
+                last_sent = clock.monotonic()
+                yield b": still here\n\n"  # Keeps proxies from closing an idle connection.
             await asyncio.sleep(self._services.streams.pause(LOOK_SECONDS))
 
-    def _look(self, stream: Stream, asked: Asked, visit: Visit) -> list[bytes] | None:
-        """None once the session is over, or is one of less than it was."""
-        person = session.find_person(self._services, asked)
+    def _look(self, stream: Stream, request: Asked, visit: Visit) -> list[bytes] | None:
+        """The new events; None when the session has ended or has lost a scope that the stream started with."""
+        person = session.find_person(self._services, request)
         if person is None or person.scope is None or not set(visit.scope.scopes) <= set(person.scope.scopes):
             return None
-        with texts.speaking(asked.language):
-            return [
-                f"id: {number}\ndata: {json.dumps(self._renderer.render(Page(stream.template, values), asked, visit))}\n\n".encode()
-                for number, values in stream.look()
+        with texts.speaking(request.language):
+            rendered = [
+                (number, self._renderer.render(Page(stream.template, values), request, visit)) for number, values in stream.look()
             ]
+        return [f"id: {number}\ndata: {json.dumps(html)}\n\n".encode() for number, html in rendered]
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """An answer that waits for `work`; `finish` makes it then."""
+    """An answer that waits for `work`; `finish` then builds the response."""
 
     work: "Future[Any]"
     finish: "Work"
@@ -323,13 +334,16 @@ def _run(route: PageRoute, visit: Visit, path_args: Mapping[str, str]) -> Answer
     return route.handler(visit, **path_args)
 
 
-def _kept_page(asked: Asked, kept: str, status: int, *, has_files: bool = False, person: str = "") -> Page:
-    """What was not taken, to be sent again by whoever wrote it; `person` is signed in and has not."""
-    told = {
-        "action": f"{asked.path}?{asked.query}".rstrip("?"), "kept": kept, "field": kept_forms.FIELD, "has_files": has_files,
-        "person": person,
+def _saved_form_page(request: Asked, sealed_form: str, status: int, *, has_files: bool = False, person: str = "") -> Page:
+    """A page that holds a form which was not accepted, for its author to submit again.
+
+    `person` is the login of the user who is signed in now, when that is not the author.
+    """
+    values = {
+        "action": f"{request.path}?{request.query}".rstrip("?"), "kept": sealed_form, "field": kept_forms.FIELD,
+        "has_files": has_files, "person": person,
     }  # fmt: skip
-    return Page("base/signed_out.html", told, status)
+    return Page("base/signed_out.html", values, status)
 
 
 def _problem_page(error: ApplianceError) -> Page:
@@ -338,43 +352,46 @@ def _problem_page(error: ApplianceError) -> Page:
 
 
 def _refuse_foreign() -> None:
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    if not csrf.is_own_page(headers, f"{request.scheme}://{request.host}"):
+    headers = {name.lower(): value for name, value in http_request.headers.items()}
+    if not csrf.is_own_page(headers, f"{http_request.scheme}://{http_request.host}"):
         raise PolicyDenied(FOREIGN)
 
 
-def _boundary() -> str:
-    """What separates the parts of the form that was sent; empty when it is of another kind."""
-    media, options = parse_options_header(request.headers.get("Content-Type", ""))
+def _multipart_boundary() -> str:
+    """The boundary of a multipart form; empty for any other content type."""
+    media, options = parse_options_header(http_request.headers.get("Content-Type", ""))
     return options.get("boundary", "") if media == "multipart/form-data" else ""
 
 
 def _by_name(pairs: Iterable[tuple[str, str]]) -> Form:
-    found: dict[str, list[str]] = {}
+    form: dict[str, list[str]] = {}
     for name, text in pairs:
-        found.setdefault(name, []).append(text)
-    return found
+        form.setdefault(name, []).append(text)
+    return form
 
 
 async def _read_own_form(json_body_kb: int) -> Form:
-    """The form of a page of ours; PolicyDenied for any other."""
+    """The fields of a form sent from one of our own pages; PolicyDenied for any other origin."""
     _refuse_foreign()
-    most = 3 * json_body_kb << 10  # a byte may take three in a form
+    most = 3 * json_body_kb << 10  # URL encoding may triple the size of a byte.
     body = bytearray()
-    async for chunk in request.body:
+    async for chunk in http_request.body:
         body += chunk
         if len(body) > most:
             raise PayloadTooLarge(
-                Sentence("a form may have at most %(most)s MiB", most=most >> 20), headers={"Connection": "close"}
+                Sentence("this form is too large; the maximum is %(most)s MiB", most=most >> 20), headers={"Connection": "close"}
             )
     try:
         return parse_qs(body.decode("utf8"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise PolicyDenied("the form cannot be read; open the page here and send it again") from error
+        raise PolicyDenied("the form cannot be read; open the page here and submit it again") from error
 
 
 def content_policy(config: Config) -> str:
-    """Nothing but our own files; forms may lead on to our own hosts (sign-in hands over by redirects)."""
+    """The Content-Security-Policy of pages: only our own files, and forms only to our own hosts.
+
+    The other hosts are allowed because signing in and out redirects between the base host and the tenants' hosts.
+    """
     base = f"{config.domains.base}{config.port_suffix}"
     hosts = f"{config.scheme}://{base} {config.scheme}://*.{base}"
     return (

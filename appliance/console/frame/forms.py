@@ -1,4 +1,4 @@
-"""The form of an input schema: JSON Schema to fields, what was sent back to JSON, findings at their fields."""
+"""Forms from JSON Schema: builds the fields, parses a submitted form to JSON, and shows errors next to their fields."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from .routing import Form
 
 MAX_DEPTH = 4
 MAX_OPTIONS = 200
-LONG_TEXT = 320  # as long as an address of e-mail may be: names of hosts and of people are one line
+LONG_TEXT = 320  # The maximum length of an e-mail address; anything up to that gets a one-line field.
 SHORT = 12
 PREFIX = "in"
 _LONG_WORDS = re.compile(r"\b(csv|text|body|content|lines|document|markdown|html|xml)\b", re.IGNORECASE)
@@ -26,7 +26,7 @@ _FORMATS = {"date": "date", "email": "email", "uri": "url", "time": "time"}
 
 @dataclass
 class Field:
-    """One field, or a group of them; `value` is the text that stands in it, `error` what is wrong with it."""
+    """One field or a group of fields; `value` is the text in the field, `error` the message next to it."""
 
     pointer: str
     label: str
@@ -48,27 +48,27 @@ class Field:
 
     @property
     def is_secret(self) -> bool:
-        """Whether it holds a text that is sealed at rest; `kept` then says how one that is not shown is known."""
+        """Whether the value is stored encrypted and never shown; `kept` then says where the current value comes from."""
         return self.schema.get("secret") is True
 
     @property
     def is_short(self) -> bool:
-        """Whether it is a group of a few numbers and words, which stand beside each other."""
+        """Whether this is a group of two to four short fields, which the page shows side by side."""
         numbers = ("integer", "number")
         plain = (each.kind in numbers or int(each.attributes.get("maxlength", SHORT + 1)) <= SHORT for each in self.children)
         return all(plain) and 1 < len(self.children) <= 4
 
     @property
     def only_for(self) -> str:
-        """The neighbours this one is for, as `name=value,value;…`; empty when it is for all of them."""
-        wanted = self.schema.get("only_for")
+        """The values of sibling fields for which this field applies, as `name=value,value;…`; empty when it always applies."""
+        only_for = self.schema.get("only_for")
         above = self.pointer.rpartition("/")[0]
-        pairs = wanted.items() if isinstance(wanted, Mapping) else ()
+        pairs = only_for.items() if isinstance(only_for, Mapping) else ()
         return ";".join(f"{PREFIX}{above}/{_token(name)}={','.join(map(json.dumps, values))}" for name, values in pairs)
 
     @property
     def rows(self) -> int:
-        """Height of a text area that suits what stands in it."""
+        """The height of a text area that suits its value, in lines."""
         return min(max(self.value.count("\n") + 2, 3 if self.kind in ("pairs", "json") else 5), 16)
 
     def walk(self) -> "Iterator[Field]":
@@ -78,13 +78,13 @@ class Field:
 
 
 class InputForm:
-    """The fields of a schema; `whole` makes it one JSON text instead."""
+    """The fields of a schema; with `whole` the form is a single JSON text instead."""
 
     def __init__(self, schema: Any, whole: bool = False) -> None:
         self.schema: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
         self.whole = whole or not _has_fields(self.schema)
         text = Field("", _("Input"), "json", True, schema=self.schema)
-        self.root = text if self.whole else _field("", _("Input"), self.schema, True, 0)
+        self.root = text if self.whole else _build_field("", _("Input"), self.schema, True, 0)
         self.problems: list[Detail] = []
         self.general: list[Detail] = []
 
@@ -97,36 +97,36 @@ class InputForm:
 
     @property
     def has_example(self) -> bool:
-        return bool(_examples(self.schema)) or any(_examples(found.schema) for found in self.all_fields())
+        return bool(_examples(self.schema)) or any(_examples(field.schema) for field in self.all_fields())
 
     def example(self) -> Any:
-        """The schema's first example, or one put together from the examples of its members."""
+        """The schema's first example, or one composed of the examples and defaults of its members."""
         examples = _examples(self.schema)
         return examples[0] if examples else _sample(self.schema, 0)
 
     def defaults(self) -> Any:
-        """The input that the schema's defaults make."""
+        """The input that consists of the schema's defaults."""
         return _defaults(self.schema, 0) or {}
 
     def fill(self, value: Any) -> None:
-        """Put a JSON value into the fields."""
+        """Fill the fields from a JSON value."""
         _fill(self.root, value)
 
     def point_out(self, details: Sequence[Detail]) -> None:
-        """Show every finding at the innermost field it belongs to; the rest goes above the form."""
+        """Show each error at the innermost field that its pointer names; errors without a field go to `general`."""
         for detail in details:
             owners = [f for f in self.all_fields() if f.kind != "group" and _is_inside(detail.pointer, f.pointer)]
             if not owners:
                 self.general.append(detail)
                 continue
-            owner = max(owners, key=lambda found: len(found.pointer))
+            owner = max(owners, key=lambda each: len(each.pointer))
             inner = detail.pointer.removeprefix(owner.pointer)
             text = f"{inner}: {tell(detail.message)}" if inner else tell(detail.message)
             owner.error = f"{owner.error} {text}".strip()
 
 
 def _has_fields(schema: Mapping[str, Any]) -> bool:
-    """Whether fields can stand for the input: it has members, or none and no other is allowed."""
+    """Whether the input can be shown as fields: the schema has properties, or allows none at all."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and (bool(properties) or schema.get("additionalProperties") is False)
 
@@ -141,43 +141,43 @@ def _examples(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
-    """The one type of a schema that is not null; empty when there are several or none."""
-    given = schema.get("type")
-    types = [given] if isinstance(given, str) else [t for t in given if t != "null"] if isinstance(given, list) else []
+    """The only type of a schema besides null; empty when there are several or none."""
+    raw = schema.get("type")
+    types = [raw] if isinstance(raw, str) else [t for t in raw if t != "null"] if isinstance(raw, list) else []
     return str(types[0]) if len(types) == 1 else ""
 
 
-def _field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, depth: int) -> Field:
+def _build_field(pointer: str, name: str, schema: Mapping[str, Any], required: bool, depth: int) -> Field:
     label = str(schema.get("title") or name)
-    found = Field(pointer, label, "json", required, str(schema.get("description") or ""), schema=schema)
+    result = Field(pointer, label, "json", required, str(schema.get("description") or ""), schema=schema)
     kind = "object" if depth == 0 else _type_of(schema)
     options = _options(schema)
     properties = schema.get("properties")
     if 0 < len(options) <= MAX_OPTIONS:
-        found.kind, found.options = "select", options
+        result.kind, result.options = "select", options
     elif kind == "object" and isinstance(properties, Mapping) and properties and depth < MAX_DEPTH:
-        found.kind = "group"
+        result.kind = "group"
         needed = schema.get("required")
-        found.children = [
-            _field(f"{pointer}/{_token(key)}", key, member, isinstance(needed, list) and key in needed, depth + 1)
+        result.children = [
+            _build_field(f"{pointer}/{_token(key)}", key, member, isinstance(needed, list) and key in needed, depth + 1)
             for key, member in properties.items()
             if isinstance(member, Mapping)
         ]
     elif kind in _KINDS and not any(name in schema for name in ("oneOf", "anyOf", "allOf", "$ref")):
-        _plain_field(found, kind, name)
+        _complete_plain_field(result, kind, name)
     elif kind == "object" and not properties and _is_of_texts(schema.get("additionalProperties")):
-        found.kind, found.help = "pairs", f"{found.help} {_('One per line, as name: value.')}".strip()
-    return found
+        result.kind, result.help = "pairs", f"{result.help} {_('One per line, as name: value.')}".strip()
+    return result
 
 
 def _options(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What can be chosen, as JSON and as it is called: an `enum`, or a `oneOf` of constants with titles."""
+    """The options of an `enum`, or of a `oneOf` of constants with titles, as (JSON value, label)."""
     listed = schema.get("enum")
     if isinstance(listed, list):
         return [(json.dumps(value), value if isinstance(value, str) else json.dumps(value)) for value in listed]
-    named = schema.get("oneOf")
-    if isinstance(named, list) and all(isinstance(each, Mapping) and "const" in each for each in named):
-        return [(json.dumps(each["const"]), str(each.get("title", each["const"]))) for each in named]
+    choices = schema.get("oneOf")
+    if isinstance(choices, list) and all(isinstance(each, Mapping) and "const" in each for each in choices):
+        return [(json.dumps(each["const"]), str(each.get("title", each["const"]))) for each in choices]
     return []
 
 
@@ -185,24 +185,24 @@ def _is_of_texts(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "string" and not schema.get("secret")
 
 
-def _plain_field(found: Field, kind: str, name: str) -> None:
-    schema = found.schema
-    found.kind = _KINDS[kind]
-    if kind == "boolean" and not found.required and "default" not in schema:
-        found.kind, found.options = "select", [("true", _("yes")), ("false", _("no"))]
-    if kind == "string" and found.is_secret:
-        found.kind = "secret_text" if _is_key_text(found.schema, name) else "password"
+def _complete_plain_field(target: Field, kind: str, name: str) -> None:
+    schema = target.schema
+    target.kind = _KINDS[kind]
+    if kind == "boolean" and not target.required and "default" not in schema:
+        target.kind, target.options = "select", [("true", _("yes")), ("false", _("no"))]
+    if kind == "string" and target.is_secret:
+        target.kind = "secret_text" if _is_key_text(target.schema, name) else "password"
     elif kind == "string":
-        found.kind = "textarea" if _is_long(schema, name) else _FORMATS.get(str(schema.get("format")), "text")
+        target.kind = "textarea" if _is_long(schema, name) else _FORMATS.get(str(schema.get("format")), "text")
     if kind in ("number", "integer"):
-        # Not type=number: a browser sends nothing for what it cannot read, and the mistake would pass for an empty field.
-        found.attributes = {"inputmode": "numeric" if kind == "integer" else "decimal"}
-    elif found.kind == "text" and isinstance(schema.get("maxLength"), int):
-        found.attributes = {"maxlength": str(schema["maxLength"])}
+        # Not type=number: a browser submits an unreadable number as an empty field, so the error would go unnoticed.
+        target.attributes = {"inputmode": "numeric" if kind == "integer" else "decimal"}
+    elif target.kind == "text" and isinstance(schema.get("maxLength"), int):
+        target.attributes = {"maxlength": str(schema["maxLength"])}
 
 
 def _is_key_text(schema: Mapping[str, Any], name: str) -> bool:
-    """Whether a secret has several lines, which a password field would lose."""
+    """Whether a secret has several lines, such as a PEM key, which a password field would join."""
     return "PEM" in str(schema.get("description", "")) or "private_key" in name
 
 
@@ -223,12 +223,12 @@ def _token(name: str) -> str:
 
 
 def pointer_parts(pointer: str) -> list[str]:
-    """The names of a pointer, outermost first."""
+    """The unescaped segments of a JSON pointer, outermost first."""
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def member_of(pointer: str) -> str:
-    """The last name of a pointer."""
+    """The last segment of a JSON pointer."""
     return pointer_parts(pointer)[-1]
 
 
@@ -271,11 +271,11 @@ def _fill(target: Field, value: Any) -> None:
     else:
         target.value = value
         if target.kind == "text" and "\n" in value:
-            target.kind = "textarea"  # a field of one line would lose the others
+            target.kind = "textarea"  # A one-line field would drop the line breaks.
 
 
 def read_form(form: InputForm, sent: Form) -> Any:
-    """The JSON value that was sent; `form` keeps the texts and notes in `problems` what cannot be read."""
+    """The JSON value that was submitted; `form` keeps the entered texts and collects parse errors in `problems`."""
     value = _read(form, form.root, sent)
     form.point_out(form.problems)
     return {} if value is None else value
@@ -301,24 +301,24 @@ def _read(form: InputForm, target: Field, sent: Form) -> Any:
 
 
 def _parse(target: Field, text: str) -> Any:
-    """The value of a field's text; ValueError says what is wrong with it."""
+    """Parse the text of a field; ValueError with a message for the person."""
     if target.kind == "integer":
         if not _INTEGER.fullmatch(text.strip()):
             raise ValueError(_("Enter a whole number"))
         return int(text)
     if target.kind == "number":
-        return _number(text.strip())
+        return _parse_number(text.strip())
     if target.kind == "pairs":
-        return _json(text) if text.lstrip().startswith("{") else _pairs(text)
+        return _parse_json(text) if text.lstrip().startswith("{") else _parse_pairs(text)
     if target.kind == "json" and _takes_text(target.schema) and not _is_json(text):
         return text
     if target.kind in ("json", "select"):
-        return _json(text)
+        return _parse_json(text)
     return text
 
 
 def _takes_text(schema: Mapping[str, Any]) -> bool:
-    """Whether the value may be a text beside something else."""
+    """Whether the value may be a string as well as other types."""
     choices = [each for name in ("anyOf", "oneOf") for each in schema.get(name, ()) if isinstance(each, Mapping)]
     return any(each.get("type") == "string" for each in choices)
 
@@ -331,18 +331,18 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _pairs(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _parse_pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         name, colon, value = line.partition(":")
         if line.strip() and (not colon or not name.strip()):
-            raise ValueError(f"Line {number} is not name: value")
+            raise ValueError(_("Line %(number)s is not in the form name: value", number=number))
         if line.strip():
-            found[name.strip()] = value.strip()
-    return found
+            pairs[name.strip()] = value.strip()
+    return pairs
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     if _INTEGER.fullmatch(text):
         return int(text)
     try:
@@ -354,7 +354,7 @@ def _number(text: str) -> int | float:
     return value
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -1,4 +1,7 @@
-"""A form of somebody who was signed out meanwhile: sealed in a page that sends it again, as whoever wrote it and nobody else."""
+"""Saves a form that was submitted after the session ended, so that its author can submit it again after signing in.
+
+The form is encrypted and travels in the page itself; only the user who wrote it can submit it.
+"""
 
 import base64
 import binascii
@@ -15,40 +18,44 @@ from .routing import Asked
 
 FIELD = "kept-form"
 LIFETIME_MS = 24 * 3_600_000
-OVER = mark_error("what this page kept is a day old or of another page; open the form again and write it anew")
+OVER = mark_error("this saved form has expired or belongs to another page; open the form and fill it in again")
 
 
 class OfSomebodyElse(PolicyDenied):
-    """What was kept was written by another person than the one who is signed in now; it stays for them."""
+    """The saved form was written by another user than the one who is signed in now; it stays available to its author."""
 
 
-def keep(sealer: Sealer, asked: Asked, writer: str | None) -> str:
-    """The form of this request, for the user who wrote it; one that was kept already stays as it is.  Empty when nobody knows
-    who wrote it: it could only be sent by whoever comes next."""
-    if FIELD in asked.form:
-        return asked.field(FIELD)
+def keep(sealer: Sealer, request: Asked, writer: str | None) -> str:
+    """The request's form, encrypted for the user who wrote it; a form that was saved before is returned unchanged.
+
+    Empty when the author is unknown, because then anyone who signs in next could submit it.
+    """
+    if FIELD in request.form:
+        return request.field(FIELD)
     if writer is None:
         return ""
-    told = json.dumps([clock.now_ms() + LIFETIME_MS, writer, dict(asked.form)]).encode()
-    return base64.urlsafe_b64encode(sealer.seal(zlib.compress(told), _context(asked))).decode()
+    payload = json.dumps([clock.now_ms() + LIFETIME_MS, writer, dict(request.form)]).encode()
+    return base64.urlsafe_b64encode(sealer.seal(zlib.compress(payload), _context(request))).decode()
 
 
-def take_out(sealer: Sealer, asked: Asked, user_id: str) -> Asked:
-    """The request with the form that was kept for it, if there is one; PolicyDenied when it is not for this page, or too old,
-    OfSomebodyElse when this user has not written it."""
-    if FIELD not in asked.form:
-        return asked
+def take_out(sealer: Sealer, request: Asked, user_id: str) -> Asked:
+    """The request with its saved form filled in, if it carries one.
+
+    PolicyDenied when the saved form is for another page or has expired; OfSomebodyElse when another user wrote it.
+    """
+    if FIELD not in request.form:
+        return request
     try:
-        opened = sealer.open(base64.urlsafe_b64decode(asked.field(FIELD)), _context(asked))
+        opened = sealer.open(base64.urlsafe_b64decode(request.field(FIELD)), _context(request))
         ends, writer, form = json.loads(zlib.decompress(opened))
-    except (ConfigInvalid, binascii.Error, ValueError) as error:  # also what was kept before it told who wrote it
+    except (ConfigInvalid, binascii.Error, ValueError) as error:  # Includes forms saved by versions that did not record the author.
         raise PolicyDenied(OVER) from error
     if ends < clock.now_ms():
         raise PolicyDenied(OVER)
     if writer != user_id:
-        raise OfSomebodyElse("somebody else wrote what this page kept; open the form again and write your own")
-    return replace(asked, form=form)
+        raise OfSomebodyElse("another user wrote this saved form; open the form and fill it in yourself")
+    return replace(request, form=form)
 
 
-def _context(asked: Asked) -> str:
-    return f"{asked.tenant}/kept-form{asked.path}"
+def _context(request: Asked) -> str:
+    return f"{request.tenant}/kept-form{request.path}"

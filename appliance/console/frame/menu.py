@@ -1,4 +1,4 @@
-"""The console's navigation: groups of sections, each with the scope it needs, its picture and its key after `g`."""
+"""The console's navigation: groups of sections, each with the scope it needs, its icon and its keyboard shortcut (`g`, key)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Group:
-    """Sections that one looks for together."""
+    """Sections that the menu lists under one heading."""
 
     title: str
     sections: tuple[Section, ...]
@@ -64,6 +64,6 @@ MENU = (
 
 
 def menu_for(may: Callable[[str], bool]) -> list[Group]:
-    """The groups with what somebody with these scopes may open; a group of nothing is left out."""
+    """The menu without the sections that `may(scope)` refuses; empty groups are omitted."""
     groups = [Group(each.title, tuple(one for one in each.sections if one.scope is None or may(one.scope))) for each in MENU]
     return [each for each in groups if each.sections]

@@ -1,4 +1,4 @@
-"""JSON as people read it: names with their values, tables of things alike, lists; nothing of it is left out."""
+"""Arranges a JSON value for reading: name-value pairs, tables for similar objects, lists.  Nothing is omitted."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ LONG_TEXT, LONG_LINES = 500, 12
 
 @dataclass(frozen=True)
 class Block:
-    """A value to be shown.
+    """One part of the arrangement.
 
-    `text` for a plain value or the JSON of a deep one; `pairs` are names with blocks; a table has `columns` and `rows` of
-    texts; a list has `rows` of one text; `items` are blocks of things that a table would not hold.
+    `text` holds a plain value, or the JSON of a deeply nested one; `pairs` are names with blocks; a table has `columns` and
+    `rows` of texts; a list has `rows` of one text; `items` are the blocks of objects that do not fit into a table.
     """
 
     kind: Literal["text", "json", "pairs", "table", "list", "items"]
@@ -29,17 +29,17 @@ class Block:
 
     @property
     def is_long(self) -> bool:
-        """Whether a text is folded until somebody opens it."""
+        """Whether the page shows the text collapsed at first."""
         return len(self.text) > LONG_TEXT or self.text.count("\n") >= LONG_LINES
 
     @property
     def beginning(self) -> str:
-        """What of a long text is seen at once."""
+        """The summary of a collapsed text: its first 120 characters on one line."""
         return f"{' '.join(self.text[:LONG_TEXT].split())[:120]}…"
 
 
 def describe(value: Any, depth: int = 0) -> Block:
-    """The block that shows a JSON value whole."""
+    """Arrange a whole JSON value; below `MOST_NESTED` levels it is shown as JSON text."""
     if _is_plain(value):
         return Block("text", text=_plain(value))
     if depth < MOST_NESTED and isinstance(value, Mapping) and value:
@@ -55,7 +55,7 @@ def describe(value: Any, depth: int = 0) -> Block:
 
 
 def leaves(value: Any, label: str = "") -> Iterator[tuple[str, str]]:
-    """Every plain value of a JSON value with the names that lead to it: `Order · Lines 2 · Price`."""
+    """Every plain value within a JSON value, with its path as a label: `Order · Lines 2 · Price`."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from leaves(item, f"{label} · {heading(str(name))}" if label else heading(str(name)))
@@ -69,13 +69,13 @@ def leaves(value: Any, label: str = "") -> Iterator[tuple[str, str]]:
 
 
 def heading(name: str) -> str:
-    """`unit_price` as `Unit price`; other spellings stay."""
+    """`unit_price` as `Unit price`; other spellings are unchanged."""
     text = name.replace("_", " ").strip()
     return f"{text[:1].upper()}{text[1:]}" or name
 
 
 def _columns(items: list[Any]) -> list[str]:
-    """The members of things alike, in the order in which they turn up; empty when a table would not hold them."""
+    """The column names for a table of these objects, in order of appearance; empty when a table does not suit them."""
     names: dict[str, None] = {}
     for item in items:
         if not isinstance(item, Mapping) or not all(_is_plain(inner) for inner in item.values()):

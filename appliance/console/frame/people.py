@@ -1,4 +1,4 @@
-"""Names of actors: who started, made or changed something, as people know them."""
+"""Display names of actors: users, API keys, executions and agent runs."""
 
 from appliance.core.errors import NotFound
 from appliance.core.texts import gettext as _
@@ -9,7 +9,7 @@ from .routing import Visit
 
 
 class Names:
-    """Looks up what `user:…`, `key:…` and the like are called; each once per page."""
+    """Resolves actors such as `user:…` and `key:…` to display names; each is looked up once per page."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -17,7 +17,7 @@ class Names:
         self._members_read = False
 
     def of(self, actor: str) -> str:
-        """The login of a user, the name of an API key, or the actor's own text."""
+        """The login of a user, the name of an API key, or the actor as stored when there is no better name."""
         if actor not in self._known and actor.startswith("user:"):
             self._read_members()
         if actor not in self._known:

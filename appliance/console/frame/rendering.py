@@ -1,4 +1,4 @@
-"""Templates: one environment, what every page may use, and the frame around it."""
+"""Renders templates: the Jinja environment, its filters and globals, and the frame around every page."""
 
 import hashlib
 from collections.abc import Callable
@@ -33,50 +33,53 @@ class Renderer:
             lstrip_blocks=True,
         )
         texts.teach(self._environment)
-        self._environment.filters.update({name: _when_rendered(shown) for name, shown in showing.FILTERS.items()})
+        self._environment.filters.update({name: _as_context_filter(formatter) for name, formatter in showing.FILTERS.items()})
         self._environment.globals |= {"asset": self._asset, "phrases": showing.phrases}
 
     def _asset(self, name: str) -> str:
-        """Address of a static file; it changes with the content, so that browsers may keep it."""
+        """URL of a static file; it contains a digest of the content, so that browsers can cache it forever."""
         if name not in self._digests:
             self._digests[name] = hashlib.sha256((self._static / name).read_bytes()).hexdigest()[:12]
         return f"/static/{name}?v={self._digests[name]}"
 
-    def render(self, page: Page, asked: Asked, visit: Visit | None) -> str:
-        """The HTML of a page; a visit gives it the frame of the tenant's console."""
+    def render(self, page: Page, request: Asked, visit: Visit | None) -> str:
+        """The HTML of a page; with a visit, in the frame of the tenant's console (menu and tenant switcher)."""
         values: dict[str, Any] = {
-            "asked": asked, "request_id": asked.request_id, "visit": visit, "menu": [], "section": "", "counts": {}, "tenants": [],
-            "tenant_name": asked.tenant or "",
-            "tenant": asked.tenant or "", "base_host": self._config.domains.base, **page.values,
+            "asked": request, "request_id": request.request_id, "visit": visit, "menu": [], "section": "", "counts": {},
+            "tenants": [], "tenant_name": request.tenant or "", "tenant": request.tenant or "",
+            "base_host": self._config.domains.base, **page.values,
         }  # fmt: skip
         if visit is not None:
-            values["section"] = [*asked.path.split("/"), "", ""][2]
-            if not asked.is_fragment:
+            values["section"] = [*request.path.split("/"), "", ""][2]
+            if not request.is_fragment:
                 values |= self._frame(visit)
         return self._environment.get_template(f"console/{page.template}").render(values)
 
     def _frame(self, visit: Visit) -> dict[str, Any]:
-        """What stands around a page: the menu, what waits in it, and the tenants one can change to."""
+        """Values for the frame of a page: the menu, its badges, and the tenants that the person can switch to."""
         mine = people.tenants_of(visit.person.user_id)
         return {
             "menu": menu_for(visit.may),
-            "counts": _counts(visit),
+            "counts": _waiting_counts(visit),
             "tenants": [(row, role, f"{self._config.tenant_url(row.id)}/console/") for row, role in mine],
             "tenant_name": next((row.name for row, _ in mine if row.id == visit.scope.tenant_id), visit.scope.tenant_id),
         }
 
 
-def _counts(visit: Visit) -> dict[str, int]:
-    """What waits, by the section of the menu."""
-    found = {"approvals": count_mine(visit.scope, visit.person)} if visit.may("approvals.read") else {}
-    return found | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
+def _waiting_counts(visit: Visit) -> dict[str, int]:
+    """The numbers of items that wait for this person, by menu section."""
+    counts = {"approvals": count_mine(visit.scope, visit.person)} if visit.may("approvals.read") else {}
+    return counts | ({"confirmations": count_open(visit.scope)} if visit.may("keys.read") else {})
 
 
-def _when_rendered(shown: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter whose answer depends on the language: asked for the context, Jinja does not work it out when it compiles."""
+def _as_context_filter(formatter: Callable[..., Any]) -> Callable[..., Any]:
+    """A template filter whose result depends on the language.
+
+    Taking the context keeps Jinja from evaluating the filter at compile time, when no language is set.
+    """
 
     @pass_context
-    def show(_: Any, *args: Any, **named: Any) -> Any:
-        return shown(*args, **named)
+    def show(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return formatter(*args, **kwargs)
 
     return show

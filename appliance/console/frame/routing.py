@@ -1,4 +1,4 @@
-"""Pages declared once: method, path, host and scope; handlers take a visit and answer a page, a redirect or a file."""
+"""Declares pages: method, path, host and scope.  A handler takes a visit and returns a page, a redirect or a file."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +18,7 @@ PAGE_ROWS = 50
 
 @dataclass(frozen=True)
 class Page:
-    """A template with its values."""
+    """An HTML response: a template with its values."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Redirect:
-    """Go there (303); a cookie may be set or, with an empty value, taken away on the way."""
+    """A redirect (303); it can set cookies, or delete those with an empty value."""
 
     url: str
     cookies: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Download:
-    """A file for the visitor to save."""
+    """A small file for the visitor to save."""
 
     name: str
     content: bytes
@@ -45,7 +45,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Data:
-    """JSON for a script of ours, on a page that works without it."""
+    """JSON for one of our scripts; the page also works without the script."""
 
     value: Any
     status: int = 200
@@ -53,7 +53,7 @@ class Data:
 
 @dataclass(frozen=True)
 class File:
-    """A file of any size for the visitor to save, sent a piece at a time; no browser shows or runs it."""
+    """A file of any size for the visitor to save, streamed piece by piece; browsers neither display nor run it."""
 
     name: str
     media: str
@@ -63,7 +63,7 @@ class File:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that stands on a page of ours, at an address that always shows the same."""
+    """A picture embedded in one of our pages; its URL always returns the same content, so it is cached."""
 
     media: str
     content: bytes
@@ -71,7 +71,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Stream:
-    """Server-sent events, one for each of `look`'s (number, values of `template`); nobody holds a thread between two looks."""
+    """Server-sent events: each `look()` returns (event id, template values) pairs; no thread is held between two calls."""
 
     template: str
     look: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]]
@@ -79,7 +79,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Later:
-    """What `then` answers once `work` is done, well or badly; nobody holds a thread meanwhile."""
+    """An answer that `then` builds once `work` has finished or failed; no thread is held while waiting."""
 
     work: "Future[Any]"
     then: "Callable[[], Answer]"
@@ -90,7 +90,7 @@ Answer = Page | Redirect | Download | Data | File | Picture | Stream | Later
 
 @dataclass(frozen=True)
 class Asked:
-    """What a browser asked for, free of the web framework."""
+    """A browser's request, independent of the web framework."""
 
     method: str
     path: str
@@ -111,15 +111,15 @@ class Asked:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a page asks for the part of itself that changes."""
+        """Whether a page requests only its live part, to refresh itself."""
         return self.args.get("part") == "live"
 
     def file(self, name: str) -> SentFile | None:
-        """The file of this field; None when none was chosen."""
+        """The file uploaded in this field; None when none was chosen."""
         return next((each for each in self.files if each.field == name), None)
 
     def field(self, name: str) -> str:
-        """One value of the form; empty when it was not sent."""
+        """The first value of a form field; empty when it was not sent."""
         values = self.form.get(name)
         return values[0] if values else ""
 
@@ -138,13 +138,13 @@ class Visit:
         return name in self.scope.scopes
 
     def page(self, *, limit: int = PAGE_ROWS, sort: str | None = None, count: bool = False) -> PageRequest:
-        """The page of a list that the address asks for."""
+        """The page of a list that the URL's `cursor` points to."""
         return PageRequest(limit, self.asked.args.get("cursor") or None, sort, count)
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request on the base host; `person` is None until somebody signed in."""
+    """A request to a page that needs no session, mostly on the base host; `person` is None unless someone is signed in."""
 
     services: Services
     asked: Asked
@@ -155,7 +155,10 @@ TOKEN_CHARACTERS = 64
 
 
 def token_of(visit: Visit) -> str:
-    """Makes a form that is sent twice start one execution; bound to the person, so that nobody can take another's."""
+    """The idempotency key of a form, so that submitting it twice has one effect; empty when the form has no token.
+
+    It includes the user id, so that one person's token has no effect for another.
+    """
     token = visit.asked.field("token")[:TOKEN_CHARACTERS]
     return f"console/{visit.person.user_id}/{visit.asked.path}/{token}" if token else ""
 
@@ -166,9 +169,10 @@ Handler = Callable[..., Answer]
 
 @dataclass(frozen=True)
 class PageRoute:
-    """One declared page of a tenant's host; `scope` None means every member; with `takes_files` its form may hold files.
+    """One declared page of a tenant's host; `scope` None admits every member.
 
-    `of_administrators`: only from those who run the appliance, and then of any size.
+    With `takes_files` its form may contain files; with `of_administrators` only administrators of the appliance may upload,
+    and the usual size limit does not apply.
     """
 
     method: Method
@@ -202,7 +206,7 @@ def page(
     takes_files: bool = False,
     of_administrators: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Declare a page under /console of a tenant's host; one without a session gets an Arrival."""
+    """Declare a page under /console of a tenant's host; with `needs_session=False` the handler gets an Arrival, not a Visit."""
 
     def declare(handler: Handler) -> Handler:
         PAGES.append(PageRoute(method, f"/console{path}", scope, handler, needs_session, takes_files, of_administrators))

@@ -1,4 +1,7 @@
-"""Cookies and hosts of a session: one on the base host, one per tenant host, a one-time code in between."""
+"""Sessions across hosts: one on the base host and one per tenant host, each with its own cookie.
+
+Signing in on the base host opens a session there; a one-time code carries the sign-in over to the tenant's host.
+"""
 
 import hmac
 import secrets
@@ -22,109 +25,115 @@ SIGN_OUT = "/console/sign-out"
 
 
 def lifetime_ms(config: Config) -> int:
-    """How long a session lasts without use."""
+    """How long an unused session lasts, in milliseconds."""
     return config.console.session_hours * HOUR_MS
 
 
-def can_hold_cookies(asked: Asked) -> bool:
-    """Whether a browser keeps `__Host-` cookies here: over HTTPS anywhere, over plain HTTP on localhost only."""
-    name = split_host(asked.host)
-    return asked.scheme == "https" or name == "localhost" or name.endswith(".localhost")
+def can_hold_cookies(request: Asked) -> bool:
+    """Whether browsers accept `__Host-` cookies on this host: over HTTPS always, over plain HTTP only on localhost."""
+    name = split_host(request.host)
+    return request.scheme == "https" or name == "localhost" or name.endswith(".localhost")
 
 
-def find_person(services: Services, asked: Asked) -> SignedIn | None:
-    """Who is signed in on the host that was asked."""
-    token = asked.cookies.get(COOKIE, "")
+def find_person(services: Services, request: Asked) -> SignedIn | None:
+    """The person who is signed in on the requested host; None without a valid session."""
+    token = request.cookies.get(COOKIE, "")
     if not token:
         return None
     return sessions.find_session(
-        services.sealer, token, asked.tenant, lifetime_ms=lifetime_ms(services.config), request_id=asked.request_id
+        services.sealer, token, request.tenant, lifetime_ms=lifetime_ms(services.config), request_id=request.request_id
     )
 
 
 def open_on(services: Services, user_id: str, tenant: str | None, root: str | None = None) -> str:
-    """A new session, of the sign-in `root` or a new one; answers the cookie's value."""
+    """Open a session that belongs to the sign-in `root`, or to a new one; returns the cookie's value."""
     return sessions.open_session(services.sealer, user_id, tenant, lifetime_ms=lifetime_ms(services.config), root=root)
 
 
-def replace_on_base(services: Services, asked: Asked, user_id: str, root: str | None = None) -> dict[str, str]:
-    """The cookies of a new sign-in on the base host; the browser's earlier one ends, on every host."""
-    if old := asked.cookies.get(COOKIE):
+def replace_on_base(services: Services, request: Asked, user_id: str, root: str | None = None) -> dict[str, str]:
+    """Start a new sign-in on the base host and return its cookies; the browser's previous sign-in ends on every host."""
+    if old := request.cookies.get(COOKIE):
         sessions.close_sign_in(services.sealer, old)
     return {COOKIE: open_on(services, user_id, None, root)}
 
 
-def device_of(services: Services, asked: Asked, login: str) -> str:
-    """The id of this browser, when somebody has signed in here with this login before; empty otherwise."""
-    return devices.known_device(services.sealer, asked.cookies.get(DEVICE_COOKIE, ""), login)
+def device_of(services: Services, request: Asked, login: str) -> str:
+    """The id of this browser if this login has been used in it before; empty otherwise."""
+    return devices.known_device(services.sealer, request.cookies.get(DEVICE_COOKIE, ""), login)
 
 
-def remember_device(services: Services, asked: Asked, login: str) -> dict[str, str]:
-    """The cookie by which this browser is known at the next sign-in."""
-    return {DEVICE_COOKIE: devices.remember_device(services.sealer, asked.cookies.get(DEVICE_COOKIE, ""), login)}
+def remember_device(services: Services, request: Asked, login: str) -> dict[str, str]:
+    """The cookie that identifies this browser at the next sign-in."""
+    return {DEVICE_COOKIE: devices.remember_device(services.sealer, request.cookies.get(DEVICE_COOKIE, ""), login)}
 
 
 def cookie_seconds(name: str) -> int | None:
-    """How long a browser keeps a cookie; None: as long as it is open."""
+    """The Max-Age of a cookie in seconds; None for a session cookie."""
     return devices.KEPT_DAYS * 86_400 if name == DEVICE_COOKIE else None
 
 
 def safe_target(target: str) -> str:
-    """A path of the console to go to after sign-in; anything else becomes its first page."""
+    """The console path to open after sign-in; anything that is not one becomes the home page."""
     return target if target.startswith("/console/") and is_own_path(target) else "/console/"
 
 
-def ask_base(services: Services, asked: Asked) -> Redirect:
-    """Send a visitor without a session to the base host; the state ties the answer to this very browser."""
+def ask_base(services: Services, request: Asked) -> Redirect:
+    """Redirect a visitor without a session to the base host; the state binds the reply to this browser."""
     state = secrets.token_urlsafe(16)
-    target = safe_target(f"{asked.path}?{asked.query}".rstrip("?")) if asked.method == "GET" else "/console/"
-    query = urlencode({"tenant": asked.tenant, "state": state, "to": target})
+    target = safe_target(f"{request.path}?{request.query}".rstrip("?")) if request.method == "GET" else "/console/"
+    query = urlencode({"tenant": request.tenant, "state": state, "to": target})
     return Redirect(f"{services.config.base_url}/hand-over?{query}", {STATE_COOKIE: state})
 
 
-def join(services: Services, asked: Asked, user_id: str, tenant: str) -> Redirect:
-    """To a tenant whose member somebody has just become, signed in on the base host; the code says who that is."""
+def join(services: Services, request: Asked, user_id: str, tenant: str) -> Redirect:
+    """Redirect a person who has just become a member to the tenant's host, with a one-time code that identifies them."""
     root = sessions.new_root()
-    held = replace_on_base(services, asked, user_id, root)
+    cookies = replace_on_base(services, request, user_id, root)
     code = sessions.open_code(services.sealer, user_id, tenant, "joined", root=root)
-    return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", held)
+    return Redirect(f"{services.config.tenant_url(tenant)}/console/joined?{urlencode({'code': code})}", cookies)
 
 
-def begin_anew(services: Services, asked: Asked) -> Redirect:
-    """To the console; a session of somebody else than the code was made for ends first, so that nobody works on as them."""
-    joined = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "", "joined")
-    person = find_person(services, asked)
+def begin_anew(services: Services, request: Asked) -> Redirect:
+    """Redirect a new member to the console.
+
+    If another user is signed in on this host, their session ends first, so that the new member does not act as that user.
+    """
+    joined = sessions.redeem_code(services.sealer, request.args.get("code", ""), request.tenant or "", "joined")
+    person = find_person(services, request)
     if joined is None or person is None or person.user_id == joined.user_id:
         return Redirect("/console/")
-    sessions.close_sign_in(services.sealer, asked.cookies.get(COOKIE, ""))
+    sessions.close_sign_in(services.sealer, request.cookies.get(COOKIE, ""))
     return Redirect("/console/", {COOKIE: ""})
 
 
-def hand_over(services: Services, person: SignedIn, asked: Asked) -> Redirect:
-    """To the tenant's host with a one-time code; NotFound unless the person is a member there."""
-    tenant = asked.args.get("tenant", "")
+def hand_over(services: Services, person: SignedIn, request: Asked) -> Redirect:
+    """Redirect to the tenant's host with a one-time code; NotFound unless the person is a member of the tenant."""
+    tenant = request.args.get("tenant", "")
     if tenant not in [row.id for row, _ in people.tenants_of(person.user_id)]:
-        raise NotFound(Sentence("there is no tenant %(tenant)s that you belong to; choose one of yours", tenant=repr(tenant[:40])))
+        raise NotFound(Sentence("you are not a member of the tenant %(tenant)s; choose one of yours", tenant=repr(tenant[:40])))
     code = sessions.open_code(services.sealer, person.user_id, tenant, "enter", root=person.root)
-    query = urlencode({"code": code, "state": asked.args.get("state", ""), "to": safe_target(asked.args.get("to", ""))})
+    query = urlencode({"code": code, "state": request.args.get("state", ""), "to": safe_target(request.args.get("to", ""))})
     return Redirect(f"{services.config.tenant_url(tenant)}/console/enter?{query}")
 
 
-def enter(services: Services, asked: Asked) -> Redirect:
-    """Exchange the one-time code for a session of this tenant's host; anything wrong starts over."""
-    state, expected = asked.args.get("state", ""), asked.cookies.get(STATE_COOKIE, "")
+def enter(services: Services, request: Asked) -> Redirect:
+    """Exchange the one-time code for a session on this tenant's host; an invalid code or state restarts the sign-in."""
+    state, expected = request.args.get("state", ""), request.cookies.get(STATE_COOKIE, "")
     if not expected or not hmac.compare_digest(state.encode(), expected.encode()):
         return Redirect("/console/", {STATE_COOKIE: ""})
-    redeemed = sessions.redeem_code(services.sealer, asked.args.get("code", ""), asked.tenant or "", "enter")
+    redeemed = sessions.redeem_code(services.sealer, request.args.get("code", ""), request.tenant or "", "enter")
     if redeemed is None:
         return Redirect("/console/", {STATE_COOKIE: ""})
-    token = open_on(services, redeemed.user_id, asked.tenant, redeemed.root)
-    return Redirect(safe_target(asked.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})
+    token = open_on(services, redeemed.user_id, request.tenant, redeemed.root)
+    return Redirect(safe_target(request.args.get("to", "")), {COOKIE: token, STATE_COOKIE: ""})
 
 
-def leave(services: Services, person: SignedIn, asked: Asked) -> Redirect:
-    """Sign this browser out everywhere; the base host then takes its cookie back, and the code proves that the person asked."""
-    sessions.close_sign_in(services.sealer, asked.cookies.get(COOKIE, ""))
-    tenant = asked.tenant or ""
+def leave(services: Services, person: SignedIn, request: Asked) -> Redirect:
+    """Sign this browser out on every host.
+
+    The redirect lets the base host delete its own cookie; the code proves that the person requested it.
+    """
+    sessions.close_sign_in(services.sealer, request.cookies.get(COOKIE, ""))
+    tenant = request.tenant or ""
     code = sessions.open_code(services.sealer, person.user_id, tenant, "sign-out", root="")
     return Redirect(f"{services.config.base_url}/sign-out?{urlencode({'tenant': tenant, 'code': code})}", {COOKIE: ""})

@@ -1,4 +1,4 @@
-"""How values are shown on pages: times, durations, numbers, JSON, names of states."""
+"""Formats values for pages: times, durations, numbers, sizes, JSON and names of states.  `FILTERS` are the template filters."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +13,14 @@ from appliance.core.texts import gettext as _
 from appliance.core.texts import mark, mark_in, ngettext, pgettext
 
 CUT_BYTES = 16 << 10
-# Below which age, in which unit, and how it is said of what was and of what will be; console.js says the same.
+# (maximum age, unit, text for the past, text for the future), times in ms; console.js uses the same texts.
 _AGES = (
     (60_000, 1_000, mark("%(count)s s ago"), mark("in %(count)s s")),
     (3_600_000, 60_000, mark("%(count)s min ago"), mark("in %(count)s min")),
     (86_400_000, 3_600_000, mark("%(count)s h ago"), mark("in %(count)s h")),
     (30 * 86_400_000, 86_400_000, mark("%(count)s d ago"), mark("in %(count)s d")),
 )
-# What a state looks like: the tone of its badge.
+# The color of a state's badge.
 TONES: Mapping[str, str] = {
     "succeeded": "good", "running": "busy", "cancelling": "busy", "queued": "calm", "scheduled": "calm", "waiting": "wait",
     "retrying": "wait", "failed": "bad", "timed_out": "bad", "expired": "bad", "cancelled": "off", "skipped": "off",
@@ -47,10 +47,9 @@ NAMES = {
     "unchecked": mark_in("state", "not checked"), "ok": mark_in("state", "OK"),
 }  # fmt: skip
 
-STATE = "state"  # the context of names of states and roles in a catalogue
-# What is shown like a state and has no tone: roles, what is asked of people, what can be switched off, the turns of alerts,
-# who visits, where a version is checked, the classes of failures,
-# what an execution waits for.
+STATE = "state"  # The msgctxt of names of states and roles in the translation catalogue.
+# Names shown like states, without a tone of their own: roles, kinds of approval requests, targets of kill switches, events of
+# alerts, kinds of visitors, places where a version is checked, classes of failures, and what an execution waits for.
 MORE_NAMES = (
     "owner", "builder", "operator", "viewer", "approver", "approval", "input", "choice", "tenant", "agent", "tool", "integration",
     "firing", "repeated", "test", "user", "member", "password", "preview", "live",
@@ -70,7 +69,7 @@ _MARKS_OF_KINDS = {"text": "TXT", "image": "IMG", "audio": "AUD", "video": "VID"
 
 
 def duration(ms: float | None) -> str:
-    """`12 ms`, `3.4 s`, `2 min 5 s`, `1 h 3 min`; a dash for None."""
+    """A duration in milliseconds as `12 ms`, `3.4 s`, `2 min 5 s` or `1 h 3 min`; a dash for None."""
     if ms is None:
         return "\N{EN DASH}"
     if ms < 1000:
@@ -86,7 +85,7 @@ def duration(ms: float | None) -> str:
 
 
 def ago(ms: int) -> str:
-    """How long ago a time was, or how far ahead, in one unit."""
+    """A time in epoch ms relative to now, in one unit: `5 min ago`, `in 2 h`; beyond 30 days the date."""
     age = clock.now_ms() - ms
     size = abs(age)
     if size < 5_000:
@@ -98,14 +97,14 @@ def ago(ms: int) -> str:
 
 
 def phrases() -> str:
-    """What console.js says by itself, as JSON: the ages of times, and what a button tells when it has copied."""
+    """The texts that console.js needs, as JSON: relative times, and the confirmation after copying."""
     ages = [[_(was, count="#"), _(will_be, count="#")] for _below, _unit, was, will_be in _AGES]
-    said = {"ages": ages, "justNow": _("just now"), "now": _("now"), "copied": _("Copied")}
-    return json.dumps(said, ensure_ascii=False)
+    values = {"ages": ages, "justNow": _("just now"), "now": _("now"), "copied": _("Copied")}
+    return json.dumps(values, ensure_ascii=False)
 
 
 def moment(ms: int | None) -> Markup:
-    """A time element: relative text, the exact time in its title; the browser turns that into local time."""
+    """A `<time>` element with relative text and the exact time as its title, which the browser converts to local time."""
     if ms is None:
         return Markup("&ndash;")
     exact = clock.rfc3339(ms)
@@ -113,24 +112,24 @@ def moment(ms: int | None) -> Markup:
 
 
 def local_moment(exact: str) -> Markup:
-    """A time element of an RFC 3339 time: day and minute in UTC, which the browser turns into local time of the same length."""
+    """A `<time>` element for an RFC 3339 time: date and minute in UTC, which the browser converts to local time."""
     return Markup('<time datetime="{}" title="{} UTC" data-local>{}</time>').format(
         exact, exact[:19].replace("T", " "), exact[:16].replace("T", " ")
     )
 
 
 def day(ms: int) -> str:
-    """`2027-01-31`, the day of a time in UTC."""
+    """The UTC date of a time in epoch ms, as `2027-01-31`."""
     return clock.rfc3339(ms)[:10]
 
 
 def hour(ms: int) -> str:
-    """`2027-01-31 14:00`, a time in UTC."""
+    """A time in epoch ms as `2027-01-31 14:00`, in UTC."""
     return clock.rfc3339(ms)[:16].replace("T", " ")
 
 
 def clock_time(ms: int) -> Markup:
-    """A time element with the time of day, for log lines."""
+    """A `<time>` element with the time of day, for log lines."""
     exact = clock.rfc3339(ms)
     return Markup('<time datetime="{}" title="{} UTC" data-clock>{}</time>').format(
         exact, exact.replace("T", " ")[:23], exact[11:23]
@@ -138,30 +137,30 @@ def clock_time(ms: int) -> Markup:
 
 
 def number(value: float) -> str:
-    """With thin spaces between thousands."""
+    """A number with thin spaces between thousands."""
     return texts.grouped(value)
 
 
 def fixed(value: float, places: int = 2) -> str:
-    """Money, or a percentage: `1 234.50`, with the decimal sign of the reader."""
+    """A number with a fixed number of decimals, such as `1 234.50`, with the reader's decimal separator."""
     return texts.fixed(value, places)
 
 
 def count(value: int, word: str, plural: str = "") -> str:
-    """`1 step`, `3 steps`."""
+    """A count with its noun: `1 step`, `3 steps`."""
     return ngettext(f"%(num)s {word}", f"%(num)s {plural or word + 's'}", value)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value as text; `size` is its whole length in bytes when it was cut."""
+    """A value as text; `size` is the full length in bytes if the text was truncated, else None."""
 
     text: str
     size: int | None = None
 
 
 def pretty(value: Any, most: int = CUT_BYTES) -> Shown:
-    """A JSON value as readable text, cut after `most` bytes so that it does not fill the page."""
+    """A JSON value as indented text, truncated after `most` bytes."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     encoded = text.encode("utf8", "replace")
     if len(encoded) <= most:
@@ -170,7 +169,7 @@ def pretty(value: Any, most: int = CUT_BYTES) -> Shown:
 
 
 def cell(value: Any) -> str:
-    """A value in one cell of a table."""
+    """A value as text for a table cell, truncated after 120 characters."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -180,7 +179,7 @@ def cell(value: Any) -> str:
 
 
 def compact(value: Any) -> str:
-    """A value as JSON on one line, its beginning when it is long."""
+    """A value as JSON on one line, truncated after 200 characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 200 else f"{text[:199]}…"
 
@@ -191,7 +190,7 @@ def members(fields: Any) -> list[tuple[str, str]]:
 
 
 def size(bytes_: int) -> str:
-    """`820 B`, `16 KB`, `1.2 MB`, `270.6 GB`."""
+    """A size in bytes as `820 B`, `16 KB`, `1.2 MB` or `270.6 GB` (powers of 1000)."""
     if bytes_ < 1000:
         return f"{bytes_} B"
     if bytes_ < 1_000_000:
@@ -201,7 +200,7 @@ def size(bytes_: int) -> str:
 
 
 def file_mark(media_type: str) -> str:
-    """`PDF`, `DOCX`, `JSON`; what a content is, in at most four letters."""
+    """A short label for a media type, such as `PDF`, `DOCX` or `JSON`; at most four letters."""
     kind, _slash, name = media_type.partition("/")
     if name in _MARKS:
         return _MARKS[name]
@@ -210,7 +209,7 @@ def file_mark(media_type: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a drawing as outlines: of hours with nothing, of what went well, of what failed below it."""
+    """SVG path data of a column chart: empty intervals, successes, and failures at the foot of each column."""
 
     none: str
     good: str
@@ -218,7 +217,7 @@ class Columns:
 
 
 def columns_of(points: Sequence[tuple[int, Any]], width: float, height: float, gap: float) -> Columns:
-    """Counts over time as columns; one outline for all of a kind, for lists draw a chart in every row."""
+    """A column chart of (time, count) points; one path per series, because lists draw a chart in every row."""
     most = max([1, *(point.count for _at, point in points)])
     each = width / max(1, len(points))
     none, good, bad = [], [], []
@@ -236,12 +235,12 @@ def columns_of(points: Sequence[tuple[int, Any]], width: float, height: float, g
 
 
 def state_name(state: str) -> str:
-    """`timed_out` as people write it."""
+    """The name of a state in the reader's language: `timed_out` as "timed out"."""
     return pgettext(STATE, english_name(state).replace("%", "%%"))
 
 
 def english_name(state: str) -> str:
-    """What the catalogues call a state."""
+    """The English name of a state, which is its id in the translation catalogue."""
     return NAMES.get(state, state.replace("_", " "))
 
 
@@ -257,7 +256,7 @@ def advice(text: str) -> str:
 
 
 def tone(state: str) -> str:
-    """The tone of a state's badge."""
+    """The color of a state's badge."""
     return TONES.get(state, "calm")
 
 

@@ -1,4 +1,4 @@
-"""Pages of agents: the list, one with its definition, versions and runs, and a run with everything it did, while it does it."""
+"""Pages of agents: the list, one agent with its definition, versions and runs, and the live trace of a run."""
 
 import secrets
 
@@ -11,7 +11,7 @@ from appliance.core.pages import MAX_LIMIT, PageRequest
 from appliance.core.texts import mark
 
 _VERSIONS = 20
-_SAID = {
+_ENTRY_TITLES = {
     "asked": mark("Model called"), "answered": mark("Model responded"), "unanswered": mark("Model did not respond"),
     "called": mark("Tool called"), "dispatched": mark("Call started"), "returned": mark("Tool responded"),
     "waiting": mark("Decision requested"), "resumed": mark("Decision made"), "ended": mark("Ended"),
@@ -20,47 +20,47 @@ _SAID = {
 
 @page("GET", "/agents", scope="agents.read")
 def list_agents(visit: Visit) -> Answer:
-    """The tenant's agents, by name of their address."""
-    found = versions.list_agents(visit.scope, visit.page())
-    return Page("agents.html", {"agents": found.items, "next_cursor": found.next_cursor})
+    """The tenant's agents, by id."""
+    result = versions.list_agents(visit.scope, visit.page())
+    return Page("agents.html", {"agents": result.items, "next_cursor": result.next_cursor})
 
 
 @page("GET", "/agents/<agent_id>", scope="agents.read")
 def show_agent(visit: Visit, agent_id: str) -> Answer:
-    """One agent: what it is, and what it did lately."""
+    """One agent: its definition, versions and latest runs."""
     return _agent_page(visit, agent_id)
 
 
-def _agent_page(visit: Visit, agent_id: str, given: str = "", problem: ApplianceError | None = None) -> Page:
+def _agent_page(visit: Visit, agent_id: str, task: str = "", problem: ApplianceError | None = None) -> Page:
     latest = versions.get_version(visit.scope, agent_id)
-    found = runs.list_runs(visit.scope, agent_id, visit.page())
+    result = runs.list_runs(visit.scope, agent_id, visit.page())
     values = {
-        "agent": latest.definition, "version": latest, "definition": latest.definition.document(), "runs": found.items,
-        "next_cursor": found.next_cursor, "versions": versions.list_versions(visit.scope, agent_id, PageRequest(_VERSIONS)).items,
-        "names": Names(visit), "token": secrets.token_urlsafe(16), "given": given, "problem": problem,
+        "agent": latest.definition, "version": latest, "definition": latest.definition.document(), "runs": result.items,
+        "next_cursor": result.next_cursor, "versions": versions.list_versions(visit.scope, agent_id, PageRequest(_VERSIONS)).items,
+        "names": Names(visit), "token": secrets.token_urlsafe(16), "given": task, "problem": problem,
     }  # fmt: skip
     return Page("agent.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/agents/<agent_id>/runs", scope="agents.run")
 def start_run(visit: Visit, agent_id: str) -> Answer:
-    """Start a run with what was written; the same form sent twice is one run."""
-    given = visit.asked.field("input").strip()
+    """Start a run with the entered task; submitting the same form twice starts one run."""
+    task = visit.asked.field("input").strip()
     try:
-        if not given:
-            raise ValidationFailed("write what the agent is to do", pointer="/input")
+        if not task:
+            raise ValidationFailed("describe the task for the agent", pointer="/input")
         token = f"{visit.scope.actor}/{visit.asked.field('token')}"
-        run = visit.services.agents.start_run(visit.scope, agent_id, RunRequest(given, token=token))
+        run = visit.services.agents.start_run(visit.scope, agent_id, RunRequest(task, token=token))
     except NotFound:
         raise
     except ApplianceError as error:
-        return _agent_page(visit, agent_id, given, error)
+        return _agent_page(visit, agent_id, task, error)
     return Redirect(f"/console/agents/{agent_id}/runs/{run.id}")
 
 
 @page("GET", "/agents/<agent_id>/runs/<run_id>", scope="agents.read")
 def show_run(visit: Visit, agent_id: str, run_id: str) -> Answer:
-    """One run: how it stands, what it came to, and every step of it."""
+    """One run: its status, its result and every step."""
     return _run_page(visit, agent_id, run_id)
 
 
@@ -79,15 +79,16 @@ def _run_page(visit: Visit, agent_id: str, run_id: str, problem: ApplianceError 
 
 
 def _row(entry: Entry) -> dict[str, object]:
-    """An entry as the page shows it: what happened, to which tool, and whether it went wrong."""
+    """A trace entry for the page: its title, the tool or status it is about, and whether it is an error."""
     data = dict(entry.data)
     is_wrong = entry.kind == "unanswered" or data.get("ok") is False or data.get("status") == "failed"
-    return {"entry": entry, "said": _SAID[entry.kind], "about": data.get("tool") or data.get("status") or "", "is_wrong": is_wrong}
+    about = data.get("tool") or data.get("status") or ""
+    return {"entry": entry, "said": _ENTRY_TITLES[entry.kind], "about": about, "is_wrong": is_wrong}
 
 
 @page("POST", "/agents/<agent_id>/runs/<run_id>/cancel", scope="agents.run")
 def cancel_run(visit: Visit, agent_id: str, run_id: str) -> Answer:
-    """End a run."""
+    """Cancel a run."""
     try:
         runs.cancel_run(visit.scope, agent_id, run_id)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Pages of skills: the list, one with what it says, asks for and was granted, and the forms that trust it or take that back."""
+"""Pages of skills: the list, one skill with its files, requested and granted tools, and the forms to approve or revoke it."""
 
 from appliance.agents.skills import LARGEST_CONTENT, FileChange, Skill, is_grantable, trust
 from appliance.console.frame.people import Names
@@ -9,8 +9,8 @@ from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
 @page("GET", "/skills", scope="skills.read")
 def list_skills(visit: Visit) -> Answer:
     """The tenant's skills, by name."""
-    found = visit.services.skills.list_page(visit.scope, visit.page())
-    return Page("skills.html", {"skills": found.items, "next_cursor": found.next_cursor})
+    result = visit.services.skills.list_page(visit.scope, visit.page())
+    return Page("skills.html", {"skills": result.items, "next_cursor": result.next_cursor})
 
 
 @page("GET", "/skills/<name>", scope="skills.read")
@@ -32,7 +32,7 @@ def _skill_page(visit: Visit, name: str, problem: ApplianceError | None = None) 
 
 
 def _changes(visit: Visit, skill: Skill) -> list[FileChange]:
-    """What differs from the version that was approved."""
+    """The file changes since the approved version; empty while that version is current."""
     if skill.grant is None or skill.trust == "trusted":
         return []
     return visit.services.skills.compare(visit.scope, skill.name, skill.version_digest, skill.grant.digest)
@@ -40,7 +40,7 @@ def _changes(visit: Visit, skill: Skill) -> list[FileChange]:
 
 @page("GET", "/skills/<name>/file", scope="skills.read")
 def show_file(visit: Visit, name: str) -> Answer:
-    """One file: text is shown as it is, everything else is downloaded."""
+    """One file: text is shown as it is, everything else and very large text is downloaded."""
     skills, path = visit.services.skills, visit.asked.args.get("path", "")
     file, pieces = skills.open_file(visit.scope, name, path)
     if not file.is_text or file.size > LARGEST_CONTENT:
@@ -50,11 +50,13 @@ def show_file(visit: Visit, name: str) -> Answer:
 
 @page("POST", "/skills/<name>/approve", scope="skills.read")
 def approve_skill(visit: Visit, name: str) -> Answer:
-    """Trust the version that was shown, with the chosen tools."""
+    """Approve the version that the page showed, with the chosen tools."""
     tools = visit.asked.form.get("tools", [])
     try:
         if visit.asked.field("read") != "yes":
-            raise ValidationFailed("read the instructions and the files first, then say so below the tools", pointer="/read")
+            raise ValidationFailed(
+                "read the instructions and the files, then confirm it with the checkbox below the tools", pointer="/read"
+            )
         trust.approve_skill(visit.scope, visit.services.skills, visit.person, name, visit.asked.field("digest"), tools)
     except NotFound:
         raise
@@ -65,7 +67,7 @@ def approve_skill(visit: Visit, name: str) -> Answer:
 
 @page("POST", "/skills/<name>/revoke", scope="skills.read")
 def revoke_skill(visit: Visit, name: str) -> Answer:
-    """Trust no version any more."""
+    """Withdraw the approval of every version."""
     try:
         trust.revoke_skill(visit.scope, visit.services.skills, visit.person, name)
     except NotFound:

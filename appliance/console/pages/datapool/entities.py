@@ -1,4 +1,4 @@
-"""Pages of one entity: its values, what it leads to and what became of it; made, changed and deleted by a form."""
+"""Pages of one entity: its values, relations and history, and the forms to create, edit and delete it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ OWN_NAMES = tuple(field["name"] for field in OWN)
 
 @dataclass(frozen=True)
 class Altered:
-    """One value that a change altered, before and after it."""
+    """One field of a change, with its values before and after."""
 
     name: str
     before: Cell
@@ -32,7 +32,7 @@ class Altered:
 
 @dataclass(frozen=True)
 class Told:
-    """A change of an entity as its page tells it."""
+    """A change of an entity with the fields it altered, for the history on its page."""
 
     change: Change
     at_ms: int
@@ -41,14 +41,14 @@ class Told:
 
 @page("GET", "/datapool/<collection>/new", scope="entities.write")
 def show_new_entity(visit: Visit, collection: str) -> Answer:
-    """The empty form, with the defaults in it."""
+    """The form of a new entity, filled with the defaults."""
     definition = datapool.get_collection(visit.scope, collection)
     return _form_page(visit, definition, EntityForm(visit, definition))
 
 
 @page("POST", "/datapool/<collection>/new", scope="entities.write")
 def create_entity(visit: Visit, collection: str) -> Answer:
-    """Store a new entity; its page, or an empty form for the next one."""
+    """Create an entity; then show it, or an empty form for the next one."""
     definition = datapool.get_collection(visit.scope, collection)
     form = EntityForm(visit, definition)
     values = read_entity(visit, form, visit.asked.form)
@@ -64,7 +64,7 @@ def create_entity(visit: Visit, collection: str) -> Answer:
 
 @page("GET", "/datapool/<collection>/<entity_id>", scope="entities.read")
 def show_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
-    """One entity with every field and its history; of a deleted one the history."""
+    """One entity with every field and its history; for a deleted entity its last values and the history."""
     return _entity_page(visit, collection, entity_id)
 
 
@@ -78,20 +78,20 @@ def show_entity_form(visit: Visit, collection: str, entity_id: str) -> Answer:
 
 @page("POST", "/datapool/<collection>/<entity_id>/edit", scope="entities.write")
 def change_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
-    """Store what was changed in the form, unless somebody else has changed the entity meanwhile."""
+    """Save the fields that were changed in the form, unless the entity has been changed by someone else in the meantime."""
     definition = datapool.get_collection(visit.scope, collection)
     current = datapool.get_entity(visit.scope, collection, entity_id)
     form = EntityForm(visit, definition, current)
     values = read_entity(visit, form, visit.asked.form)
     if _version_sent(visit) != current["_version"]:
-        return _meanwhile(visit, definition, form, current)
+        return _conflict_page(visit, definition, form, current)
     mine = changed_fields(form, EntityForm(visit, definition, current))
     try:
         _refuse_unread(form)
         if mine:
             _store(visit, collection, current, {name: values[name] for name in mine})
     except VersionConflict:
-        return _meanwhile(visit, definition, form, datapool.get_entity(visit.scope, collection, entity_id))
+        return _conflict_page(visit, definition, form, datapool.get_entity(visit.scope, collection, entity_id))
     except ApplianceError as error:
         return _form_page(visit, definition, form, current, problem=error)
     return Redirect(_address(collection, entity_id))
@@ -99,7 +99,7 @@ def change_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
 
 @page("POST", "/datapool/<collection>/<entity_id>/delete", scope="entities.write")
 def delete_entity(visit: Visit, collection: str, entity_id: str) -> Answer:
-    """Delete the entity as it was shown."""
+    """Delete the entity, if it is still at the version that the page showed."""
     try:
         datapool.delete_entity(visit.scope, collection, entity_id, if_version=_version_sent(visit))
     except NotFound:
@@ -114,24 +114,27 @@ def _address(collection: str, entity_id: str) -> str:
 
 
 def _refuse_unread(form: EntityForm) -> None:
-    """ValidationFailed when values cannot be read; each says so beside its field."""
+    """ValidationFailed when values could not be parsed; the messages are next to the fields."""
     count = len(form.problems)
     if count == 1:
-        raise ValidationFailed("one value cannot be read; see beside the fields", details=form.problems)
+        raise ValidationFailed("one value is invalid; see the message next to its field", details=form.problems)
     if count:
         raise ValidationFailed(
-            Sentence("%(count)s values cannot be read; see beside the fields", count=count), details=form.problems
+            Sentence("%(count)s values are invalid; see the messages next to the fields", count=count), details=form.problems
         )
 
 
 def _version_sent(visit: Visit) -> int:
-    """The version that the form was made from; 0 when it is none of ours, which no entity is at."""
+    """The entity version that the form was built from; 0, which no entity has, when the field is invalid."""
     text = visit.asked.field("version")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def _store(visit: Visit, collection: str, current: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
-    """Set the changed values; an object replaces the one that was there whole, as the form showed it whole."""
+    """Save the changed values.
+
+    A JSON object replaces the previous one entirely, because the form showed all of it; a merge would keep removed members.
+    """
     scope, version = visit.scope, current["_version"]
     if any(isinstance(value, dict) and isinstance(current[name], dict) for name, value in changed.items()):
         whole = {name: value for name, value in current.items() if name not in OWN_NAMES} | dict(changed)
@@ -140,8 +143,8 @@ def _store(visit: Visit, collection: str, current: Mapping[str, Any], changed: M
         datapool.update_entity(scope, collection, current["id"], changed, if_version=version)
 
 
-def _meanwhile(visit: Visit, definition: Mapping[str, Any], form: EntityForm, current: Mapping[str, Any]) -> Page:
-    """What somebody else changed since the form was shown, beside what this person wrote."""
+def _conflict_page(visit: Visit, definition: Mapping[str, Any], form: EntityForm, current: Mapping[str, Any]) -> Page:
+    """The form after an edit conflict: the changes that someone else saved, next to this person's input."""
     collection = definition["name"]
     base = datapool.find_entity_version(visit.scope, collection, current["id"], _version_sent(visit))
     before = {**current, **(base.entity if base else {})}
@@ -152,7 +155,7 @@ def _meanwhile(visit: Visit, definition: Mapping[str, Any], form: EntityForm, cu
     theirs = [name for name in kinds if before.get(name) != current[name]]
     titles = find_titles(visit, definition["fields"], [before, current])
     altered = [Altered(n, cell_of(kinds[n], before.get(n), titles), cell_of(kinds[n], current[n], titles)) for n in theirs]
-    problem = VersionConflict("somebody has changed this entity since you opened it; look at both, then save again")
+    problem = VersionConflict("someone else has changed this entity since you opened it; compare the changes, then save again")
     latest = datapool.list_entity_history(visit.scope, collection, current["id"], PageRequest(1)).items
     more = {"altered": altered, "mine": mine, "by": Names(visit).of(latest[0].actor) if latest else ""}
     return _form_page(visit, definition, form, current, problem=problem, more=more)
@@ -188,28 +191,29 @@ def _entity_page(visit: Visit, collection: str, entity_id: str, problem: Applian
         raise NotFound(
             Sentence("there is no entity %(entity_id)s in %(collection)s", entity_id=repr(entity_id[:80]), collection=collection)
         )
-    shown = entity or {**dict.fromkeys(field["name"] for field in fields), **changes.items[0].entity}
-    titles, may = find_titles(visit, fields, [shown, *(each.entity for each in changes.items)]), visit.may("documents.read")
+    snapshot = entity or {**dict.fromkeys(field["name"] for field in fields), **changes.items[0].entity}
+    titles, may = find_titles(visit, fields, [snapshot, *(each.entity for each in changes.items)]), visit.may("documents.read")
     values = {
-        "collection": definition, "entity": shown, "is_deleted": entity is None, "problem": problem,
-        "title": _title(visit, definition, shown), "own": [(each, cell_of(each, shown[each["name"]], {})) for each in OWN],
-        "cells": [(field, cell_of(field, shown.get(field["name"]), titles, may_read_documents=may)) for field in fields],
+        "collection": definition, "entity": snapshot, "is_deleted": entity is None, "problem": problem,
+        "title": _title(visit, definition, snapshot), "own": [(each, cell_of(each, snapshot[each["name"]], {})) for each in OWN],
+        "cells": [(field, cell_of(field, snapshot.get(field["name"]), titles, may_read_documents=may)) for field in fields],
         "told": _tell(visit, definition, changes.items, titles), "next_cursor": changes.next_cursor, "names": Names(visit),
-        "as_json": json.dumps(shown, ensure_ascii=False, indent=2),
+        "as_json": json.dumps(snapshot, ensure_ascii=False, indent=2),
     }  # fmt: skip
     return Page("entity.html", values, problem.status if problem else 200)
 
 
 def _tell(visit: Visit, definition: Mapping[str, Any], changes: Sequence[Change], titles: Any) -> list[Told]:
-    """Each change with the values that it altered; the one before the oldest on this page is looked up."""
+    """Each change with the fields it altered; the version before the oldest change on this page is loaded to compare with."""
     if not changes:
         return []
     oldest = changes[-1]
-    earlier = [*changes[1:], datapool.find_entity_version(visit.scope, definition["name"], oldest.entity["id"], oldest.version - 1)]
-    return [_told(definition, change, before, titles) for change, before in zip(changes, earlier, strict=True)]
+    before_oldest = datapool.find_entity_version(visit.scope, definition["name"], oldest.entity["id"], oldest.version - 1)
+    previous = [*changes[1:], before_oldest]
+    return [_history_entry(definition, change, before, titles) for change, before in zip(changes, previous, strict=True)]
 
 
-def _told(definition: Mapping[str, Any], change: Change, before: Change | None, titles: Any) -> Told:
+def _history_entry(definition: Mapping[str, Any], change: Change, before: Change | None, titles: Any) -> Told:
     altered = []
     if change.event == "updated" and before is not None:
         for field in definition["fields"]:

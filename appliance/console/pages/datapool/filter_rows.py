@@ -1,4 +1,4 @@
-"""Filters of entities as rows of field, operator and value: from a form to the JSON of a filter, and back again."""
+"""Entity filters as form rows of field, operator and value, converted to filter JSON and back."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from appliance.datapool import service as datapool
 from appliance.datapool import with_zone
 
 MOST_ROWS = 8
-# Operators as people read them; `_filled` is ours and means `_null: false`.
+# The labels of the operators; `_filled` exists only in the form and means `_null: false`.
 WORDS: Mapping[str, str] = {
     "_eq": mark("is"), "_neq": mark("is not"), "_icontains": mark("contains"), "_starts_with": mark("begins with"),
     "_gt": mark("is more than"), "_gte": mark("is at least"), "_lt": mark("is less than"), "_lte": mark("is at most"),
@@ -31,7 +31,7 @@ _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison as it stands in the form; `error` says what is wrong with it."""
+    """One comparison in the form; `error` is the message next to it."""
 
     field: str = ""
     operator: str = "_eq"
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def words(self) -> str:
-        """The comparison as people say it."""
+        """The comparison as a phrase: `total is more than 100`."""
         comparison = _(WORDS[self.operator]) if self.operator in WORDS else self.operator
         if self.operator in WITHOUT_VALUE:
             return _("%(field)s %(comparison)s", field=self.field, comparison=comparison)
@@ -48,17 +48,17 @@ class Row:
 
 
 def rows_sent(args: Mapping[str, str]) -> list[Row]:
-    """The rows of the form; those without a field are left out."""
-    found = [Row(args.get(f"f{n}", ""), args.get(f"o{n}", "_eq"), args.get(f"v{n}", "").strip()) for n in range(MOST_ROWS)]
-    return [row for row in found if row.field]
+    """The rows of the submitted form, without those that name no field."""
+    rows = [Row(args.get(f"f{n}", ""), args.get(f"o{n}", "_eq"), args.get(f"v{n}", "").strip()) for n in range(MOST_ROWS)]
+    return [row for row in rows if row.field]
 
 
 def checked(scope: TenantScope, collection: Mapping[str, Any], rows: list[Row]) -> list[Row]:
-    """The rows, each with what is wrong with it."""
-    return [replace(row, error=_fault(scope, collection, row)) for row in rows]
+    """The rows, each with its error if it has one."""
+    return [replace(row, error=_find_error(scope, collection, row)) for row in rows]
 
 
-def _fault(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> str:
+def _find_error(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> str:
     try:
         _check(scope, collection, row)
     except InvalidFilter as error:
@@ -67,22 +67,22 @@ def _fault(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> str:
 
 
 def _check(scope: TenantScope, collection: Mapping[str, Any], row: Row) -> None:
-    """InvalidFilter that says what is wrong with the row in the words of the form."""
+    """InvalidFilter when the row is invalid, with operators named as in the form."""
     if row.operator not in WORDS:
-        raise InvalidFilter("choose how to compare")
+        raise InvalidFilter("choose a comparison")
     if row.value == "" and row.operator not in WITHOUT_VALUE:
-        raise InvalidFilter(Sentence("write what to compare %(field)s with, or choose “is empty”", field=repr(row.field)))
+        raise InvalidFilter(Sentence("enter a value to compare %(field)s with, or choose “is empty”", field=repr(row.field)))
     try:
         datapool.check_filter(scope, collection["name"], filter_of(collection, [row]), "", may_lead_on=True)
     except ApplianceError as error:
-        message = _OPERATOR.sub(lambda found: WORDS.get(found[0], found[0]), error.message)
+        message = _OPERATOR.sub(lambda match: WORDS.get(match[0], match[0]), error.message)
         if f"{row.field!r}" in message:
             raise InvalidFilter(message) from error
         raise InvalidFilter(Sentence("the field %(field)s: %(message)s", field=repr(row.field), message=message)) from error
 
 
 def filter_of(collection: Mapping[str, Any], rows: list[Row]) -> dict[str, Any]:
-    """The filter that all rows make together."""
+    """The filter JSON of all rows, combined with "and"."""
     kinds = {field["name"]: field["type"] for field in collection["fields"]}
     parts = [{row.field: _comparison(kinds.get(row.field, ""), row)} for row in rows]
     names = [row.field for row in rows]
@@ -101,7 +101,7 @@ def _comparison(kind: str, row: Row) -> dict[str, Any]:
 
 
 def value_of(kind: str, text: str) -> Any:
-    """What is written as the value that a field of this type is compared with; what does not fit stays a text."""
+    """Convert text to a value of the field's type; text that does not fit is returned unchanged, for the filter check to refuse."""
     if kind == "integer" or (kind == "" and _WHOLE.fullmatch(text)):
         return int(text) if _WHOLE.fullmatch(text) else text
     if kind == "number":
@@ -122,14 +122,14 @@ def value_of(kind: str, text: str) -> Any:
 
 
 def rows_of(chosen: Any) -> list[Row] | None:
-    """The rows that make this filter; None when it says more than rows can."""
+    """The rows that represent this filter; None when it is too complex for rows."""
     if not isinstance(chosen, Mapping):
         return None
     if list(chosen) == ["_and"]:
         parts = chosen["_and"]
-        found = [rows_of(part) for part in parts] if isinstance(parts, list) else [None]
-        together = [row for rows in found if rows is not None for row in rows]
-        return None if None in found or len(together) > MOST_ROWS else together
+        nested = [rows_of(part) for part in parts] if isinstance(parts, list) else [None]
+        together = [row for rows in nested if rows is not None for row in rows]
+        return None if None in nested or len(together) > MOST_ROWS else together
     rows: list[Row] = []
     for name, value in chosen.items():
         if name.startswith("_") and name != "_version":

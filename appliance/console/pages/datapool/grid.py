@@ -1,4 +1,4 @@
-"""A table of entities as its address describes it: filter, search, order, columns and page."""
+"""The state of an entity table that is held in its URL: filter, search, sort order and columns."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ FILTER_CHARACTERS = 8_000
 
 @dataclass(frozen=True)
 class Grid:
-    """What the address asks for; `chosen` is the filter, `rows` the same as a form shows it (None: it says more)."""
+    """The state of the table; `chosen` is the filter, `rows` the same filter as form rows (None if it is too complex)."""
 
     collection: str
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -38,11 +38,11 @@ class Grid:
         return f"/console/datapool/{self.collection}"
 
     def kept(self, **changes: Any) -> str:
-        """The query of the address with these changes; what is usual is left out."""
-        asked = replace(self, **changes)
+        """The URL's query string with these changes; defaults are omitted."""
+        grid = replace(self, **changes)
         parts = {
-            "filter": json.dumps(asked.chosen, ensure_ascii=False, separators=(",", ":")) if asked.chosen else "",
-            "search": asked.search, "sort": asked.sort, "columns": ",".join(asked.columns),
+            "filter": json.dumps(grid.chosen, ensure_ascii=False, separators=(",", ":")) if grid.chosen else "",
+            "search": grid.search, "sort": grid.sort, "columns": ",".join(grid.columns),
         }  # fmt: skip
         return urlencode({name: value for name, value in parts.items() if value})
 
@@ -51,7 +51,7 @@ class Grid:
         return f"{self.base}?{query}" if query else self.base
 
     def hidden(self, *left_out: str) -> list[tuple[str, str]]:
-        """What a form that changes a part of the address carries along."""
+        """The hidden fields of a form that changes one part of the URL and keeps the rest."""
         parts = {
             "filter": json.dumps(self.chosen, ensure_ascii=False) if self.chosen else "", "search": self.search,
             "sort": self.sort, "columns": ",".join(self.columns),
@@ -59,20 +59,20 @@ class Grid:
         return [(name, value) for name, value in parts.items() if value and name not in left_out]
 
     def without(self, row: Row, definition: Mapping[str, Any]) -> str:
-        """The address without this comparison."""
+        """The URL without this comparison."""
         remaining = [each for each in self.rows or () if each is not row]
         return self.address(chosen=filter_rows.filter_of(definition, remaining))
 
 
 def read_grid(visit: Visit, definition: Mapping[str, Any]) -> tuple[Grid, bool]:
-    """What was asked for, and whether a form asked for it, so that the answer is the address that says the same."""
+    """The table's state, and whether a form submitted it; the page then redirects to the canonical URL."""
     args = visit.asked.args
-    known = [each["name"] for each in (*definition["fields"], *OWN)]
-    columns = tuple(name for name in args.get("columns", "").split(",") if name in known)[:MOST_COLUMNS]
+    known_names = [each["name"] for each in (*definition["fields"], *OWN)]
+    columns = tuple(name for name in args.get("columns", "").split(",") if name in known_names)[:MOST_COLUMNS]
     grid = Grid(definition["name"], search=args.get("search", "").strip(), sort=args.get("sort", ""), columns=columns)
     form = args.get("apply", "")
     if form == "columns":
-        chosen = tuple(name for name in known if f"c.{name}" in args)
+        chosen = tuple(name for name in known_names if f"c.{name}" in args)
         grid = replace(grid, columns=() if chosen == usual_columns(definition) else chosen)
     if form == "rows":
         return _by_rows(visit, definition, grid), True
@@ -97,28 +97,30 @@ def _read_filter(text: str, depth: int) -> Mapping[str, Any]:
         return {}
     if len(text) > FILTER_CHARACTERS:
         raise InvalidFilter(
-            Sentence("a filter in an address has at most %(filter_characters)s characters", filter_characters=FILTER_CHARACTERS),
+            Sentence(
+                "the filter is too long; the maximum is %(filter_characters)s characters", filter_characters=FILTER_CHARACTERS
+            ),
             pointer="/filter",
         )
     try:
-        found = load_json(text.encode("utf8", "replace"), depth)
+        value = load_json(text.encode("utf8", "replace"), depth)
     except InvalidJson as error:
         where = error.message.partition(": ")[2]
         raise InvalidFilter(
-            Sentence('the filter is no JSON such as {"total": {"_gt": 100}}: %(where)s', where=where), pointer="/filter"
+            Sentence('the filter is not valid JSON: %(where)s; example: {"total": {"_gt": 100}}', where=where), pointer="/filter"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidFilter('a filter is an object such as {"total": {"_gt": 100}}', pointer="/filter")
-    return found
+    return value
 
 
 def usual_columns(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The first fields that fit into a cell, and when the entity was changed."""
+    """The default columns: the first fields that are not JSON, and `updated_at`."""
     names = [each["name"] for each in definition["fields"] if each["type"] != "json"] or [definition["fields"][0]["name"]]
     return (*names[:USUAL_COLUMNS], "updated_at")
 
 
 def shown_columns(grid: Grid, definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The fields that are columns, in the order of the schema."""
-    wanted = grid.columns or usual_columns(definition)
-    return [each for each in (*definition["fields"], *OWN) if each["name"] in wanted]
+    """The fields shown as columns, in schema order."""
+    names = grid.columns or usual_columns(definition)
+    return [each for each in (*definition["fields"], *OWN) if each["name"] in names]

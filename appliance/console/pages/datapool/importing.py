@@ -1,4 +1,4 @@
-"""Pages on which a file becomes entities: choose it, say which column is which field, try it out, import it."""
+"""Pages of a file import: choose a file, map its columns to fields, run a trial, import the rows."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ FORMULA = ("=", "+", "-", "@")
 
 @page("GET", "/datapool/<collection>/import", scope="entities.write")
 def show_file_choice(visit: Visit, collection: str) -> Answer:
-    """Where a file is chosen."""
+    """The form to choose a file."""
     return _choice_page(visit, collection)
 
 
@@ -37,47 +37,48 @@ def _choice_page(visit: Visit, collection: str, problem: ApplianceError | None =
 
 @page("POST", "/datapool/<collection>/import", scope="entities.write", takes_files=True)
 def choose_file(visit: Visit, collection: str) -> Answer:
-    """Look at the file that was sent."""
+    """Start an import with the uploaded file, and show its first rows."""
     datapool.get_collection(visit.scope, collection)
     sent = visit.asked.file("file")
     try:
         if sent is None or not sent.received.size:
             raise ValidationFailed("choose a file that is not empty", pointer="/file")
-        found = visit.services.imports.begin(visit.scope, collection, sent.name, sent.received.open())
+        file_import = visit.services.imports.begin(visit.scope, collection, sent.name, sent.received.open())
     except ApplianceError as error:
         return _choice_page(visit, collection, error)
-    return Redirect(_address(found))
+    return Redirect(_address(file_import))
 
 
-def _address(found: FileImport) -> str:
-    return f"/console/datapool/{found.collection}/import/{found.id}"
+def _address(file_import: FileImport) -> str:
+    return f"/console/datapool/{file_import.collection}/import/{file_import.id}"
 
 
 @page("GET", "/datapool/<collection>/import/<import_id>", scope="entities.write")
 def show_import(visit: Visit, collection: str, import_id: str) -> Answer:
-    """The first rows and what becomes of the columns; then how the import goes and what came of it."""
+    """The first rows and the column mapping; later the progress and the report."""
     return _import_page(visit, _find(visit, collection, import_id))
 
 
 def _find(visit: Visit, collection: str, import_id: str) -> FileImport:
-    found = visit.services.imports.get(visit.scope, import_id)
-    if found.collection != collection:
-        raise NotFound("this import is of another collection; choose the file again")
-    return found
+    file_import = visit.services.imports.get(visit.scope, import_id)
+    if file_import.collection != collection:
+        raise NotFound("this import belongs to another collection; choose the file again")
+    return file_import
 
 
-def _import_page(visit: Visit, found: FileImport, problem: ApplianceError | None = None) -> Page:
-    definition = datapool.get_collection(visit.scope, found.collection)
+def _import_page(visit: Visit, file_import: FileImport, problem: ApplianceError | None = None) -> Page:
+    definition = datapool.get_collection(visit.scope, file_import.collection)
     names = [field["name"] for field in definition["fields"]]
-    known = found.options.fields
-    mapping = known if known is not None else guess(found.columns, names)
+    chosen_fields = file_import.options.fields
+    mapping = chosen_fields if chosen_fields is not None else guess(file_import.columns, names)
     unique = [field["name"] for field in definition["fields"] if field["unique"] and field["name"] in mapping]
-    report = found.report
+    report = file_import.report
     values = {
-        "collection": definition, "found": found, "here": _address(found), "problem": problem, "mapping": mapping, "names": names,
-        "keys": found.options.key if known is not None else unique[:1], "sample": found.sample[:SAMPLE_ROWS],
+        "collection": definition, "found": file_import, "here": _address(file_import), "problem": problem, "mapping": mapping,
+        "names": names, "sample": file_import.sample[:SAMPLE_ROWS],
+        "keys": file_import.options.key if chosen_fields is not None else unique[:1],
         "encodings": sorted(set(KNOWN)), "delimiters": {each: _(DELIMITER_WORDS[each]) for each in DELIMITERS},
-        "errors": report.errors[:SHOWN_ERRORS] if report and not found.is_busy else [], "report": report,
+        "errors": report.errors[:SHOWN_ERRORS] if report and not file_import.is_busy else [], "report": report,
         "needed": [f["name"] for f in definition["fields"] if f["required"] and f["default"] is None],
     }  # fmt: skip
     template = "import_live.html" if visit.asked.is_fragment else "import.html"
@@ -85,91 +86,93 @@ def _import_page(visit: Visit, found: FileImport, problem: ApplianceError | None
 
 
 def guess(columns: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The field that each column seems to be, or none: the same but for capitals, spaces and signs; each field once."""
+    """The field that each column probably holds, by name regardless of case, spaces and punctuation; empty for no match."""
     plain = {re.sub(r"[\W_]", "", name.casefold()): name for name in names}
-    # Taken out when it is found, so that a second column of the name leads nowhere until somebody says so.
+    # A matched field is removed, so that a second column of the same name stays unmapped.
     return tuple(plain.pop(re.sub(r"[\W_]", "", column.casefold()), "") for column in columns)
 
 
 @page("POST", "/datapool/<collection>/import/<import_id>/look", scope="entities.write")
 def look_again(visit: Visit, collection: str, import_id: str) -> Answer:
-    """Read the file with another delimiter or encoding."""
-    found = _find(visit, collection, import_id)
+    """Read the file again with another delimiter or encoding."""
+    file_import = _find(visit, collection, import_id)
     delimiter = visit.asked.field("delimiter")
     try:
         if delimiter not in DELIMITERS:
-            raise ValidationFailed("choose what stands between the cells", pointer="/delimiter")
+            raise ValidationFailed("choose a delimiter from the list", pointer="/delimiter")
         visit.services.imports.look_again(visit.scope, import_id, delimiter, visit.asked.field("encoding"))
     except ApplianceError as error:
-        return _import_page(visit, found, error)
-    found.options = ImportOptions()
-    return Redirect(_address(found))
+        return _import_page(visit, file_import, error)
+    file_import.options = ImportOptions()
+    return Redirect(_address(file_import))
 
 
 @page("POST", "/datapool/<collection>/import/<import_id>/try", scope="entities.write")
 def try_import(visit: Visit, collection: str, import_id: str) -> Answer:
-    """Read every row with these columns and store none."""
-    found = _find(visit, collection, import_id)
+    """Check every row with this mapping without storing any."""
+    file_import = _find(visit, collection, import_id)
     definition = datapool.get_collection(visit.scope, collection)
     try:
-        visit.services.imports.try_out(visit.scope, import_id, _options(visit, definition, found))
+        visit.services.imports.try_out(visit.scope, import_id, _options(visit, definition, file_import))
     except ApplianceError as error:
-        return _import_page(visit, found, error)
-    return Redirect(_address(found))
+        return _import_page(visit, file_import, error)
+    return Redirect(_address(file_import))
 
 
-def _options(visit: Visit, definition: Mapping[str, Any], found: FileImport) -> ImportOptions:
-    asked, names = visit.asked, [field["name"] for field in definition["fields"]]
-    chosen = tuple(asked.field(f"m{number}") for number in range(len(found.columns)))
+def _options(visit: Visit, definition: Mapping[str, Any], file_import: FileImport) -> ImportOptions:
+    request, names = visit.asked, [field["name"] for field in definition["fields"]]
+    chosen = tuple(request.field(f"m{number}") for number in range(len(file_import.columns)))
     times = Counter(chosen)
-    for number, (column, name) in enumerate(zip(found.columns, chosen, strict=True)):
+    for number, (column, name) in enumerate(zip(file_import.columns, chosen, strict=True)):
         if name and name not in names:
             raise ValidationFailed(
-                Sentence("%(name)s is no field of %(name2)s; choose one", name=repr(name[:60]), name2=definition["name"]),
+                Sentence("%(name2)s has no field %(name)s; choose one", name=repr(name[:60]), name2=definition["name"]),
                 pointer=f"/m{number}",
             )
         if name and times[name] > 1:
             raise ValidationFailed(
-                Sentence("two columns lead to %(name)s, one is %(column)s; leave one out", name=name, column=repr(column[:60])),
+                Sentence(
+                    "several columns, such as %(column)s, are mapped to %(name)s; map only one", name=name, column=repr(column[:60])
+                ),
                 pointer=f"/m{number}",
             )
     if not any(chosen):
-        raise ValidationFailed("say of at least one column which field it is", pointer="/m0")
-    key = tuple(name for name in names if asked.field(f"key.{name}"))
+        raise ValidationFailed("map at least one column to a field", pointer="/m0")
+    key = tuple(name for name in names if request.field(f"key.{name}"))
     if missing := [name for name in key if name not in chosen]:
         raise ValidationFailed(
-            Sentence("%(missing)s tells entities apart, so a column must lead to it", missing=missing[0]),
+            Sentence("%(missing)s identifies the entities, so a column must be mapped to it", missing=missing[0]),
             pointer=f"/key.{missing[0]}",
         )
-    decimal = asked.field("decimal") if found.has_texts else ""
+    decimal = request.field("decimal") if file_import.has_texts else ""
     if decimal not in ("", ".", ","):
-        raise ValidationFailed("choose the decimal sign: a point or a comma", pointer="/decimal")
-    columns = {column: name for column, name in zip(found.columns, chosen, strict=True) if name}
+        raise ValidationFailed("choose the decimal separator: a point or a comma", pointer="/decimal")
+    columns = {column: name for column, name in zip(file_import.columns, chosen, strict=True) if name}
     return ImportOptions(
-        found.form, key, delimiter=found.delimiter if found.form == "csv" else "", columns=columns, fields=chosen,
-        encoding=found.encoding, empty=asked.field("empty"), decimal="," if decimal == "," else ".",
+        file_import.form, key, delimiter=file_import.delimiter if file_import.form == "csv" else "", columns=columns, fields=chosen,
+        encoding=file_import.encoding, empty=request.field("empty"), decimal="," if decimal == "," else ".",
     )  # fmt: skip
 
 
 @page("POST", "/datapool/<collection>/import/<import_id>/run", scope="entities.write")
 def run_import(visit: Visit, collection: str, import_id: str) -> Answer:
-    """Store the rows that are good."""
-    found = _find(visit, collection, import_id)
+    """Import the valid rows."""
+    file_import = _find(visit, collection, import_id)
     try:
         visit.services.imports.run(visit.scope, import_id)
     except ApplianceError as error:
-        return _import_page(visit, found, error)
-    return Redirect(_address(found))
+        return _import_page(visit, file_import, error)
+    return Redirect(_address(file_import))
 
 
 @page("GET", "/datapool/<collection>/import/<import_id>/errors", scope="entities.write")
 def download_errors(visit: Visit, collection: str, import_id: str) -> Answer:
-    """What is wrong with which line, as CSV; a text that a spreadsheet would execute gets an apostrophe."""
-    found = _find(visit, collection, import_id)
+    """The errors by line as CSV; a text that a spreadsheet would run as a formula is prefixed with an apostrophe."""
+    file_import = _find(visit, collection, import_id)
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["line", "field", "code", "message"])
-    for error in found.report.errors if found.report else []:
+    for error in file_import.report.errors if file_import.report else []:
         cells = [str(error["line"]), error["field"] or "", error["code"], error["message"]]
         writer.writerow([f"'{cell}" if cell.startswith(FORMULA) else cell for cell in cells])
     return Download(f"{collection} errors.csv", text.getvalue().encode(), "text/csv; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The fields of a collection as rows of a form, and the form as the definition that somebody wants."""
+"""Converts the fields of a collection to form rows, and submitted rows to a definition."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from appliance.core.errors import Detail
 
 BLANK_ROWS = 3
 MOST_ROWS = 203
-# What stands in the column of details, by type: the member of the definition.
+# The setting that the form's "details" column edits, by field type.
 DETAILS = {"select": "options", "relation": "collection", "decimal": "scale", "text": "max_length"}
 _WHOLE = re.compile(r"\d{1,9}")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
@@ -22,7 +22,7 @@ _INDEX = re.compile(r"/fields/(\d+)(?:/(.*))?")
 
 @dataclass
 class FieldRow:
-    """One field as it stands in the form; `error` says what is wrong with it."""
+    """One field in the form; `error` is the message next to it."""
 
     id: str = ""
     name: str = ""
@@ -54,18 +54,18 @@ def _text(value: Any) -> str:
 
 
 def _details(field: Mapping[str, Any]) -> str:
-    found = field.get(DETAILS.get(field["type"], ""))
-    return ", ".join(_quoted(str(each)) for each in found) if isinstance(found, list) else _text(found)
+    value = field.get(DETAILS.get(field["type"], ""))
+    return ", ".join(_quoted(str(each)) for each in value) if isinstance(value, list) else _text(value)
 
 
 def _quoted(option: str) -> str:
-    """An option that would not be read as one gets quotation marks, as in CSV."""
+    """Quote an option as in CSV if it would otherwise not be parsed back as a single option."""
     is_plain = option == option.strip() and not option.startswith('"') and "," not in option
     return option if is_plain else '"' + option.replace('"', '""') + '"'
 
 
 def rows_sent(form: Form) -> list[FieldRow]:
-    """The rows that were sent, those without a name left out."""
+    """The submitted rows, without those that have no name."""
 
     def text(letter: str, number: int) -> str:
         values = form.get(f"{letter}{number}")
@@ -82,50 +82,50 @@ def rows_sent(form: Form) -> list[FieldRow]:
 
 
 def definition_of(rows: Sequence[FieldRow], current: Mapping[str, Any]) -> dict[str, Any]:
-    """The definition that the rows make of the current one; what the form does not show of it stays."""
-    known = {field.get("id", ""): field for field in current["fields"]}
-    kept = [row for row in rows if not row.gone]
-    renamed = {known[row.id]["name"]: row.name for row in kept if row.id and row.id in known}
+    """The current definition with the changes of the rows; settings that the form does not show are kept."""
+    fields_by_id = {field.get("id", ""): field for field in current["fields"]}
+    remaining = [row for row in rows if not row.gone]
+    renamed = {fields_by_id[row.id]["name"]: row.name for row in remaining if row.id and row.id in fields_by_id}
     indexes = [
         {**index, "fields": [renamed[name] for name in index["fields"]]}
         for index in current.get("indexes", [])
         if all(name in renamed for name in index["fields"])
     ]
-    wanted = {"fields": [_field(row, known.get(row.id, {})) for row in kept], "indexes": indexes}
-    return {**current, **wanted, "search": [row.name for row in kept if row.searched]}
+    changes = {"fields": [_field(row, fields_by_id.get(row.id, {})) for row in remaining], "indexes": indexes}
+    return {**current, **changes, "search": [row.name for row in remaining if row.searched]}
 
 
 def _field(row: FieldRow, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The field of a row; settings that its type has no more are left behind."""
+    """The field definition of a row; when the type changes, settings of the old type are dropped."""
     same = before.get("type") == row.type
     field = dict(before) if same else {name: before[name] for name in ("id", "description") if name in before}
-    field |= {"name": row.name, "type": row.type, "required": row.required, "unique": row.unique, "default": _default(row)}
+    field |= {"name": row.name, "type": row.type, "required": row.required, "unique": row.unique, "default": _parse_default(row)}
     if member := DETAILS.get(row.type):
         field.pop(member, None)
         if same and member in before and row.details == _details(before).strip():
             field[member] = before[member]
         elif row.details:
-            field[member] = _detail(member, row.details)
+            field[member] = _parse_detail(member, row.details)
     return field
 
 
-def _detail(member: str, text: str) -> Any:
+def _parse_detail(member: str, text: str) -> Any:
     if member == "options":
-        return _options(text)
+        return _parse_options(text)
     return int(text) if member != "collection" and _WHOLE.fullmatch(text) else text
 
 
-def _options(text: str) -> list[str]:
-    """What stands between the commas, as in a line of CSV; what cannot be read so is one option, which will be refused."""
+def _parse_options(text: str) -> list[str]:
+    """Parse comma-separated options as a line of CSV; an unreadable line becomes one option, which validation refuses."""
     try:
-        found = [option for line in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) for option in line]
+        options = [option for line in csv.reader(io.StringIO(text, newline=""), skipinitialspace=True) for option in line]
     except csv.Error:
         return [text]
-    return [option.strip() for option in found if option.strip()]
+    return [option.strip() for option in options if option.strip()]
 
 
-def _default(row: FieldRow) -> Any:
-    """The default as the type wants it; what does not fit stays a text, of which the definition complains."""
+def _parse_default(row: FieldRow) -> Any:
+    """Convert the default to the field's type; text that does not fit is returned unchanged, for validation to refuse."""
     text = row.default
     if text == "":
         return None
@@ -142,16 +142,19 @@ def _default(row: FieldRow) -> Any:
 
 
 def point_out(rows: Sequence[FieldRow], details: Sequence[Detail]) -> list[Detail]:
-    """Put every finding at its row; answers those that belong to none."""
-    kept = [row for row in rows if not row.gone]
-    names = {row.name: row for row in kept}
+    """Assign each error to its row; returns the errors that belong to no row."""
+    remaining = [row for row in rows if not row.gone]
+    names = {row.name: row for row in remaining}
     rest = []
     for detail in details:
-        found = _INDEX.fullmatch(detail.pointer)
-        row = kept[int(found[1])] if found and int(found[1]) < len(kept) else names.get(detail.pointer.removeprefix("/fields/"))
+        match = _INDEX.fullmatch(detail.pointer)
+        if match and int(match[1]) < len(remaining):
+            row: FieldRow | None = remaining[int(match[1])]
+        else:
+            row = names.get(detail.pointer.removeprefix("/fields/"))
         if row is None:
             rest.append(detail)
         else:
-            member = found[2] if found and found[2] else ""
+            member = match[2] if match and match[2] else ""
             row.error = f"{row.error} {member} {detail.message}.".strip()
     return rest

@@ -1,4 +1,4 @@
-"""Pages of a collection's schema: what it is, changed as a form or as YAML, with a plan of what that means before it is done."""
+"""Pages of a collection's schema: view it, edit it as a form or YAML, and review the migration plan before applying it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ EMPTY: Mapping[str, Any] = {"fields": [], "indexes": [], "search": []}
 
 @page("GET", "/datapool/<collection>/schema", scope="entities.read")
 def show_schema(visit: Visit, collection: str) -> Answer:
-    """Fields, indexes, searched fields and access rules."""
+    """The fields, indexes, searchable fields and access rules."""
     return _schema_page(visit, collection)
 
 
@@ -34,13 +34,13 @@ def _schema_page(visit: Visit, collection: str, problem: ApplianceError | None =
 
 
 def _document(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The definition as somebody writes it."""
+    """The definition as written in a file: without derived members and empty values."""
     return {name: definition[name] for name in MEMBERS if definition.get(name) not in (None, "")}
 
 
 @page("GET", "/datapool/<collection>/schema/edit", scope="datapool.admin")
 def show_schema_form(visit: Visit, collection: str) -> Answer:
-    """The form of the fields, or the whole as YAML."""
+    """The form of the fields, or the definition as YAML."""
     definition = datapool.get_collection(visit.scope, collection)
     text = yaml12.dump(_document(definition)) if visit.asked.args.get("as") == "yaml" else None
     return _form_page(visit, definition, rows_of(definition), text)
@@ -59,67 +59,68 @@ def _form_page(
     return Page("schema_form.html", values, problem.status if problem else 200)
 
 
-def _wanted(visit: Visit, current: Mapping[str, Any]) -> dict[str, Any]:
-    """The definition that was sent, as YAML or as rows; ValidationFailed when the YAML cannot be read."""
+def _parse_definition(visit: Visit, current: Mapping[str, Any]) -> dict[str, Any]:
+    """The submitted definition, from YAML or form rows; ValidationFailed when the YAML is invalid."""
     text = visit.asked.field("yaml")
     if not text:
         return definition_of(rows_sent(visit.asked.form), current)
     try:
-        found = yaml12.load(text)
+        document = yaml12.load(text)
     except YamlInvalid as error:
-        raise ValidationFailed(Sentence("the YAML cannot be read: %(error)s", error=error), pointer="/yaml") from error
-    if not isinstance(found, dict):
+        raise ValidationFailed(Sentence("the YAML is invalid: %(error)s", error=error), pointer="/yaml") from error
+    if not isinstance(document, dict):
         raise ValidationFailed("a collection is an object with name and fields", pointer="/yaml")
-    return found
+    return document
 
 
 @page("POST", "/datapool/<collection>/schema/plan", scope="datapool.admin")
 def plan_schema(visit: Visit, collection: str) -> Answer:
-    """What the change means for the entities that are there; nothing is done."""
+    """Show how the change affects the existing entities, without applying it."""
     definition = datapool.get_collection(visit.scope, collection)
     try:
-        wanted = _wanted(visit, _document(definition))
-        planned = datapool.change_collection(visit.scope, collection, _patch(definition, wanted), dry_run=True)
+        new_definition = _parse_definition(visit, _document(definition))
+        plan = datapool.change_collection(visit.scope, collection, _build_patch(definition, new_definition), dry_run=True)
     except ApplianceError as error:
         text = visit.asked.field("yaml") or None
         return _form_page(visit, definition, rows_sent(visit.asked.form), text, error)
-    return _plan_page(visit, definition, wanted, planned["steps"])
+    return _plan_page(visit, definition, new_definition, plan["steps"])
 
 
-def _patch(definition: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The change that makes one of the other: what is left out of the rules is denied, as in a file of a solution.
+def _build_patch(definition: Mapping[str, Any], new_definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch from one definition to the other; access rules that are left out become `deny`, as in solution files.
 
-    Rules are no rules but something else when somebody miswrote them: that is passed on, to be refused by its name.
+    An `access` that is not an object is passed on unchanged, so that validation refuses it with its pointer.
     """
-    access = {} if wanted.get("access") is None else wanted["access"]
+    access = {} if new_definition.get("access") is None else new_definition["access"]
     if isinstance(access, Mapping):
         current = definition["access"]
-        rules = {verb: _spelled_out(rule) for verb, rule in access.items() if rule is not None}
+        rules = {verb: _expand_nulls(rule) for verb, rule in access.items() if rule is not None}
         access = make_patch(current, {**dict.fromkeys(current, "deny"), **rules})
-    return {"indexes": [], "search": [], "description": "", **wanted, "access": access}
+    return {"indexes": [], "search": [], "description": "", **new_definition, "access": access}
 
 
-def _spelled_out(rule: Any) -> Any:
-    """A rule with `_null` for each null of it, because a null in a patch takes away what is there."""
+def _expand_nulls(rule: Any) -> Any:
+    """A rule with each null replaced by `_null`, because a null in a merge patch deletes the member."""
     if not isinstance(rule, Mapping):
         return rule
-    told: dict[str, Any] = {}
+    expanded: dict[str, Any] = {}
     for name, value in rule.items():
         if value is not None:
-            told[name] = _spelled_out(value)
+            expanded[name] = _expand_nulls(value)
         elif name in ("_eq", "_neq"):
-            told["_null"] = name == "_eq"
+            expanded["_null"] = name == "_eq"
         else:
-            told[name] = {"_null": True}
-    return told
+            expanded[name] = {"_null": True}
+    return expanded
 
 
 def _plan_page(
-    visit: Visit, definition: Mapping[str, Any], wanted: Mapping[str, Any], steps: list[Any], problem: ApplianceError | None = None
-) -> Page:
-    is_same = _patch(definition, wanted) == _patch(definition, _document(definition))
+    visit: Visit, definition: Mapping[str, Any], new_definition: Mapping[str, Any], steps: list[Any],
+    problem: ApplianceError | None = None,
+) -> Page:  # fmt: skip
+    is_same = _build_patch(definition, new_definition) == _build_patch(definition, _document(definition))
     values = {
-        "collection": definition, "steps": steps, "yaml": yaml12.dump(wanted), "problem": problem,
+        "collection": definition, "steps": steps, "yaml": yaml12.dump(new_definition), "problem": problem,
         "lost": [step for step in steps if step["lost"] and not step["blocked"]],
         "blocked": [step for step in steps if step["blocked"]], "is_same": is_same,
     }  # fmt: skip
@@ -128,29 +129,30 @@ def _plan_page(
 
 @page("POST", "/datapool/<collection>/schema", scope="datapool.admin")
 def change_schema(visit: Visit, collection: str) -> Answer:
-    """Do what the plan said, if the collection is still as it was then."""
+    """Apply the planned change, if the collection has not changed since the plan was made."""
     definition = datapool.get_collection(visit.scope, collection)
-    wanted: dict[str, Any] = {}
+    new_definition: dict[str, Any] = {}
     version = visit.asked.field("version")
     try:
-        wanted = _wanted(visit, _document(definition))
-        patch = _patch(definition, wanted)
+        new_definition = _parse_definition(visit, _document(definition))
+        patch = _build_patch(definition, new_definition)
         if version != str(definition["_version"]):
-            raise VersionConflict("somebody has changed this collection since the plan was made; look at the new plan")
+            raise VersionConflict("someone else has changed this collection since the plan was made; review the new plan")
         datapool.change_collection(
             visit.scope, collection, patch, allow_loss=visit.asked.field("allow_loss") == "yes", if_version=definition["_version"]
         )
     except ApplianceError as error:
-        return _plan_anew(visit, definition, wanted, error)
+        return _replan(visit, definition, new_definition, error)
     return Redirect(f"/console/datapool/{collection}/schema")
 
 
-def _plan_anew(visit: Visit, definition: Mapping[str, Any], wanted: Mapping[str, Any], problem: ApplianceError) -> Page:
-    """The plan as it is now, or the text that was sent when there is none to make of it."""
-    if wanted:
+def _replan(visit: Visit, definition: Mapping[str, Any], new_definition: Mapping[str, Any], problem: ApplianceError) -> Page:
+    """The current plan, or the form with the submitted text when no plan can be made from it."""
+    if new_definition:
         try:
-            planned = datapool.change_collection(visit.scope, definition["name"], _patch(definition, wanted), dry_run=True)
-            return _plan_page(visit, definition, wanted, planned["steps"], problem)
+            patch = _build_patch(definition, new_definition)
+            plan = datapool.change_collection(visit.scope, definition["name"], patch, dry_run=True)
+            return _plan_page(visit, definition, new_definition, plan["steps"], problem)
         except ApplianceError as error:
             problem = error
     return _form_page(visit, definition, [], visit.asked.field("yaml"), problem)
@@ -158,7 +160,7 @@ def _plan_anew(visit: Visit, definition: Mapping[str, Any], wanted: Mapping[str,
 
 @page("POST", "/datapool/<collection>/schema/delete", scope="datapool.admin")
 def delete_collection(visit: Visit, collection: str) -> Answer:
-    """Delete the collection with everything in it."""
+    """Delete the collection with all its entities."""
     try:
         datapool.delete_collection(visit.scope, collection, allow_loss=visit.asked.field("allow_loss") == "yes")
     except NotFound:
@@ -170,39 +172,39 @@ def delete_collection(visit: Visit, collection: str) -> Answer:
 
 @page("GET", "/datapool/-/new", scope="datapool.admin")
 def show_new_collection(visit: Visit) -> Answer:
-    """An empty form, or an empty text."""
+    """The form of a new collection, or a YAML skeleton."""
     is_yaml = visit.asked.args.get("as") == "yaml"
     return _form_page(visit, None, [], "name: \nfields:\n  - {name: , type: text}\n" if is_yaml else None)
 
 
 @page("POST", "/datapool/-/new", scope="datapool.admin")
 def create_collection(visit: Visit) -> Answer:
-    """Make the collection; then on to its page, or to the import of the file that it was made for."""
+    """Create the collection; then open its page, or the import of the file that it was created from."""
     import_id = visit.asked.field("import")
     try:
-        given = {name: visit.asked.field(name).strip() for name in ("name", "description")}
-        wanted = _wanted(visit, {**given, **EMPTY})
-        made = datapool.create_collection(visit.scope, wanted)
+        form_values = {name: visit.asked.field(name).strip() for name in ("name", "description")}
+        new_definition = _parse_definition(visit, {**form_values, **EMPTY})
+        collection = datapool.create_collection(visit.scope, new_definition)
     except ApplianceError as error:
         return _form_page(visit, None, rows_sent(visit.asked.form), visit.asked.field("yaml") or None, error, import_id)
-    here = f"/console/datapool/{made['name']}"
+    here = f"/console/datapool/{collection['name']}"
     try:
-        found = visit.services.imports.get(visit.scope, import_id)
+        file_import = visit.services.imports.get(visit.scope, import_id)
     except NotFound:
-        return Redirect(here)  # made without a file, or looked at too long ago
-    found.collection = made["name"]
+        return Redirect(here)  # Created without a file, or the import has expired.
+    file_import.collection = collection["name"]
     return Redirect(f"{here}/import/{import_id}")
 
 
 @page("POST", "/datapool/-/guess", scope="datapool.admin", takes_files=True)
 def guess_collection(visit: Visit) -> Answer:
-    """The form with a field for each column of a file, with the type that its values fit."""
+    """The form of a new collection with one field for each column of the file, of the type that its values suggest."""
     sent = visit.asked.file("file")
     try:
         if sent is None or not sent.received.size:
             raise ValidationFailed("choose a file that is not empty", pointer="/file")
-        found = visit.services.imports.begin(visit.scope, "", sent.name, sent.received.open())
+        file_import = visit.services.imports.begin(visit.scope, "", sent.name, sent.received.open())
     except ApplianceError as error:
         return _form_page(visit, None, [], None, error)
-    rows = rows_of({"fields": guess_fields(found.columns, found.sample)})
-    return _form_page(visit, None, rows, None, import_id=found.id)
+    rows = rows_of({"fields": guess_fields(file_import.columns, file_import.sample)})
+    return _form_page(visit, None, rows, None, import_id=file_import.id)

@@ -1,1 +1,1 @@
-"""Pages of documents: the list, one document, its shares and what keeps it."""
+"""Pages of documents: the list, one document, its shares, retention and legal hold."""

@@ -1,4 +1,4 @@
-"""What changes documents in the console: files sent, new contents, another name, folder or tags, and deleting."""
+"""Actions on documents: upload files, add revisions, rename, move, tag and delete."""
 
 from appliance.console.frame.routing import Answer, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, NotFound, ValidationFailed
@@ -14,22 +14,22 @@ FILE = "file"
 
 @page("POST", "/documents/-/upload", scope="documents.write", takes_files=True)
 def upload_documents(visit: Visit) -> Answer:
-    """Store each of the files as a document; what cannot be stored is named, the others are."""
+    """Store each uploaded file as a document; files that cannot be stored are listed in the error, the others are stored."""
     sent = [each for each in visit.asked.files if each.field == FILE]
-    refused: list[str] = []
+    failures: list[str] = []
     if not sent:
-        return list_page(visit, ValidationFailed("no file was chosen; choose one or several, then send them", pointer="/file"))
+        return list_page(visit, ValidationFailed("no file was chosen; choose one or more files to upload", pointer="/file"))
     for each in sent:
         try:
             _store(visit, each)
         except ApplianceError as refusal:
-            refused.append(f"{each.name[:200]}: {refusal.message}")
-    if refused:
-        stored, total, named = len(sent) - len(refused), len(sent), "; ".join(refused[:10])
+            failures.append(f"{each.name[:200]}: {refusal.message}")
+    if failures:
+        stored, total, names = len(sent) - len(failures), len(sent), "; ".join(failures[:10])
         return list_page(
             visit,
             ValidationFailed(Sentence(
-                "%(stored)s of %(total)s files were stored; not stored: %(named)s", stored=stored, total=total, named=named
+                "%(stored)s of %(total)s files were stored; not stored: %(named)s", stored=stored, total=total, named=names
             )),
         )
     return Redirect(browsed(visit.asked.field("folder").strip().strip("/")))
@@ -48,12 +48,12 @@ def _tags(text: str) -> tuple[str, ...]:
 
 @page("POST", "/documents/<document_id>/revisions", scope="documents.write", takes_files=True)
 def add_revision(visit: Visit, document_id: str) -> Answer:
-    """Another content of a document; its links and reviews stay with the one they are about."""
+    """Add a revision to a document; existing shares and reviews keep referring to their own revision."""
     documents, sent = visit.services.documents, visit.asked.file(FILE)
     documents.get_document(visit.scope, document_id)
     try:
         if sent is None:
-            raise ValidationFailed("no file was chosen; choose the new content, then send it", pointer="/file")
+            raise ValidationFailed("no file was chosen; choose the file of the new revision", pointer="/file")
         content = documents.keep_received(visit.scope, sent.received)
         documents.add_revision(visit.scope, document_id, content, comment=visit.asked.field("comment").strip())
     except NotFound:
@@ -65,7 +65,7 @@ def add_revision(visit: Visit, document_id: str) -> Answer:
 
 @page("POST", "/documents/<document_id>/change", scope="documents.write")
 def change_document(visit: Visit, document_id: str) -> Answer:
-    """Rename, move or tag a document; its content stays."""
+    """Rename, move or tag a document; its content is unchanged."""
     field = visit.asked.field
     changes = Changes(name=field("name").strip(), folder=field("folder").strip(), tags=_tags(field("tags")))
     try:
@@ -79,7 +79,7 @@ def change_document(visit: Visit, document_id: str) -> Answer:
 
 @page("POST", "/documents/<document_id>/delete", scope="documents.write")
 def delete_document(visit: Visit, document_id: str) -> Answer:
-    """Delete a document with all its revisions and links; what is held or retained stays."""
+    """Delete a document with all its revisions and shares, unless it is retained or under a legal hold."""
     documents = visit.services.documents
     folder = documents.get_document(visit.scope, document_id).folder
     try:

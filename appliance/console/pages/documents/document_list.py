@@ -1,4 +1,4 @@
-"""The list of documents: a folder with what is directly in it, or what was found in it and below, or everywhere."""
+"""The list of documents: one folder with its direct content, or search results from a folder and below, or from everywhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Look:
-    """What the address asks for; a folder is browsed unless something is looked for or all below it is wanted."""
+    """The state of the list in its URL; it browses a folder unless there is a search, a type filter or `below`."""
 
     folder: str = ""
     search: str = ""
@@ -40,7 +40,7 @@ class Look:
 
     @property
     def is_found(self) -> bool:
-        """Whether it shows what was found, newest first, whatever folder it is in."""
+        """Whether it lists search results, newest first, instead of browsing a folder."""
         return self.is_narrowed or self.below
 
     @property
@@ -53,10 +53,10 @@ class Look:
 
     @property
     def wanted(self) -> Wanted:
-        """By words where there are any, but not too many; else what was typed may still be a part of a name."""
-        wanted = Wanted(under=None if self.everywhere else self.folder, media_type=self.kind or None)
+        """The filter of the search: full text for up to `MOST_WORDS` words, otherwise a part of the document's name."""
+        filters = Wanted(under=None if self.everywhere else self.folder, media_type=self.kind or None)
         by_words = 1 <= len(self.words) <= full_text.MOST_WORDS
-        return replace(wanted, search=self.search) if by_words else replace(wanted, name=self.search or None)
+        return replace(filters, search=self.search) if by_words else replace(filters, name=self.search or None)
 
     @property
     def kept(self) -> str:
@@ -67,46 +67,46 @@ class Look:
         return urlencode({name: value for name, value in parts.items() if value})
 
     def address(self, **changes: Any) -> str:
-        """The address with these changes; what is usual is left out."""
-        kept = replace(self, **changes).kept
-        return f"{BASE}?{kept}" if kept else BASE
+        """The URL with these changes; defaults are omitted."""
+        query_string = replace(self, **changes).kept
+        return f"{BASE}?{query_string}" if query_string else BASE
 
     def browse(self, folder: str) -> str:
-        """The address that browses a folder, in the order chosen."""
+        """The URL that browses a folder, in the current order."""
         return Look(folder, newest=self.newest).address()
 
 
 @page("GET", "/documents", scope="documents.read")
 def list_documents(visit: Visit) -> Answer:
-    """A folder of the tenant's documents, or what was found, and what waits for this visitor's review."""
+    """A folder of the tenant's documents or search results, and the reviews that wait for this visitor."""
     return list_page(visit)
 
 
 def list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    """The list; with what was wrong with files that were sent."""
-    look = _look(visit)
+    """The list, with the error of an upload if there was one."""
+    query = _parse_query(visit)
     values = {
-        "look": look, "crumbs_above": [(name, look.browse(path)) for name, path in folders_above(look.folder)],
+        "look": query, "crumbs_above": [(name, query.browse(path)) for name, path in folders_above(query.folder)],
         "names": Names(visit), "width": THUMBNAIL_WIDTH, "problem": problem, "kinds": KINDS,
         "sent": {name: visit.asked.field(name) for name in ("folder", "tags")}, "is_sent": problem is not None,
         "most": visit.services.config.limits.upload_mb, "counted": browsing.COUNTED,
-        **(_found(visit, look) if look.is_found else _shelf(visit, look)),
+        **(_search_values(visit, query) if query.is_found else _folder_values(visit, query)),
     }  # fmt: skip
     return Page("documents.html", values, problem.status if problem else 200)
 
 
 def folders_above(folder: str) -> Sequence[tuple[str, str]]:
-    """The name and the path of each folder that this one is in, the outermost first, then its own."""
+    """The (name, path) of each parent folder, outermost first, then of the folder itself."""
     parts = folder.split("/") if folder else []
     return [(name, "/".join(parts[: number + 1])) for number, name in enumerate(parts)]
 
 
 def browsed(folder: str) -> str:
-    """The address that browses a folder, as others lead to it."""
+    """The URL that browses a folder, for links from other pages."""
     return Look(folder).address()
 
 
-def _look(visit: Visit) -> Look:
+def _parse_query(visit: Visit) -> Look:
     args = visit.asked.args
     return Look(
         check_folder(args.get("folder", "")), args.get("search", "").strip()[:SEARCHED_CHARACTERS],
@@ -115,24 +115,24 @@ def _look(visit: Visit) -> Look:
     )  # fmt: skip
 
 
-def _shelf(visit: Visit, look: Look) -> dict[str, Any]:
-    shelf = visit.services.documents.list_shelf(visit.scope, look.folder, look.order, visit.page())
-    is_first = not look.folder and not visit.asked.args.get("cursor")
+def _folder_values(visit: Visit, query: Look) -> dict[str, Any]:
+    folder = visit.services.documents.list_shelf(visit.scope, query.folder, query.order, visit.page())
+    is_first = not query.folder and not visit.asked.args.get("cursor")
     return {
-        "folders": shelf.folders, "total": shelf.total, "next_cursor": shelf.next_cursor, "snippets": {},
-        "mine": _mine(visit) if is_first else [], **_rows(visit, shelf.documents),
+        "folders": folder.folders, "total": folder.total, "next_cursor": folder.next_cursor, "snippets": {},
+        "mine": _mine(visit) if is_first else [], **_rows(visit, folder.documents),
     }  # fmt: skip
 
 
-def _found(visit: Visit, look: Look) -> dict[str, Any]:
-    """The total is told where one page holds all; to count what was found is to find it twice."""
-    found = visit.services.documents.list_documents(visit.scope, look.wanted, visit.page())
-    is_all = found.next_cursor is None and not visit.asked.args.get("cursor")
-    words = look.words
+def _search_values(visit: Visit, query: Look) -> dict[str, Any]:
+    """The search results; the total is known only if they fit on one page, because counting would repeat the search."""
+    result = visit.services.documents.list_documents(visit.scope, query.wanted, visit.page())
+    is_all = result.next_cursor is None and not visit.asked.args.get("cursor")
+    words = query.words
     return {
-        "folders": [], "total": len(found.items) if is_all else None, "next_cursor": found.next_cursor, "mine": [],
-        "snippets": texts.snippets(visit.scope, [row.sha256 for row in found.items], words) if words else {},
-        **_rows(visit, found.items),
+        "folders": [], "total": len(result.items) if is_all else None, "next_cursor": result.next_cursor, "mine": [],
+        "snippets": texts.snippets(visit.scope, [row.sha256 for row in result.items], words) if words else {},
+        **_rows(visit, result.items),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The page of a document, with its contents, its text, its shares and its reviews, which people decide here."""
+"""The page of a document: its revisions, text, shares and reviews, which reviewers decide here."""
 
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -8,6 +8,7 @@ from appliance.console.frame.routing import Answer, File, Page, Picture, Redirec
 from appliance.core import clock
 from appliance.core.errors import ApplianceError, NotFound, PolicyDenied, ValidationFailed
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark, mark_error
 from appliance.documents import Document, keeping
 from appliance.documents.contents import Text, previews
@@ -26,7 +27,7 @@ DUE_DAYS = (("1", mark("in 1 day")), ("7", mark("in 7 days")), ("30", mark("in 3
 
 @dataclass(frozen=True)
 class Asked:
-    """A review as this visitor sees it: `refusal` says why they do not decide; `is_own` that they sent the content."""
+    """A review for this visitor: `refusal` says why they cannot decide it; `is_own` that they uploaded the content."""
 
     review: Review
     refusal: str | None
@@ -35,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class MadeShare:
-    """A share that has just been made, with its link."""
+    """A share that has just been created, with its link, which is shown only once."""
 
     share: Share
     url: str
@@ -51,39 +52,39 @@ def document_page(
     visit: Visit, document_id: str, problem: ApplianceError | None = None, *,
     of_form: Literal["review", "share", "keeping"] = "review", made: MadeShare | None = None,
 ) -> Page:  # fmt: skip
-    """One document; with what was wrong in one of its forms, or with the link of a share that was made."""
+    """One document; optionally with the error of one of its forms, or with the link of a new share."""
     documents = visit.services.documents
     document = documents.get_document(visit.scope, document_id)
     revisions = documents.list_revisions(visit.scope, document_id, PageRequest(20))
     excerpt, text = _text(visit, document)
-    asked = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
+    review_page = reviews.list_reviews(visit.scope, document_id, PageRequest(20))
     may_ask = visit.may("documents.review")
     values = {
         "document": document, "above": [(name, browsed(path)) for name, path in folders_above(document.folder)],
-        "revisions": revisions.items, "reviews": [_asked(visit, each) for each in asked.items],
+        "revisions": revisions.items, "reviews": [_to_review_view(visit, each) for each in review_page.items],
         "names": Names(visit), "problem": problem, "comment": visit.asked.field("comment"), "days": DUE_DAYS,
         "members": people.list_members(visit.scope) if may_ask else [], "chosen": visit.asked.form.get("reviewers", []),
         "note": visit.asked.field("note") if of_form == "review" else "", "text": text, "excerpt": excerpt,
-        "preview": text is not None and previews.has_preview(document.media_type), **_leaving_and_staying(visit, document_id),
+        "preview": text is not None and previews.has_preview(document.media_type), **_sharing_and_retention(visit, document_id),
         "wrong": {"share": None, "keeping": None} | {of_form: problem}, "made": made, "today": clock.rfc3339(clock.now_ms())[:10],
     }  # fmt: skip
     return Page("document.html", values, problem.status if problem else 201 if made else 200)
 
 
-def _leaving_and_staying(visit: Visit, document_id: str) -> dict[str, object]:
+def _sharing_and_retention(visit: Visit, document_id: str) -> dict[str, object]:
     shares = visit.services.shares.list_shares(visit.scope, document_id, visit.page(limit=SHARES))
-    found = downloads.list_downloads(visit.scope, document_id, PageRequest(DOWNLOADS))
-    kept = keeping.get_keeping(visit.scope, document_id)
+    download_page = downloads.list_downloads(visit.scope, document_id, PageRequest(DOWNLOADS))
+    retention = keeping.get_keeping(visit.scope, document_id)
     return {
         "shares": shares.items, "next_cursor": shares.next_cursor, "share_days": SHARE_DAYS,
-        "share_names": names_of_shares(visit, document_id), "downloads": found.items,
-        "more_downloads": found.next_cursor is not None, "hold": kept.hold,
-        "retained": kept.retain_until if (kept.retain_until or 0) > clock.now_ms() else None,
+        "share_names": names_of_shares(visit, document_id), "downloads": download_page.items,
+        "more_downloads": download_page.next_cursor is not None, "hold": retention.hold,
+        "retained": retention.retain_until if (retention.retain_until or 0) > clock.now_ms() else None,
     }  # fmt: skip
 
 
 def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
-    """The beginning of the text; nothing of what a scanner holds back."""
+    """The beginning of the document's text and the text itself; empty when it cannot be read, such as during a virus scan."""
     try:
         text = visit.services.documents.open_text(visit.scope, document.id)
     except ApplianceError:
@@ -96,7 +97,7 @@ def _text(visit: Visit, document: Document) -> tuple[str, Text | None]:
     return beginning[:EXCERPT_BYTES].decode("utf8", "ignore"), text
 
 
-def _asked(visit: Visit, review: Review) -> Asked:
+def _to_review_view(visit: Visit, review: Review) -> Asked:
     try:
         own = reviews.check_reviewer(visit.scope, visit.person, review)
     except PolicyDenied as error:
@@ -108,16 +109,16 @@ def _asked(visit: Visit, review: Review) -> Asked:
 @page("POST", "/documents/<document_id>/reviews", scope="documents.review")
 def request_review(visit: Visit, document_id: str) -> Answer:
     """Ask the chosen members to review the newest revision, or the one that the page showed."""
-    asked = visit.asked
+    request = visit.asked
     try:
-        days = asked.field("days")
+        days = request.field("days")
         if days not in dict(DUE_DAYS):
-            raise ValidationFailed("choose until when the review is wanted", pointer="/due")
-        wanted = NewReview(
-            asked.form.get("reviewers", []), number_of(asked.field("revision")), number_of(asked.field("needed")),
-            clock.now_ms() + int(days) * 86_400_000, asked.field("note").replace("\r\n", "\n"),
+            raise ValidationFailed("choose a due date for the review", pointer="/due")
+        new_review = NewReview(
+            request.form.get("reviewers", []), number_of(request.field("revision")), number_of(request.field("needed")),
+            clock.now_ms() + int(days) * 86_400_000, request.field("note").replace("\r\n", "\n"),
         )  # fmt: skip
-        reviews.request_review(visit.scope, document_id, wanted)
+        reviews.request_review(visit.scope, document_id, new_review)
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -126,15 +127,15 @@ def request_review(visit: Visit, document_id: str) -> Answer:
 
 
 def number_of(text: str) -> int:
-    """A number that a form of ours sends; ValidationFailed."""
+    """Parse a number from one of our forms; ValidationFailed when it is not one."""
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValidationFailed("this form is not one of this page; open the document and send it again")
+        raise ValidationFailed(Sentence("%(text)s is not a number; open the document and try again", text=repr(text[:20])))
     return int(text)
 
 
 @page("POST", "/documents/<document_id>/reviews/<review_id>", scope="documents.read")
 def decide_review(visit: Visit, document_id: str, review_id: str) -> Answer:
-    """Approve or reject in the visitor's own name."""
+    """Approve or reject as the signed-in visitor."""
     comment = visit.asked.field("comment").replace("\r\n", "\n")
     try:
         decision = cast(Decision, visit.asked.field("decision"))
@@ -148,7 +149,7 @@ def decide_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 
 @page("POST", "/documents/<document_id>/reviews/<review_id>/withdraw", scope="documents.review")
 def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
-    """Ask for a review no longer."""
+    """Withdraw a review request."""
     try:
         reviews.withdraw_review(visit.scope, document_id, review_id)
     except NotFound:
@@ -160,7 +161,7 @@ def withdraw_review(visit: Visit, document_id: str, review_id: str) -> Answer:
 
 @page("GET", "/documents/<document_id>/content", scope="documents.read")
 def download_document(visit: Visit, document_id: str) -> Answer:
-    """A content to be saved, never shown: the newest, or the `revision` asked for."""
+    """Download the newest revision, or the one that `revision` names; always as an attachment."""
     revision = visit.asked.args.get("revision")
     content = visit.services.documents.open_content(visit.scope, document_id, None if revision is None else number_of(revision))
     return File(content.name, content.media_type, content.pieces(0, content.size), content.size)
@@ -168,11 +169,14 @@ def download_document(visit: Visit, document_id: str) -> Answer:
 
 @page("GET", "/documents/<document_id>/preview", scope="documents.read")
 def show_preview(visit: Visit, document_id: str) -> Answer:
-    """The first page of the `revision` asked for, as a picture on the page of its document, or smaller in the list."""
-    visit.services.documents.get_document(visit.scope, document_id)  # what is not there is so whatever else is asked
+    """The first page of a `revision` as a picture, at preview or thumbnail width."""
+    visit.services.documents.get_document(visit.scope, document_id)  # 404 for an unknown document takes precedence over 422.
     args = visit.asked.args
     revision, width = number_of(args.get("revision", "")), number_of(args.get("width", str(PREVIEW_WIDTH)))
     if width not in (PREVIEW_WIDTH, THUMBNAIL_WIDTH):
-        raise ValidationFailed("pictures are not shown at this width; open the document")
-    found = visit.services.previews.get_preview(visit.scope, document_id, 1, width, revision)
-    return Picture(previews.MEDIA_TYPE, found.data)
+        raise ValidationFailed(Sentence(
+            "previews are not available at width %(width)s; use %(usual)s or %(small)s",
+            width=width, usual=PREVIEW_WIDTH, small=THUMBNAIL_WIDTH,
+        ))
+    preview = visit.services.previews.get_preview(visit.scope, document_id, 1, width, revision)
+    return Picture(previews.MEDIA_TYPE, preview.data)

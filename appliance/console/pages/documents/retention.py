@@ -1,4 +1,4 @@
-"""What keeps a document, on its page: a day until which it is retained, and a legal hold."""
+"""Retention and legal hold of a document."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,41 +15,41 @@ _AT = "/documents/<document_id>"
 
 @page("POST", f"{_AT}/retention", scope="documents.retain")
 def retain_document(visit: Visit, document_id: str) -> Answer:
-    """Retain it to the end of a day (UTC)."""
+    """Retain the document until the end of a day (UTC)."""
 
     def retain() -> None:
         until = clock.parse_rfc3339(f"{_day(visit.asked.field('until'))}T23:59:59Z", pointer="/retain_until")
         keeping.set_retention(visit.scope, document_id, until)
 
-    return _done(visit, document_id, retain)
+    return _run_and_redirect(visit, document_id, retain)
 
 
 def _day(text: str) -> str:
     if not text:
-        raise ValidationFailed("choose the last day on which it must stay", pointer="/retain_until")
+        raise ValidationFailed("choose the last day of the retention", pointer="/retain_until")
     return text
 
 
 @page("POST", f"{_AT}/retention/end", scope="documents.retain")
 def end_retention(visit: Visit, document_id: str) -> Answer:
-    """Retain it no longer."""
-    return _done(visit, document_id, partial(keeping.set_retention, visit.scope, document_id, None))
+    """End the retention of the document."""
+    return _run_and_redirect(visit, document_id, partial(keeping.set_retention, visit.scope, document_id, None))
 
 
 @page("POST", f"{_AT}/legal-hold", scope="documents.retain")
 def hold_document(visit: Visit, document_id: str) -> Answer:
-    """Put it under a legal hold, or give the one it is under another reason."""
+    """Put the document under a legal hold, or change the reason of the current one."""
     reason = visit.asked.field("reason").replace("\r\n", "\n")
-    return _done(visit, document_id, partial(keeping.set_hold, visit.scope, document_id, reason))
+    return _run_and_redirect(visit, document_id, partial(keeping.set_hold, visit.scope, document_id, reason))
 
 
 @page("POST", f"{_AT}/legal-hold/release", scope="documents.retain")
 def release_document(visit: Visit, document_id: str) -> Answer:
     """End the legal hold."""
-    return _done(visit, document_id, partial(keeping.release_hold, visit.scope, document_id))
+    return _run_and_redirect(visit, document_id, partial(keeping.release_hold, visit.scope, document_id))
 
 
-def _done(visit: Visit, document_id: str, work: Callable[[], object]) -> Answer:
+def _run_and_redirect(visit: Visit, document_id: str, work: Callable[[], object]) -> Answer:
     try:
         work()
     except NotFound:

@@ -1,4 +1,4 @@
-"""Shares on the page of a document: made, their link shown once, revoked; and who has downloaded what."""
+"""Shares of a document: create one and show its link once, revoke it, and the log of downloads."""
 
 from appliance.console.frame.routing import Answer, Download, Page, Redirect, Visit, page
 from appliance.core import clock
@@ -11,7 +11,7 @@ from .sharing import SHARE_DAYS, names_of_shares
 
 @page("POST", "/documents/<document_id>/shares", scope="documents.share")
 def create_share(visit: Visit, document_id: str) -> Answer:
-    """Make a link, and show it this once."""
+    """Create a share, and show its link; it cannot be shown again."""
     try:
         share, token = visit.services.shares.create_share(visit.scope, document_id, _new_share(visit))
     except NotFound:
@@ -26,17 +26,17 @@ def _new_share(visit: Visit) -> NewShare:
     field = visit.asked.field
     days, most = field("days"), field("max_downloads").strip()
     if days not in dict(SHARE_DAYS):
-        raise ValidationFailed("choose when the link ends", pointer="/expires_at")
+        raise ValidationFailed("choose when the link expires", pointer="/expires_at")
     if most and not (most.isascii() and most.isdigit() and len(most) < 10):
-        raise ValidationFailed("this is a whole number, or empty", pointer="/max_downloads")
+        raise ValidationFailed("enter a whole number, or leave the field empty", pointer="/max_downloads")
     return NewShare(
-        revision=_wanted(field("revision")), expires_at=clock.now_ms() + int(days) * 86_400_000,
+        revision=_parse_revision(field("revision")), expires_at=clock.now_ms() + int(days) * 86_400_000,
         password=field("password") or None, max_downloads=int(most) if most else None,
         note=field("note").replace("\r\n", "\n").strip(),
     )  # fmt: skip
 
 
-def _wanted(text: str) -> Wanted:
+def _parse_revision(text: str) -> Wanted:
     if text == "latest":
         return "latest"
     return "latest_approved" if text == "latest_approved" else number_of(text)
@@ -44,24 +44,24 @@ def _wanted(text: str) -> Wanted:
 
 @page("POST", "/documents/<document_id>/shares/<share_id>/revoke", scope="documents.share")
 def revoke_share(visit: Visit, document_id: str, share_id: str) -> Answer:
-    """End a share at once."""
+    """Revoke a share immediately."""
     visit.services.shares.revoke_share(visit.scope, document_id, share_id)
     return Redirect(f"/console/documents/{document_id}#shares-title")
 
 
 @page("GET", "/documents/<document_id>/downloads", scope="documents.read")
 def list_downloads(visit: Visit, document_id: str) -> Answer:
-    """Who has downloaded a document, newest first."""
-    found = downloads.list_downloads(visit.scope, document_id, visit.page())
+    """The downloads of a document, newest first."""
+    result = downloads.list_downloads(visit.scope, document_id, visit.page())
     values = {
-        "document": visit.services.documents.get_document(visit.scope, document_id), "downloads": found.items,
-        "next_cursor": found.next_cursor, "share_names": names_of_shares(visit, document_id),
+        "document": visit.services.documents.get_document(visit.scope, document_id), "downloads": result.items,
+        "next_cursor": result.next_cursor, "share_names": names_of_shares(visit, document_id),
     }  # fmt: skip
     return Page("document_downloads.html", values)
 
 
 @page("GET", "/documents/<document_id>/downloads/export", scope="documents.read")
 def export_downloads(visit: Visit, document_id: str) -> Answer:
-    """The same as CSV, oldest first."""
+    """The downloads of a document as CSV, oldest first."""
     data = "".join(downloads.export_downloads(visit.scope, document_id)).encode()
     return Download(f"downloads-{document_id}.csv", data, "text/csv; charset=utf-8")

@@ -1,4 +1,4 @@
-"""What the pages of shares and downloads show beside the rows themselves."""
+"""Values that the pages of shares and of downloads have in common."""
 
 from appliance.console.frame.routing import Visit
 from appliance.core.pages import MAX_LIMIT, PageRequest
@@ -11,6 +11,6 @@ SHARE_DAYS = (
 
 
 def names_of_shares(visit: Visit, document_id: str) -> dict[str, str]:
-    """What the latest shares are called in the log: by their note, or their id."""
+    """Display names of the latest shares by id: the first line of their note, or the id."""
     shares = visit.services.shares.list_shares(visit.scope, document_id, PageRequest(MAX_LIMIT)).items
     return {share.id: share.note.split("\n")[0][:80] or share.id for share in shares}

@@ -1,4 +1,4 @@
-"""The audit trail: searched, verified and exported."""
+"""The page of the audit trail: search, verify and export it."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -15,34 +15,34 @@ ARGUMENTS = ("text", "actor", "action", "subject", "since", "until")
 
 @page("GET", "/audit", scope="logs.read")
 def list_entries(visit: Visit) -> Answer:
-    """Who did what, newest first."""
+    """The entries of the audit trail, newest first."""
     return _page(visit)
 
 
-def _page(visit: Visit, verdict: Verdict | None = None) -> Page:
-    args, problem = _asked_for(visit), None
+def _page(visit: Visit, verification: Verdict | None = None) -> Page:
+    args, problem = _read_args(visit), None
     try:
-        wanted = _filter(args)
+        filters = _filter(args)
     except ApplianceError as error:
-        wanted, problem = AuditFilter(), error
-    found = audit.list_entries(visit.scope, wanted, visit.page())
+        filters, problem = AuditFilter(), error
+    result = audit.list_entries(visit.scope, filters, visit.page())
     values = {
-        "rows": [(row, _particulars(row.fields)) for row in found.items], "next_cursor": found.next_cursor,
+        "rows": [(row, _short_fields(row.fields)) for row in result.items], "next_cursor": result.next_cursor,
         "names": Names(visit), "args": args, "problem": problem,
         "kept": urlencode({name: value for name, value in args.items() if value}),
-        "narrowed": any(args[name] for name in ("actor", "action", "subject")), "verdict": verdict, "most": MOST_EXPORTED,
+        "narrowed": any(args[name] for name in ("actor", "action", "subject")), "verdict": verification, "most": MOST_EXPORTED,
     }  # fmt: skip
     return Page("audit.html", values, problem.status if problem else 200)
 
 
-def _particulars(fields: str | None) -> list[tuple[str, str]]:
-    """The first few members of what was noted, each as short text."""
-    noted = json.loads(fields) if fields else {}
-    told = list(noted.items())[:MOST_SHOWN] if isinstance(noted, dict) else []
-    return [(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in told]
+def _short_fields(fields: str | None) -> list[tuple[str, str]]:
+    """The first few fields of an entry, each as (name, text)."""
+    members = json.loads(fields) if fields else {}
+    items = list(members.items())[:MOST_SHOWN] if isinstance(members, dict) else []
+    return [(name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) for name, value in items]
 
 
-def _asked_for(visit: Visit) -> dict[str, str]:
+def _read_args(visit: Visit) -> dict[str, str]:
     return {name: visit.asked.args.get(name, "").strip()[:200] for name in ARGUMENTS}
 
 
@@ -55,25 +55,25 @@ def _filter(args: dict[str, str]) -> AuditFilter:
 
 
 def _day(args: dict[str, str], name: str) -> int | None:
-    """The beginning of a day in UTC, in epoch milliseconds."""
+    """The start of a day in UTC, in epoch ms; None when the argument is empty."""
     if not args[name]:
         return None
     try:
         day = date.fromisoformat(args[name])
     except ValueError as error:
-        raise ValidationFailed("write a day like 2026-01-31", pointer=f"/{name}") from error
+        raise ValidationFailed("enter a date such as 2026-01-31", pointer=f"/{name}") from error
     begins = datetime(day.year, day.month, day.day, tzinfo=UTC)
     return (begins - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 @page("POST", "/audit/verify", scope="logs.read")
 def verify_chain(visit: Visit) -> Answer:
-    """Recompute every hash of the trail."""
+    """Verify the hash chain of the trail and show the result."""
     return _page(visit, audit.verify(visit.scope))
 
 
 @page("GET", "/audit/export", scope="logs.read")
 def export_entries(visit: Visit) -> Answer:
-    """What the page shows, with the hashes, as lines of JSON."""
-    lines = audit.export_entries(visit.scope, _filter(_asked_for(visit)), MOST_EXPORTED)
+    """The filtered entries with their hashes as NDJSON, at most `MOST_EXPORTED`."""
+    lines = audit.export_entries(visit.scope, _filter(_read_args(visit)), MOST_EXPORTED)
     return Download(f"audit-{visit.scope.tenant_id}.ndjson", "".join(lines).encode(), "application/x-ndjson; charset=utf-8")

@@ -1,4 +1,4 @@
-"""The page of confirmations: what waits for an owner, in plain words, and what owners decided."""
+"""The page of confirmations: requests that wait for an owner's decision, and recent decisions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DECIDED = 20
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is reached, in plain words; `exceeds` when whoever asked may not do it themselves."""
+    """One permission as text; `exceeds` when the requester does not hold it."""
 
     text: str
     scope: str
@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Told:
-    """A confirmation in words: what wants what, why, and what follows from either answer."""
+    """A confirmation as text: what is requested, why, and the consequence of each decision."""
 
     row: Confirmation
     title: str
@@ -39,29 +39,29 @@ class Told:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its time is over, so that it has stopped already."""
+        """Whether the deadline has passed, so that what it concerns has been stopped."""
         return self.row.deadline is not None and self.row.deadline <= clock.now_ms()
 
 
 def words_of(need: Need) -> str:
-    """What is reached, in the reader's language."""
+    """One permission in the reader's language."""
     detail = need.names["detail"]
     return _(need.text, name=need.names["name"], detail=_("every action") if detail == "*" else detail)
 
 
 def lines_of(reach: Reach, exceeding: Sequence[str] = ()) -> list[Line]:
-    """Everything that is reached, what exceeds first."""
+    """All permissions of a grant; those that the requester does not hold come first."""
     lines = [Line(words_of(need), need.scope, need.scope in exceeding) for need in reach.needs]
     return sorted(lines, key=lambda line: not line.exceeds)
 
 
 def tell(row: Confirmation, names: Names) -> Told:
-    """A confirmation in words."""
+    """The texts of a confirmation for the page."""
     who = row.details["author"] if row.details.get("author") else row.requested_by
     return TELLERS[row.kind](row, names.of(str(who)))
 
 
-def _tell_grant(row: Confirmation, who: str) -> Told:
+def _grant_view(row: Confirmation, who: str) -> Told:
     details = row.details
     kind, _colon, name = row.subject.partition(":")
     is_process = kind == "process"
@@ -88,7 +88,7 @@ def _tell_grant(row: Confirmation, who: str) -> Told:
     return Told(row, title, f"/console/{'processes' if is_process else 'webapps'}/{name}", why, lines, allow, refuse)
 
 
-def _tell_key(row: Confirmation, who: str) -> Told:
+def _key_view(row: Confirmation, who: str) -> Told:
     details = row.details
     title = _("The API key %(name)s", name=str(details.get("name") or row.subject))
     why = _("Its issuer has left, so no one is responsible for it.")
@@ -97,7 +97,7 @@ def _tell_key(row: Confirmation, who: str) -> Told:
     return Told(row, title, "/console/keys", why, lines, allow, refuse)
 
 
-def _tell_secret(row: Confirmation, who: str) -> Told:
+def _secret_view(row: Confirmation, who: str) -> Told:
     details = row.details
     name, target = str(details["secret"]), str(details["target"])
     title = _("Use of the secret %(name)s", name=name)
@@ -119,23 +119,23 @@ _PLACES = {
 
 
 def _place_name(kind: str) -> str:
-    """What kind of thing a secret is used by."""
+    """The name of the kind of resource that uses a secret."""
     return _(_PLACES[kind]) if kind in _PLACES else kind
 
 
 TELLERS: Mapping[confirmations.Kind, Callable[[Confirmation, str], Told]] = {
-    "grant": _tell_grant, "key": _tell_key, "secret": _tell_secret,
+    "grant": _grant_view, "key": _key_view, "secret": _secret_view,
 }  # fmt: skip
 
 
 def owners_of(visit: Visit) -> list[str]:
-    """Who can decide, by login."""
+    """The logins of the owners, who can decide."""
     return [member.login for member in people.list_members(visit.scope) if member.role == "owner"]
 
 
 @page("GET", "/confirmations", scope="keys.read")
 def list_confirmations(visit: Visit) -> Answer:
-    """What waits for an owner, and what owners decided lately."""
+    """The open confirmations and the latest decisions."""
     scope, names = visit.scope, Names(visit)
     values: dict[str, Any] = {
         "waiting": [tell(row, names) for row in confirmations.open_confirmations(scope)],
@@ -147,12 +147,12 @@ def list_confirmations(visit: Visit) -> Answer:
 
 @page("POST", "/confirmations/<confirmation_id>", scope="keys.read")
 def decide_confirmation(visit: Visit, confirmation_id: str) -> Answer:
-    """Allow or refuse."""
+    """Allow or refuse a confirmation."""
     visit.services.confirmations.decide(visit.scope, confirmation_id, visit.asked.field("answer") == "allow")
     return Redirect(HERE)
 
 
 @page("GET", "/authority", scope=None)
 def explain_authority(visit: Visit) -> Answer:
-    """What stage 8a changed for those who run the tenant, and why."""
+    """Explains authority by lineage to the members of a tenant, and what its introduction changed."""
     return Page("authority.html", {"authority": visit.services.config.authority})

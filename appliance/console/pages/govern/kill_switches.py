@@ -1,4 +1,4 @@
-"""The page of kill switches: what is off, and the forms that switch something off and on again."""
+"""The page of kill switches: what is switched off, and the forms to switch things off and on."""
 
 from appliance.agents import versions
 from appliance.console.frame.people import Names
@@ -15,18 +15,18 @@ LONGEST_REASON = 500
 
 @page("GET", "/kill-switches", scope="integrations.read")
 def list_kill_switches(visit: Visit) -> Answer:
-    """What is off."""
+    """Everything that is switched off, and the form."""
     return _page(visit)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     scope, most = visit.scope, PageRequest(MAX_LIMIT)
     may = [kind for kind in KINDS if visit.may("integrations.write") and visit.may(switches.SCOPE_OF[kind])]
-    found = [each.slug for each in visit.services.integrations.list_integrations(scope, most).items]
+    ids = [each.slug for each in visit.services.integrations.list_integrations(scope, most).items]
     if visit.may("agents.read"):
-        found += [each.id for each in versions.list_agents(scope, most).items]
+        ids += [each.id for each in versions.list_agents(scope, most).items]
     values = {
-        "rows": switches.list_switches(scope), "may": may, "known": sorted(set(found)), "names": Names(visit), "problem": problem,
+        "rows": switches.list_switches(scope), "may": may, "known": sorted(set(ids)), "names": Names(visit), "problem": problem,
         "form": {name: visit.asked.field(name) for name in ("kind", "name", "reason")},
     }  # fmt: skip
     return Page("kill_switches.html", values, problem.status if problem else 200)
@@ -34,18 +34,21 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 
 @page("POST", "/kill-switches/off", scope="integrations.write")
 def switch_off(visit: Visit) -> Answer:
-    """Stop something, with a reason."""
-    asked = visit.asked
+    """Switch something off; a reason and a confirmation are required."""
+    request = visit.asked
     try:
-        kind, name = _meant(visit)
-        reason = asked.field("reason").strip()
+        kind, name = _parse_target(visit)
+        reason = request.field("reason").strip()
         if not 1 <= len(reason) <= LONGEST_REASON:
             raise ValidationFailed(
-                Sentence("say why in 1 to %(longest_reason)s characters; who is refused reads it", longest_reason=LONGEST_REASON),
+                Sentence(
+                    "enter a reason of 1 to %(longest_reason)s characters; it is shown for every blocked call",
+                    longest_reason=LONGEST_REASON,
+                ),
                 pointer="/reason",
             )
-        if asked.field("sure") != "yes":
-            raise ValidationFailed("say that you mean it: what is under way ends too", pointer="/sure")
+        if request.field("sure") != "yes":
+            raise ValidationFailed("confirm with the checkbox; running work is stopped as well", pointer="/sure")
         if kind == "integration":
             _refuse_unknown(visit, name)
     except ApplianceError as error:
@@ -55,38 +58,38 @@ def switch_off(visit: Visit) -> Answer:
 
 
 def _refuse_unknown(visit: Visit, slug: str) -> None:
-    """A misspelt integration would stay on while people believe it off."""
+    """ValidationFailed for an unknown integration: with a misspelled name it would stay on while people believe it is off."""
     try:
         visit.services.integrations.get_integration(visit.scope, slug)
     except NotFound as error:
         raise ValidationFailed(
-            Sentence("there is no integration %(slug)s; its id stands on its page", slug=slug), pointer="/name"
+            Sentence("there is no integration %(slug)s; use the id shown on its page", slug=slug), pointer="/name"
         ) from error
 
 
 @page("POST", "/kill-switches/on", scope="integrations.write")
 def switch_on(visit: Visit) -> Answer:
-    """Let something go on."""
+    """Switch something on again."""
     try:
-        kind, name = _meant(visit)
+        kind, name = _parse_target(visit)
     except ApplianceError as error:
         return _page(visit, error)
     switches.switch_on(visit.scope, kind, name)
     return Redirect(HERE)
 
 
-def _meant(visit: Visit) -> tuple[Kind, str]:
-    """What the form is about; ScopeMissing when it is not this person's to switch."""
-    given, name = visit.asked.field("kind"), visit.asked.field("name").strip()
-    if given not in KINDS:
-        raise ValidationFailed("choose what is meant", pointer="/kind")
-    visit.scope.require(switches.SCOPE_OF[given])
-    if (given == "tenant") != (not name):
+def _parse_target(visit: Visit) -> tuple[Kind, str]:
+    """The kind and name that the form refers to; ScopeMissing when the person may not switch that kind."""
+    kind, name = visit.asked.field("kind"), visit.asked.field("name").strip()
+    if kind not in KINDS:
+        raise ValidationFailed("choose what to switch", pointer="/kind")
+    visit.scope.require(switches.SCOPE_OF[kind])
+    if (kind == "tenant") != (not name):
         if name:
-            raise ValidationFailed("leave the name empty: all of this tenant is meant", pointer="/name")
-        raise ValidationFailed("name what is meant", pointer="/name")
+            raise ValidationFailed("leave the name empty to switch the whole tenant", pointer="/name")
+        raise ValidationFailed("enter a name", pointer="/name")
     if len(name) > LONGEST_NAME:
         raise ValidationFailed(
-            Sentence("a name has at most %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
+            Sentence("the name is too long; the maximum is %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
         )
-    return given, name or switches.WHOLE_TENANT
+    return kind, name or switches.WHOLE_TENANT

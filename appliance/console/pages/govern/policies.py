@@ -1,4 +1,4 @@
-"""Pages of policies: the list, one with its rules, draft and versions, the editor, and the forms that have it judge or not."""
+"""Pages of policies: the list, one policy with its rules, draft and versions, the editor, activation and deactivation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ rules:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a written policy, where, and on which line that stands."""
+    """An error in a policy document, with its pointer and line."""
 
     pointer: str
     line: int | None
@@ -45,9 +45,9 @@ class Finding:
 @page("GET", "/policies", scope="policies.read")
 def list_policies(visit: Visit) -> Answer:
     """The tenant's policies, by name."""
-    found = visit.services.policies.list_policies(visit.scope, visit.page())
-    rows = [(row, _active(visit, row)) for row in found.items]
-    values = {"rows": rows, "next_cursor": found.next_cursor, "names": Names(visit)}
+    result = visit.services.policies.list_policies(visit.scope, visit.page())
+    rows = [(row, _active(visit, row)) for row in result.items]
+    values = {"rows": rows, "next_cursor": result.next_cursor, "names": Names(visit)}
     example = {"yaml": EXAMPLE, "rules": tell_rules(yaml12.load(EXAMPLE))}
     return Page("policies.html", {**values, "example": example})
 
@@ -81,7 +81,7 @@ def _policy_page(visit: Visit, name: str, problem: ApplianceError | None = None)
 
 @page("GET", "/policies/<name>/versions/<number>", scope="policies.read")
 def show_version(visit: Visit, name: str, number: str) -> Answer:
-    """One version, as it judged or judges."""
+    """One version of a policy."""
     stored = visit.services.policies.get_policy(visit.scope, name)
     version = visit.services.policies.get_version(visit.scope, name, _number(number))
     values = {
@@ -93,64 +93,65 @@ def show_version(visit: Visit, name: str, number: str) -> Answer:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise NotFound("versions have numbers; choose one on the page of the policy")
+        raise NotFound("a version is a number; choose one on the page of the policy")
     return int(text)
 
 
-# -- writing
+# -- editing
 
 
 @page("GET", "/policies/-/new", scope="policies.write")
 def new_policy(visit: Visit) -> Answer:
-    """The editor with a small example."""
+    """The editor of a new policy, filled with an example."""
     return _editor(visit, None, EXAMPLE)
 
 
 @page("POST", "/policies/-/new", scope="policies.write")
 def create_policy(visit: Visit) -> Answer:
-    """Store the draft of a policy that is not there yet."""
-    return _put(visit, None, visit.asked.field("name").strip())
+    """Create a policy with its draft; Conflict when the name is in use."""
+    return _save_draft(visit, None, visit.asked.field("name").strip())
 
 
 @page("GET", "/policies/<name>/draft", scope="policies.write")
 def edit_policy(visit: Visit, name: str) -> Answer:
-    """The editor with the draft."""
+    """The editor, filled with the current draft."""
     stored = visit.services.policies.get_policy(visit.scope, name)
     return _editor(visit, stored, yaml12.dump(stored.draft))
 
 
 @page("POST", "/policies/<name>/draft", scope="policies.write")
 def save_policy(visit: Visit, name: str) -> Answer:
-    """Store the draft, if nobody else stored one meanwhile."""
-    return _put(visit, visit.services.policies.get_policy(visit.scope, name), name)
+    """Save the draft, unless someone else has saved one in the meantime."""
+    return _save_draft(visit, visit.services.policies.get_policy(visit.scope, name), name)
 
 
-def _put(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
-    policies, asked, lines = visit.services.policies, visit.asked, dict[str, int]()
-    text = asked.field("text").replace("\r\n", "\n")
+def _save_draft(visit: Visit, stored: StoredPolicy | None, name: str) -> Answer:
+    policies, request, lines = visit.services.policies, visit.asked, dict[str, int]()
+    text = request.field("text").replace("\r\n", "\n")
     try:
         document, lines = read_yaml(text)
-        if stored is None and _is_there(visit, parse_policy(document, name).name):
+        if stored is None and _exists(visit, parse_policy(document, name).name):
             raise Conflict(Sentence(
-                "there is a policy %(name)s already; choose another name, or open that one and change its draft", name=name
+                "a policy named %(name)s already exists; choose another name, or edit the draft of that policy", name=name
             ))
-        policies.put_draft(visit.scope, name, document, if_digest=None if stored is None else asked.field("digest"))
+        policies.put_draft(visit.scope, name, document, if_digest=None if stored is None else request.field("digest"))
     except ApplianceError as error:
         return _editor(visit, stored, text, error, lines)
     return Redirect(f"/console/policies/{name}")
 
 
 def read_yaml(text: str) -> tuple[Any, dict[str, int]]:
-    """The document and the line of each pointer; ValidationFailed says where the text is not YAML."""
+    """The parsed document and the line number of each pointer; ValidationFailed with the position when the YAML is invalid."""
     try:
         return yaml12.load_with_lines(text)
     except yaml12.YamlInvalid as error:
-        found = Detail("", "invalid_yaml", Sentence("column %(column)s: %(message)s", column=error.column, message=error.message))
-        failed = ValidationFailed(Sentence("this is not YAML: %(error)s", error=error), details=[found], extra={"line": error.line})
-        raise failed from error
+        detail = Detail("", "invalid_yaml", Sentence("column %(column)s: %(message)s", column=error.column, message=error.message))
+        raise ValidationFailed(
+            Sentence("this is not valid YAML: %(error)s", error=error), details=[detail], extra={"line": error.line}
+        ) from error
 
 
-def _is_there(visit: Visit, name: str) -> bool:
+def _exists(visit: Visit, name: str) -> bool:
     try:
         visit.services.policies.get_policy(visit.scope, name)
     except NotFound:
@@ -163,35 +164,36 @@ def _editor(
 ) -> Page:
     digest = visit.asked.field("digest") or (stored.draft_digest if stored else "")
     details = problem.details if problem else []
-    found = [Finding(each.pointer, _line(each.pointer, lines or {}), each.message) for each in details]
+    findings = [Finding(each.pointer, _line(each.pointer, lines or {}), each.message) for each in details]
     if problem is not None and "line" in problem.extra:
-        found = [Finding("", problem.extra["line"], each.message) for each in details]
+        findings = [Finding("", problem.extra["line"], each.message) for each in details]
     values = {
-        "policy": stored, "name": visit.asked.field("name"), "text": text, "digest": digest, "problem": problem, "findings": found,
+        "policy": stored, "name": visit.asked.field("name"), "text": text, "digest": digest, "problem": problem,
+        "findings": findings,
     }  # fmt: skip
     return Page("policy_edit.html", values, problem.status if problem else 200)
 
 
 def _line(pointer: str, lines: dict[str, int]) -> int | None:
-    """The line of the nearest thing that is written: what is missing stands on no line."""
+    """The line of the pointer, or of its nearest parent in the text, because a missing member has no line."""
     while pointer and pointer not in lines:
         pointer = pointer.rpartition("/")[0]
     return lines.get(pointer)
 
 
-# -- judging
+# -- activation
 
 
 @page("POST", "/policies/<name>/activate", scope="policies.write")
 def activate_policy(visit: Visit, name: str) -> Answer:
-    """Have judge what was shown: the draft, or an older version."""
-    asked, given = visit.asked, visit.asked.field("version")
+    """Activate the draft or an older version, as the page showed it."""
+    request, version = visit.asked, visit.asked.field("version")
     try:
-        if not asked.field("digest"):
-            raise ValidationFailed("say what shall judge: open the policy and activate what you read there", pointer="/digest")
+        if not request.field("digest"):
+            raise ValidationFailed("the form names no content; open the policy and activate it from its page", pointer="/digest")
         visit.services.policies.activate(
-            visit.scope, name, version=_number(given) if given else None, message=asked.field("message").strip(),
-            if_digest=asked.field("digest"),
+            visit.scope, name, version=_number(version) if version else None, message=request.field("message").strip(),
+            if_digest=request.field("digest"),
         )  # fmt: skip
     except NotFound:
         raise
@@ -202,6 +204,6 @@ def activate_policy(visit: Visit, name: str) -> Answer:
 
 @page("POST", "/policies/<name>/deactivate", scope="policies.write")
 def deactivate_policy(visit: Visit, name: str) -> Answer:
-    """Have nothing of it judge any more."""
+    """Deactivate the policy, so that none of its versions applies."""
     visit.services.policies.deactivate(visit.scope, name)
     return Redirect(f"/console/policies/{name}")

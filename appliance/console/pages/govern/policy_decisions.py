@@ -1,4 +1,4 @@
-"""The page that explains what policies would decide of an action, without doing anything."""
+"""The page that evaluates the policies for an action without performing it, and explains the decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _KINDS: dict[subjects.Kind, str] = {
     "user": mark("a person"), "agent": mark("an agent"), "key": mark("an API key"), "execution": mark("an execution"),
     "system": mark("the appliance"),
 }  # fmt: skip
-_ROADS: dict[Via, str] = {
+_VIA: dict[Via, str] = {
     "rest": mark("the API"), "console": mark("the console"), "mcp": "MCP", "process": mark("a process"),
     "agent": mark("an agent's run"),
 }  # fmt: skip
@@ -34,7 +34,7 @@ _TEXTS = ("who", "skills", "tool", "integration", "operation", "host", "policy")
 
 @dataclass(frozen=True)
 class Explained:
-    """A decision with every rule that was looked at, and what it obliges to as sentences."""
+    """A decision with every rule that was evaluated, and its obligations as sentences."""
 
     decision: Decision
     findings: list[Finding]
@@ -43,42 +43,42 @@ class Explained:
 
 @page("GET", "/policies/-/decide", scope="policies.read")
 def show_decider(visit: Visit) -> Answer:
-    """The form."""
-    return _decider(visit)
+    """The form that describes the action to evaluate."""
+    return _decision_page(visit)
 
 
 @page("POST", "/policies/-/decide", scope="policies.read")
 def explain_decision(visit: Visit) -> Answer:
-    """What would be decided, why, and by which rules."""
+    """The decision for the described action, with the rules that led to it."""
     try:
         policies, facts = _policies(visit), Facts(_subject(visit), _action(visit))
     except ApplianceError as error:
-        return _decider(visit, problem=error)
+        return _decision_page(visit, problem=error)
     decision = decide(policies, facts)
-    return _decider(visit, Explained(decision, explain(policies, facts), tell_obligations(decision)))
+    return _decision_page(visit, Explained(decision, explain(policies, facts), tell_obligations(decision)))
 
 
-def _decider(visit: Visit, told: Explained | None = None, problem: ApplianceError | None = None) -> Page:
-    asked = visit.asked
-    form = {name: asked.field(name) for name in (*_TEXTS, "kind", "via", "effect", "tainted", "input")}
-    if asked.method == "GET":
-        form["policy"] = asked.args.get("policy", "")
+def _decision_page(visit: Visit, explanation: Explained | None = None, problem: ApplianceError | None = None) -> Page:
+    request = visit.asked
+    form = {name: request.field(name) for name in (*_TEXTS, "kind", "via", "effect", "tainted", "input")}
+    if request.method == "GET":
+        form["policy"] = request.args.get("policy", "")
     stored = visit.services.policies.list_policies(visit.scope, PageRequest(MAX_LIMIT)).items
     drafts = [(each.name, _("the active policies and the draft of %(name)s", name=each.name)) for each in stored]
     values = {
-        "form": form, "kinds": _told(_KINDS), "roads": _told(_ROADS), "effects": _told(_EFFECTS),
-        "drafts": drafts, "told": told, "problem": problem,
+        "form": form, "kinds": _translate(_KINDS), "roads": _translate(_VIA), "effects": _translate(_EFFECTS),
+        "drafts": drafts, "told": explanation, "problem": problem,
         "default_tool": INTEGRATIONS,
     }  # fmt: skip
     return Page("policy_decide.html", values, problem.status if problem else 200)
 
 
-def _told(words: Mapping[Any, str]) -> dict[str, str]:
+def _translate(words: Mapping[Any, str]) -> dict[str, str]:
     return {name: _(text) for name, text in words.items()}
 
 
 def _policies(visit: Visit) -> Compiled:
-    """Those that are active, or with the draft of one of them in the place of its active version."""
+    """The active policies; if the form names a policy, its draft replaces its active version."""
     policies, name = visit.services.policies, visit.asked.field("policy")
     if not name:
         return policies.compiled(visit.scope)
@@ -86,20 +86,20 @@ def _policies(visit: Visit) -> Compiled:
 
 
 def _subject(visit: Visit) -> Subject:
-    asked = visit.asked
-    kind, who = cast(subjects.Kind, _chosen(visit, "kind", _KINDS, "user")), asked.field("who").strip()
-    via = cast(Via, _chosen(visit, "via", _ROADS, "agent" if kind == "agent" else "rest"))
-    skills = tuple(SkillUsed(name, "", True) for name in asked.field("skills").replace(",", " ").split())
-    tainted = ("outside",) if asked.field("tainted") == "yes" else ()
+    request = visit.asked
+    kind, who = cast(subjects.Kind, _read_choice(visit, "kind", _KINDS, "user")), request.field("who").strip()
+    via = cast(Via, _read_choice(visit, "via", _VIA, "agent" if kind == "agent" else "rest"))
+    skills = tuple(SkillUsed(name, "", True) for name in request.field("skills").replace(",", " ").split())
+    tainted = ("outside",) if request.field("tainted") == "yes" else ()
     if kind == "agent":
         if not who:
-            raise ValidationFailed("name the agent by its id", pointer="/who")
+            raise ValidationFailed("enter the id of the agent", pointer="/who")
         return Subject(visit.scope.actor, via, who, "", skills, tainted)
     return Subject(_actor(visit, kind, who), via, "", "", skills, tainted)
 
 
 def _actor(visit: Visit, kind: subjects.Kind, who: str) -> str:
-    """`user:…` of a login, `key:…` of a key's id; the visitor where nobody is named."""
+    """The actor for the form's kind and id or login; the visitor when a user is not named."""
     if kind == "system":
         return "system"
     if kind != "user":
@@ -109,15 +109,15 @@ def _actor(visit: Visit, kind: subjects.Kind, who: str) -> str:
     for member in people.list_members(visit.scope):
         if who.lower() in (member.login.lower(), member.user_id.lower()):
             return f"user:{member.user_id}"
-    raise ValidationFailed("nobody of this tenant has this login; leave it empty to mean yourself", pointer="/who")
+    raise ValidationFailed("no member of this tenant has this login; leave the field empty to use your own", pointer="/who")
 
 
 def _action(visit: Visit) -> ToolAction:
-    asked = visit.asked
-    effect = cast(Effect, _chosen(visit, "effect", _EFFECTS, "read"))
+    request = visit.asked
+    effect = cast(Effect, _read_choice(visit, "effect", _EFFECTS, "read"))
     return ToolAction(
-        asked.field("tool").strip() or INTEGRATIONS, effect, _input(visit), integration=asked.field("integration").strip(),
-        operation=asked.field("operation").strip(), host=asked.field("host").strip(),
+        request.field("tool").strip() or INTEGRATIONS, effect, _input(visit), integration=request.field("integration").strip(),
+        operation=request.field("operation").strip(), host=request.field("host").strip(),
     )  # fmt: skip
 
 
@@ -128,12 +128,12 @@ def _input(visit: Visit) -> dict[str, Any]:
     except ApplianceError as error:
         raise ValidationFailed(error.message.replace("the body", "the input"), pointer="/input") from error
     if not isinstance(value, dict):
-        raise ValidationFailed('the input is an object, such as {"total": 1500}', pointer="/input")
+        raise ValidationFailed('the input must be a JSON object, such as {"total": 1500}', pointer="/input")
     return value
 
 
-def _chosen(visit: Visit, name: str, known: dict[Any, str], default: str) -> str:
-    given = visit.asked.field(name) or default
-    if given not in known:
-        raise ValidationFailed("choose one of the list", pointer=f"/{name}")
-    return given
+def _read_choice(visit: Visit, name: str, choices: dict[Any, str], default: str) -> str:
+    value = visit.asked.field(name) or default
+    if value not in choices:
+        raise ValidationFailed("choose a value from the list", pointer=f"/{name}")
+    return value

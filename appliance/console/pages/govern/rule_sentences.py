@@ -1,4 +1,4 @@
-"""Rules of policies as people read them: whom a rule is about, what, when, and what comes with it."""
+"""Describes policy rules as text: the subject, the action, the condition and the obligations of each."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ _COMPARED = {
 
 @dataclass(frozen=True)
 class ToldRule:
-    """A rule; `said` are headings with sentences, of which nothing of the rule is left out."""
+    """A rule as text; `said` are (heading, sentence) pairs that together cover the whole rule."""
 
     id: str
     effect: str
@@ -40,22 +40,22 @@ class ToldRule:
 
 
 def tell_rules(document: Mapping[str, Any]) -> list[ToldRule]:
-    """Every rule of a policy's document."""
+    """Describe every rule of a policy document."""
     return [tell_rule(rule) for rule in document.get("rules", ())]
 
 
 def tell_rule(rule: Mapping[str, Any]) -> ToldRule:
-    """One rule."""
-    said = [(mark("Who"), _who(rule.get("subject") or {})), (mark("What"), _what(rule))]
+    """Describe one rule."""
+    sections = [(mark("Who"), _who(rule.get("subject") or {})), (mark("What"), _what(rule))]
     if rule.get("when") is not None:
-        said.append((mark("When"), _filter(rule["when"])))
+        sections.append((mark("When"), _filter(rule["when"])))
     if duties := list(_duties(rule.get("obligations") or {})):
-        said.append((mark("With"), "; ".join(duties)))
-    return ToldRule(rule["id"], rule["effect"], said, rule["reason"])
+        sections.append((mark("With"), "; ".join(duties)))
+    return ToldRule(rule["id"], rule["effect"], sections, rule["reason"])
 
 
 def tell_obligations(decision: Decision) -> list[str]:
-    """What comes with a decision; who approves matters only where an approval is asked."""
+    """The obligations of a decision; those about approval only when the decision requires one."""
     owed = {name: value for name, value in asdict(decision.obligations).items() if value not in (None, (), False)}
     if decision.verdict != "require_approval":
         owed = {name: value for name, value in owed.items() if name not in ("approvers", "needed", "ttl_seconds")}
@@ -68,39 +68,39 @@ def _either(names: Iterable[str]) -> str:
 
 
 def _who(subject: Mapping[str, Any]) -> str:
-    said = []
+    parts = []
     if "kinds" in subject:
-        said.append(_either(_(_KINDS[kind]) for kind in subject["kinds"]))
+        parts.append(_either(_(_KINDS[kind]) for kind in subject["kinds"]))
     if "credentials" in subject:
-        said.append(_either(_(_CREDENTIALS[kind]) for kind in subject["credentials"]))
+        parts.append(_either(_(_CREDENTIALS[kind]) for kind in subject["credentials"]))
     if "agents" in subject:
-        said.append(_("the agent %(name)s", name=_either(subject["agents"])))
+        parts.append(_("the agent %(name)s", name=_either(subject["agents"])))
     if "actors" in subject:
-        said.append(_("the actor %(name)s", name=_either(subject["actors"])))
+        parts.append(_("the actor %(name)s", name=_either(subject["actors"])))
     if "via" in subject:
-        said.append(_("through %(road)s", road=_either(_(_VIA[via]) for via in subject["via"])))
+        parts.append(_("through %(road)s", road=_either(_(_VIA[via]) for via in subject["via"])))
     if "skills" in subject:
-        said.append(_("with the skill %(name)s loaded", name=_either(subject["skills"])))
+        parts.append(_("with the skill %(name)s loaded", name=_either(subject["skills"])))
     if "tainted" in subject:
-        told = _("after reading content from outside"), _("without reading content from outside")
-        said.append(told[0] if subject["tainted"] else told[1])
-    return ", ".join(said) or _("anyone")
+        choices = _("after reading content from outside"), _("without reading content from outside")
+        parts.append(choices[0] if subject["tainted"] else choices[1])
+    return ", ".join(parts) or _("anyone")
 
 
 def _what(rule: Mapping[str, Any]) -> str:
     effects = sorted(set(rule.get("effects", _EFFECTS)))
-    said = [_either(_(_EFFECTS[effect]) for effect in effects)] if len(effects) < len(_EFFECTS) else []
+    parts = [_either(_(_EFFECTS[effect]) for effect in effects)] if len(effects) < len(_EFFECTS) else []
     words = {
         "operations": mark("the operation %(name)s"), "integrations": mark("the integration %(name)s"),
         "tools": mark("the tool %(name)s"), "hosts": mark("on the host %(name)s"),
     }  # fmt: skip
-    said += [_(told, name=_either(rule[member])) for member, told in words.items() if member in rule]
-    return ", ".join(said) or _("anything")
+    parts += [_(text, name=_either(rule[member])) for member, text in words.items() if member in rule]
+    return ", ".join(parts) or _("anything")
 
 
-def _filter(given: Mapping[str, Any], place: str = "") -> str:
-    """All of its comparisons must hold."""
-    return _(" and ").join(_compared(name, value, place) for name, value in given.items())
+def _filter(filters: Mapping[str, Any], place: str = "") -> str:
+    """Describe a filter; its comparisons are joined with "and", because all must hold."""
+    return _(" and ").join(_compared(name, value, place) for name, value in filters.items())
 
 
 def _compared(name: str, value: Any, place: str) -> str:

@@ -1,4 +1,4 @@
-"""Connecting an integration in the browser: to the provider, back from it, and disconnecting."""
+"""Connecting an integration through OAuth in the browser: consent at the provider, the callback, and disconnecting."""
 
 from urllib.parse import urlsplit
 
@@ -10,35 +10,35 @@ from appliance.integrations import CALLBACK, Reply, connecting
 
 @page("POST", "/integrations/<slug>/connect", scope="integrations.write")
 def ask_consent(visit: Visit, slug: str) -> Answer:
-    """Say where it leads; a form itself may not lead to another site."""
+    """Show a page with the link to the provider; the content policy does not let a form redirect to another site."""
     redirect_uri = f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{CALLBACK}"
     consent = connecting.ask_consent(visit.services.integrations, visit.scope, slug, redirect_uri, _session(visit))
-    found = visit.services.integrations.get_integration(visit.scope, slug)
-    return Page("connect.html", {"integration": found, "url": consent.url, "host": urlsplit(consent.url).netloc})
+    integration = visit.services.integrations.get_integration(visit.scope, slug)
+    return Page("connect.html", {"integration": integration, "url": consent.url, "host": urlsplit(consent.url).netloc})
 
 
 @page("GET", CALLBACK.removeprefix("/console"), scope="integrations.write")
 def come_back(visit: Visit) -> Answer:
-    """Back from the provider; who began elsewhere confirms first."""
+    """The callback from the provider; if the flow was started in another session, the person confirms first."""
     args = visit.asked.args
     slug = connecting.needs_confirming(visit.services.integrations, visit.scope, args.get("state", ""))
     if slug is None:
         return _finish(visit, Reply(args.get("state", ""), args.get("code", ""), args.get("error", ""), _session(visit)))
-    found = visit.services.integrations.get_integration(visit.scope, slug)
+    integration = visit.services.integrations.get_integration(visit.scope, slug)
     reply = {name: args.get(name, "") for name in ("state", "code", "error")}
-    return Page("connect.html", {"integration": found, "url": "", "reply": reply})
+    return Page("connect.html", {"integration": integration, "url": "", "reply": reply})
 
 
 @page("POST", "/oauth/finish", scope="integrations.write")
 def confirm(visit: Visit) -> Answer:
-    """The confirmation of one who began elsewhere."""
+    """Finish a flow that was started in another session, after the person has confirmed it."""
     state, code, error = (visit.asked.field(name) for name in ("state", "code", "error"))
     return _finish(visit, Reply(state, code, error, _session(visit), confirmed=True))
 
 
 @page("POST", "/integrations/<slug>/disconnect", scope="integrations.write")
 def disconnect(visit: Visit, slug: str) -> Answer:
-    """Forget the integration's tokens."""
+    """Delete the integration's tokens."""
     connecting.disconnect(visit.services.integrations, visit.scope, slug)
     return Redirect(f"/console/integrations/{slug}")
 

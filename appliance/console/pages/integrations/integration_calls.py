@@ -1,4 +1,4 @@
-"""The calls of an integration: a list to filter, one with what was sent and answered, and the verdict on an unknown outcome."""
+"""The calls of an integration: a list with filters, one call with its request and response, settling and retrying it."""
 
 import json
 from typing import Any
@@ -14,13 +14,13 @@ MOST_CHARACTERS = 1 << 18
 
 @page("GET", "/integrations/<slug>/calls", scope="integrations.read")
 def list_calls(visit: Visit, slug: str) -> Answer:
-    """What was called, newest first."""
+    """The calls, newest first."""
     chosen = {name: visit.asked.args.get(name, "")[:200] for name in ("action", "status", "outcome")}
-    wanted = CallFilter(chosen["status"] or None, chosen["action"] or None, outcome=chosen["outcome"] or None)
-    found = history.list_calls(visit.scope, slug, wanted, visit.page())
+    filters = CallFilter(chosen["status"] or None, chosen["action"] or None, outcome=chosen["outcome"] or None)
+    result = history.list_calls(visit.scope, slug, filters, visit.page())
     values = {
-        "integration": visit.services.integrations.get_integration(visit.scope, slug), "calls": found.items,
-        "next_cursor": found.next_cursor, "chosen": chosen, "statuses": STATUSES, "outcomes": OUTCOMES, "names": Names(visit),
+        "integration": visit.services.integrations.get_integration(visit.scope, slug), "calls": result.items,
+        "next_cursor": result.next_cursor, "chosen": chosen, "statuses": STATUSES, "outcomes": OUTCOMES, "names": Names(visit),
     }  # fmt: skip
     return Page("integration_calls.html", values)
 
@@ -41,10 +41,11 @@ def _call_page(visit: Visit, slug: str, call_id: str, problem: ApplianceError | 
 
 @page("POST", "/integrations/<slug>/calls/<call_id>/settle", scope="integrations.write")
 def settle_call(visit: Visit, slug: str, call_id: str) -> Answer:
-    """A person has looked in the foreign system: it happened, or it did not."""
+    """Settle a call with an unknown outcome, after a person has checked in the foreign system whether it took effect."""
     try:
         done = visit.asked.field("happened") == "yes"
-        history.settle_call(visit.scope, slug, call_id, done=done, output=_output(visit.asked.field("output")) if done else None)
+        output = _parse_output(visit.asked.field("output")) if done else None
+        history.settle_call(visit.scope, slug, call_id, done=done, output=output)
     except NotFound:
         raise
     except ApplianceError as refusal:
@@ -54,7 +55,7 @@ def settle_call(visit: Visit, slug: str, call_id: str) -> Answer:
 
 @page("POST", "/integrations/<slug>/calls/<call_id>/retry", scope="integrations.execute")
 def retry_call(visit: Visit, slug: str, call_id: str) -> Answer:
-    """Make a failed call again, with the key it had; to the record of the new one."""
+    """Retry a failed call with its original idempotency key, and show the new call."""
     executor = visit.services.executor
     history.get_call(visit.scope, slug, call_id)
     work = executor.submit(visit.scope, lambda: executor.retry(visit.scope, slug, call_id))
@@ -68,15 +69,17 @@ def retry_call(visit: Visit, slug: str, call_id: str) -> Answer:
     return Later(work, show)
 
 
-def _output(text: str) -> dict[str, Any]:
+def _parse_output(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}") if len(text) <= MOST_CHARACTERS else None
+        output = json.loads(text or "{}") if len(text) <= MOST_CHARACTERS else None
     except (ValueError, RecursionError) as error:
-        raise ValidationFailed(Sentence("what it answered is no JSON: %(error)s", error=error), pointer="/output") from error
-    if not isinstance(found, dict):
-        raise ValidationFailed("what it answered is a JSON object: {…}", pointer="/output")
+        raise ValidationFailed(Sentence("the output is not valid JSON: %(error)s", error=error), pointer="/output") from error
+    if not isinstance(output, dict):
+        raise ValidationFailed("the output must be a JSON object: {…}", pointer="/output")
     try:
-        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(output, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise ValidationFailed("what it answered holds NaN, Infinity or half a character: no JSON", pointer="/output") from error
-    return found
+        raise ValidationFailed(
+            "the output contains NaN, Infinity or half a surrogate pair, which JSON does not allow", pointer="/output"
+        ) from error
+    return output

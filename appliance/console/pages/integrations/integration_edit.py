@@ -1,4 +1,4 @@
-"""Connecting a connector as an integration, changing its settings, and deleting it: tested before anything is saved."""
+"""Forms to create an integration, change its settings, test them before saving, and delete it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _LONGEST = 63
 
 @dataclass
 class Entered:
-    """What stands in the form: the names, the settings, and what a test of them found."""
+    """The content of the form: names, settings, and the result of testing them."""
 
     settings: SettingsForm
     name: str
@@ -33,7 +33,7 @@ class Entered:
 
 @page("GET", _NEW, scope="integrations.write")
 def show_new_integration(visit: Visit) -> Answer:
-    """The form of a new integration of the connector that was chosen in the catalogue."""
+    """The form of a new integration for the connector chosen in the catalogue."""
     name = visit.asked.args.get("connector", "")
     if not name:
         return Redirect("/console/integrations/catalogue")
@@ -43,7 +43,7 @@ def show_new_integration(visit: Visit) -> Answer:
 
 
 def _free_slug(visit: Visit, connector: str) -> str:
-    """The connector's own name, or with a number behind it when that is taken."""
+    """The connector's name, with a number appended if an integration already uses it; empty after `_TRIES` attempts."""
     for number in range(1, _TRIES):
         slug = connector if number == 1 else f"{connector[: _LONGEST - 3]}-{number}"
         try:
@@ -55,46 +55,52 @@ def _free_slug(visit: Visit, connector: str) -> str:
 
 @page("POST", _NEW, scope="integrations.write")
 def create_integration(visit: Visit) -> Answer:
-    """Test what was entered, or keep it and test it then."""
-    asked = visit.asked
-    connector = visit.services.integrations.get_connector(asked.field("connector"))
+    """Test the entered settings, or save the integration and then test it."""
+    request = visit.asked
+    connector = visit.services.integrations.get_connector(request.field("connector"))
     form = SettingsForm(visit, connector.name, connector.connector.settings_schema)
     entered, spec = _read(visit, form, connector.name)
     if spec is None:
         return _form(visit, connector.name, entered)
-    if asked.field("do") == "test":
-        return _tested(visit, connector.name, entered, spec, None)
+    if request.field("do") == "test":
+        return _test_settings(visit, connector.name, entered, spec, None)
     try:
         visit.services.integrations.create_integration(visit.scope, entered.slug, spec)
     except ApplianceError as refusal:
-        return _form(visit, connector.name, _refused(entered, refusal))
-    return _saved(visit, entered.slug)
+        return _form(visit, connector.name, _with_problem(entered, refusal))
+    return _test_and_redirect(visit, entered.slug)
 
 
 def _read(visit: Visit, form: SettingsForm, connector: str) -> tuple[Entered, Spec | None]:
-    """What was sent; without a Spec when it cannot be read."""
-    asked = visit.asked
+    """The submitted form; the Spec is None when the form is invalid."""
+    request = visit.asked
     settings = form.read()
-    entered = Entered(form, asked.field("name").strip()[:200], asked.field("slug").strip(), asked.field("concurrency").strip())
+    entered = Entered(
+        form, request.field("name").strip()[:200], request.field("slug").strip(), request.field("concurrency").strip()
+    )
     if form.form.problems:
-        entered.problem = ValidationFailed("some of the settings cannot be read; see the fields", details=form.form.problems)
+        entered.problem = ValidationFailed(
+            "some settings are invalid; see the messages next to the fields", details=form.form.problems
+        )
         return entered, None
     if form.has_lost:
-        entered.problem = ValidationFailed("the secrets were typed more than an hour ago and are forgotten; type them again")
+        entered.problem = ValidationFailed(
+            "the secrets were entered more than an hour ago and have been discarded; enter them again"
+        )
         return entered, None
     digits = entered.concurrency
     concurrency = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else 0
     return entered, Spec(connector, settings, entered.name, concurrency if digits else USUAL_AT_ONCE)
 
 
-def _refused(entered: Entered, refusal: ApplianceError) -> Entered:
+def _with_problem(entered: Entered, refusal: ApplianceError) -> Entered:
     entered.problem = refusal
     entered.settings.point_out(list(refusal.details))
     return entered
 
 
-def _tested(visit: Visit, connector: str, entered: Entered, spec: Spec, current: Integration | None) -> Answer:
-    """The form again, with what the foreign system says; nobody holds a thread while it is asked."""
+def _test_settings(visit: Visit, connector: str, entered: Entered, spec: Spec, current: Integration | None) -> Answer:
+    """Test the settings and show the form with the result; no thread is held during the test."""
     executor, slug = visit.services.executor, current.slug if current else None
     work = executor.submit(visit.scope, lambda: executor.try_settings(visit.scope, spec, slug))
 
@@ -102,14 +108,14 @@ def _tested(visit: Visit, connector: str, entered: Entered, spec: Spec, current:
         try:
             entered.check = work.result()
         except ApplianceError as refusal:
-            _refused(entered, refusal)
+            _with_problem(entered, refusal)
         return _form(visit, connector, entered, current)
 
     return Later(work, show)
 
 
-def _saved(visit: Visit, slug: str) -> Answer:
-    """To the integration's page, tested once more, unless a person has to allow access first."""
+def _test_and_redirect(visit: Visit, slug: str) -> Answer:
+    """Test the saved integration, unless a person must first grant access, then redirect to its page."""
     there = Redirect(f"/console/integrations/{slug}")
     connection = connecting.connection(visit.services.integrations, visit.scope, slug)
     if connection is not None and connection.state != "connected":
@@ -117,7 +123,7 @@ def _saved(visit: Visit, slug: str) -> Answer:
     executor = visit.services.executor
     try:
         work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
-    except ApplianceError:  # it is stored: that nobody has time for a test is no reason to show the form again
+    except ApplianceError:  # The integration is saved; if no test can run now, its page offers one.
         return there
     return Later(work, lambda: there)
 
@@ -140,37 +146,37 @@ def _offers_consent(schema: Mapping[str, Any]) -> bool:
 
 @page("GET", "/integrations/<slug>/settings", scope="integrations.write")
 def show_settings(visit: Visit, slug: str) -> Answer:
-    """The settings of an integration, to be changed; secrets stay unless they are typed anew."""
-    found = visit.services.integrations.get_integration(visit.scope, slug)
-    connector = connector_of(visit, found)
-    form = SettingsForm(visit, found.connector, connector.settings_schema, found.settings).fill()
-    return _form(visit, found.connector, Entered(form, found.name, slug, str(found.concurrency)), found)
+    """The form of an integration's settings; secrets are kept unless new ones are entered."""
+    integration = visit.services.integrations.get_integration(visit.scope, slug)
+    connector = connector_of(visit, integration)
+    form = SettingsForm(visit, integration.connector, connector.settings_schema, integration.settings).fill()
+    return _form(visit, integration.connector, Entered(form, integration.name, slug, str(integration.concurrency)), integration)
 
 
 @page("POST", "/integrations/<slug>/settings", scope="integrations.write")
 def change_settings(visit: Visit, slug: str) -> Answer:
-    """Test the changed settings, or keep them, unless somebody else changed them since."""
+    """Test the changed settings, or save them, unless someone else has changed them in the meantime."""
     integrations = visit.services.integrations
-    found = integrations.get_integration(visit.scope, slug)
-    connector = connector_of(visit, found)
-    form = SettingsForm(visit, found.connector, connector.settings_schema, found.settings)
-    entered, spec = _read(visit, form, found.connector)
+    integration = integrations.get_integration(visit.scope, slug)
+    connector = connector_of(visit, integration)
+    form = SettingsForm(visit, integration.connector, connector.settings_schema, integration.settings)
+    entered, spec = _read(visit, form, integration.connector)
     entered.slug = slug
     if spec is None:
-        return _form(visit, found.connector, entered, found)
+        return _form(visit, integration.connector, entered, integration)
     if visit.asked.field("do") == "test":
-        return _tested(visit, found.connector, entered, spec, found)
+        return _test_settings(visit, integration.connector, entered, spec, integration)
     try:
         seen = visit.asked.field("version")
         version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 10 else 0
         integrations.replace_integration(visit.scope, slug, spec, if_version=version)
     except ApplianceError as refusal:
-        return _form(visit, found.connector, _refused(entered, refusal), found)
-    return _saved(visit, slug)
+        return _form(visit, integration.connector, _with_problem(entered, refusal), integration)
+    return _test_and_redirect(visit, slug)
 
 
 @page("POST", "/integrations/<slug>/delete", scope="integrations.write")
 def delete_integration(visit: Visit, slug: str) -> Answer:
-    """Delete an integration with the record of its calls."""
+    """Delete an integration with the history of its calls."""
     visit.services.integrations.delete_integration(visit.scope, slug)
     return Redirect("/console/integrations")

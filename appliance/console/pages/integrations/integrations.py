@@ -1,4 +1,4 @@
-"""Pages of integrations: the catalogue, the list, one with its health and latest calls, and its test."""
+"""Pages of integrations: the connector catalogue, the list, one integration with its health, latest calls and test."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.integrations import CallFilter, Integration, connecting, gate, history
 
-_SHOWN = 50  # actions on the page of an integration; a search finds the others
+_MAX_ACTIONS = 50  # Actions on the page of an integration; a search finds the others.
 _LATEST = 8
-# Kinds of foreign systems by the distribution that brings their connectors; what others bring stands behind them.
+# Kinds of foreign systems by the distribution that provides their connectors; all other connectors come last, as "Other".
 KINDS: Mapping[str, str] = {
     "http": mark("Web APIs"), "openapi": mark("Web APIs"), "graphql": mark("Web APIs"),
     "odata": mark("Web APIs"), "soap": mark("Web APIs"), "mcp": mark("Web APIs"), "sql": mark("Databases"),
@@ -23,12 +23,12 @@ KINDS: Mapping[str, str] = {
     "tryton": mark("Business systems"), "ldap": mark("Directories"),
 }  # fmt: skip
 OTHERS = mark("Other")
-_BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # they come with OData, whose protocol they speak
+_BUSINESS = frozenset({"business-central", "dynamics365", "sap"})  # Provided by the OData distribution, whose protocol they use.
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """Connectors of one kind."""
+    """The catalogue's connectors of one kind."""
 
     kind: str
     entries: list[Entry]
@@ -36,11 +36,11 @@ class Shelf:
 
 @page("GET", "/integrations", scope="integrations.read")
 def list_integrations(visit: Visit) -> Answer:
-    """The tenant's integrations, with the finding of the last test and whether calls go out."""
+    """The tenant's integrations, with the result of the last test and whether calls currently fail."""
     integrations = visit.services.integrations
-    found = integrations.list_integrations(visit.scope, visit.page())
+    result = integrations.list_integrations(visit.scope, visit.page())
     values = {
-        "integrations": found.items, "next_cursor": found.next_cursor, "failing": set(gate.failing(visit.scope)),
+        "integrations": result.items, "next_cursor": result.next_cursor, "failing": set(gate.failing(visit.scope)),
         "titles": {name: each.connector.title for name, each in integrations.registry.installed.items()},
         "broken": integrations.registry.problems,
     }  # fmt: skip
@@ -49,19 +49,19 @@ def list_integrations(visit: Visit) -> Answer:
 
 @page("GET", "/integrations/catalogue", scope="integrations.read")
 def show_catalogue(visit: Visit) -> Answer:
-    """What the installed connectors can do, by kind; each can be connected from here."""
+    """The installed connectors with their actions, by kind; each can be connected from here."""
     words, kind = visit.asked.args.get("q", "")[:200], visit.asked.args.get("kind", "")
     registry = visit.services.integrations.registry
-    found = list(_shelves(catalogue.entries(registry, words)))
-    shown = [each for each in found if each.kind == kind] if kind else found
+    groups = list(_group_by_kind(catalogue.entries(registry, words)))
+    visible = [each for each in groups if each.kind == kind] if kind else groups
     return Page(
         "catalogue.html",
-        {"shelves": shown, "kinds": [(each.kind, len(each.entries)) for each in found], "kind": kind, "words": words,
-         "total": sum(len(each.entries) for each in found), "broken": registry.problems},
+        {"shelves": visible, "kinds": [(each.kind, len(each.entries)) for each in groups], "kind": kind, "words": words,
+         "total": sum(len(each.entries) for each in groups), "broken": registry.problems},
     )  # fmt: skip
 
 
-def _shelves(entries: list[Entry]) -> Iterator[Shelf]:
+def _group_by_kind(entries: list[Entry]) -> Iterator[Shelf]:
     by_kind: dict[str, list[Entry]] = {}
     for entry in entries:
         by_kind.setdefault(_kind_of(entry), []).append(entry)
@@ -79,25 +79,26 @@ def _kind_of(entry: Entry) -> str:
 
 @page("GET", "/integrations/<slug>", scope="integrations.read")
 def show_integration(visit: Visit, slug: str) -> Answer:
-    """One integration: whether it works, what was called, what can be called."""
+    """One integration: its health, latest calls, settings and actions."""
     integrations = visit.services.integrations
-    found = integrations.get_integration(visit.scope, slug)
-    connector = find_connector(visit, found)
+    integration = integrations.get_integration(visit.scope, slug)
+    connector = find_connector(visit, integration)
     words = visit.asked.args.get("q", "")[:200]
     values = {
-        "integration": found, "connector": connector, "words": words,
-        "settings": _rows(found.settings, said_schema(connector.settings_schema) if connector else {}),
+        "integration": integration, "connector": connector, "words": words,
+        "settings": _rows(integration.settings, said_schema(connector.settings_schema) if connector else {}),
         "calls": history.list_calls(visit.scope, slug, CallFilter(), PageRequest(_LATEST)).items,
         "health": integrations.health(visit.scope, slug),
         "connection": connecting.connection(integrations, visit.scope, slug) if connector else None,
         "callback": f"{visit.services.config.tenant_url(visit.scope.tenant_id)}{connecting.CALLBACK}",
-        "actions": integrations.search_actions(visit.scope, slug, words, PageRequest(_SHOWN, count=True)) if connector else None,
+        "actions": None if connector is None
+        else integrations.search_actions(visit.scope, slug, words, PageRequest(_MAX_ACTIONS, count=True)),
     }  # fmt: skip
     return Page("integration.html", values)
 
 
 def find_connector(visit: Visit, integration: Integration) -> type[Connector] | None:
-    """The connector of an integration; None when it is not installed any more."""
+    """The connector of an integration; None when it is no longer installed."""
     try:
         return visit.services.integrations.get_connector(integration.connector).connector
     except NotFound:
@@ -105,29 +106,29 @@ def find_connector(visit: Visit, integration: Integration) -> type[Connector] | 
 
 
 def connector_of(visit: Visit, integration: Integration) -> type[Connector]:
-    """The connector of an integration; Conflict when it is not installed any more."""
-    found = find_connector(visit, integration)
-    if found is None:
+    """The connector of an integration; Conflict when it is no longer installed."""
+    connector = find_connector(visit, integration)
+    if connector is None:
         raise Conflict(Sentence(
-            "the connector %(connector)s of %(slug)s is not installed; install it again",
+            "the connector %(connector)s of the integration %(slug)s is no longer installed; install it again",
             connector=integration.connector, slug=integration.slug,
         ))
-    return found
+    return connector
 
 
 def _rows(settings: Mapping[str, Any], schema: Mapping[str, Any], above: str = "") -> list[tuple[str, Any, bool]]:
-    """Settings as (what the form calls it, value, is it sealed); a nested one after the group it is of."""
+    """Settings as (label, value, whether it is an encrypted secret); nested ones are labelled `Group: Setting`."""
     properties = schema.get("properties")
     members: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     rows: list[tuple[str, Any, bool]] = []
     for name, value in settings.items():
         member = members.get(name)
-        known: Mapping[str, Any] = member if isinstance(member, Mapping) else {}
-        path = f"{above}{known.get('title') or name}"
+        member_schema: Mapping[str, Any] = member if isinstance(member, Mapping) else {}
+        path = f"{above}{member_schema.get('title') or name}"
         if isinstance(value, Mapping) and value.get("sealed") is True:
             rows.append((path, value.get("updated_at"), True))
         elif isinstance(value, Mapping) and value:
-            rows += _rows(value, known, f"{path}: ")
+            rows += _rows(value, member_schema, f"{path}: ")
         else:
             rows.append((path, value, False))
     return rows
@@ -135,7 +136,7 @@ def _rows(settings: Mapping[str, Any], schema: Mapping[str, Any], above: str = "
 
 @page("POST", "/integrations/<slug>/test", scope="integrations.write")
 def test_integration(visit: Visit, slug: str) -> Answer:
-    """Ask the foreign system whether the settings work; the finding is kept and shown."""
+    """Test the integration against the foreign system; the result is stored and shown on its page."""
     executor = visit.services.executor
     work = executor.submit(visit.scope, lambda: executor.test_integration(visit.scope, slug))
 
@@ -148,6 +149,6 @@ def test_integration(visit: Visit, slug: str) -> Answer:
 
 @page("POST", "/integrations/<slug>/circuit/close", scope="integrations.write")
 def close_circuit(visit: Visit, slug: str) -> Answer:
-    """Have a foreign system asked again at once that is left alone after failures."""
+    """Close the circuit breaker, so that calls are sent again immediately."""
     visit.services.integrations.close_circuit(visit.scope, slug)
     return Redirect(f"/console/integrations/{slug}")

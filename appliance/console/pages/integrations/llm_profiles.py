@@ -1,4 +1,4 @@
-"""Pages of LLM profiles: which models the tenant may ask, what they cost and may cost, and whether they answer."""
+"""Pages of LLM profiles: the models that the tenant can use, with their prices, budgets, usage and a test."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,21 +83,21 @@ _NEW = "/llm-profiles/-/new"
 
 
 def _schema() -> Mapping[str, Any]:
-    """The schema of the form in the language spoken now."""
-    return {name: _said(part) for name, part in SCHEMA.items()}
+    """The schema of the form, in the reader's language."""
+    return {name: _translate(part) for name, part in SCHEMA.items()}
 
 
-def _said(part: Any) -> Any:
+def _translate(part: Any) -> Any:
     if isinstance(part, list):
-        return [_said(each) for each in part]
+        return [_translate(each) for each in part]
     if not isinstance(part, Mapping):
         return part
-    return {name: _(each) if name in ("title", "description") else _said(each) for name, each in part.items()}
+    return {name: _(each) if name in ("title", "description") else _translate(each) for name, each in part.items()}
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """A budget and how much of it is used; `part` from 0 to 100."""
+    """A budget and its usage; `part` is the used percentage, 0 to 100."""
 
     title: str
     used: str
@@ -107,7 +107,7 @@ class Gauge:
 
 @dataclass
 class Entered:
-    """What stands in the form."""
+    """The content of the form."""
 
     form: SettingsForm
     name: str = ""
@@ -117,43 +117,43 @@ class Entered:
 
 @page("GET", "/llm-profiles", scope="integrations.read")
 def list_llm_profiles(visit: Visit) -> Answer:
-    """The tenant's profiles, with what each has used this month."""
+    """The tenant's profiles, with their usage."""
     models = visit.services.llm
-    found = models.list_profiles(visit.scope, visit.page(limit=20))
-    rows = [(each, models.get_usage(visit.scope, each.slug)) for each in found.items]
-    return Page("llm_profiles.html", {"rows": rows, "next_cursor": found.next_cursor, "nano": NANO})
+    result = models.list_profiles(visit.scope, visit.page(limit=20))
+    rows = [(each, models.get_usage(visit.scope, each.slug)) for each in result.items]
+    return Page("llm_profiles.html", {"rows": rows, "next_cursor": result.next_cursor, "nano": NANO})
 
 
 @page("GET", _NEW, scope="integrations.write")
 def show_new_llm_profile(visit: Visit) -> Answer:
-    """The form of a new profile; the first one is called as starters and examples call it."""
-    taken = visit.services.llm.has_profile(visit.scope, "default")
-    return _form(visit, Entered(SettingsForm(visit, "llm", _schema()).fill(), "", "" if taken else "default"), None)
+    """The form of a new profile; the first one is named `default`, which the starters and examples refer to."""
+    has_default = visit.services.llm.has_profile(visit.scope, "default")
+    return _form(visit, Entered(SettingsForm(visit, "llm", _schema()).fill(), "", "" if has_default else "default"), None)
 
 
 @page("POST", _NEW, scope="integrations.write")
 def create_llm_profile(visit: Visit) -> Answer:
-    """Create a profile; executions that wait for it go on."""
+    """Create a profile; executions that wait for it continue."""
     entered = Entered(SettingsForm(visit, "llm", _schema()), visit.asked.field("name").strip(), visit.asked.field("slug").strip())
     try:
         profile, key = _read(entered)
         visit.services.llm.create_profile(visit.scope, entered.slug, profile, None if key is KEEP else key)
     except ApplianceError as refusal:
-        return _form(visit, _refused(entered, refusal), None)
+        return _form(visit, _with_problem(entered, refusal), None)
     return Redirect(f"/console/llm-profiles/{entered.slug}")
 
 
 @page("GET", "/llm-profiles/<slug>", scope="integrations.read")
 def show_llm_profile(visit: Visit, slug: str) -> Answer:
-    """One profile: what it is, what it has used, and who asks it."""
+    """One profile: its settings, its usage, and what depends on it."""
     return _profile_page(visit, slug)
 
 
 def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: ApplianceError | None = None) -> Page:
     models = visit.services.llm
-    found, usage = models.get_profile(visit.scope, slug), models.get_usage(visit.scope, slug)
+    stored, usage = models.get_profile(visit.scope, slug), models.get_usage(visit.scope, slug)
     values = {
-        "profile": found, "settings": found.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
+        "profile": stored, "settings": stored.profile, "usage": usage, "gauges": _gauges(usage), "nano": NANO, "trial": trial,
         "most": max([used.tokens for _day, used in usage.days], default=0), "problem": problem,
         "dependents": dependents_of(visit.services, visit.scope, "llm-profile", slug),
     }  # fmt: skip
@@ -161,27 +161,27 @@ def _profile_page(visit: Visit, slug: str, trial: Trial | None = None, problem: 
 
 
 def _gauges(usage: Usage) -> list[Gauge]:
-    """Budgets of the day and the month against what is used, what is under way included."""
-    found: list[Gauge] = []
+    """The daily and monthly budgets with their usage, including calls in flight."""
+    gauges: list[Gauge] = []
     for title, budget, used in ((_("Today"), usage.budgets.day, usage.day), (_("This month"), usage.budgets.month, usage.month)):
-        found += _gauges_of(title, budget, used.plus(usage.in_flight), usage.currency or "")
-    return found
+        gauges += _gauges_of(title, budget, used.plus(usage.in_flight), usage.currency or "")
+    return gauges
 
 
 def _gauges_of(title: str, budget: Budget, used: Used, currency: str) -> list[Gauge]:
-    found = []
+    gauges = []
     if budget.tokens is not None:
-        told = _("%(tokens)s tokens", tokens=grouped(used.tokens))
-        found.append(Gauge(title, told, grouped(budget.tokens), min(100, 100 * used.tokens // budget.tokens)))
+        used_tokens = _("%(tokens)s tokens", tokens=grouped(used.tokens))
+        gauges.append(Gauge(title, used_tokens, grouped(budget.tokens), min(100, 100 * used.tokens // budget.tokens)))
     if budget.cost is not None:
         cost = used.cost_nano / NANO
-        found.append(Gauge(title, f"{fixed(cost, 2)} {currency}", fixed(budget.cost, 2), min(100, int(100 * cost / budget.cost))))
-    return found
+        gauges.append(Gauge(title, f"{fixed(cost, 2)} {currency}", fixed(budget.cost, 2), min(100, int(100 * cost / budget.cost))))
+    return gauges
 
 
 @page("POST", "/llm-profiles/<slug>/test", scope="integrations.write")
 def test_llm_profile(visit: Visit, slug: str) -> Answer:
-    """Ask it one short question, and show what it said and cost."""
+    """Send one short test prompt, and show the response and its cost."""
     try:
         work = try_profile(visit.services, visit.scope, slug)
     except ApplianceError as refusal:
@@ -198,66 +198,68 @@ def test_llm_profile(visit: Visit, slug: str) -> Answer:
 
 @page("GET", "/llm-profiles/<slug>/settings", scope="integrations.write")
 def show_llm_settings(visit: Visit, slug: str) -> Answer:
-    """The settings of a profile, to be changed."""
-    found = visit.services.llm.get_profile(visit.scope, slug)
-    form = SettingsForm(visit, f"llm/{slug}", _schema(), _shown(found)).fill()
-    return _form(visit, Entered(form, found.profile.name, slug), found)
+    """The form of a profile's settings."""
+    stored = visit.services.llm.get_profile(visit.scope, slug)
+    form = SettingsForm(visit, f"llm/{slug}", _schema(), _form_values(stored)).fill()
+    return _form(visit, Entered(form, stored.profile.name, slug), stored)
 
 
 @page("POST", "/llm-profiles/<slug>/settings", scope="integrations.write")
 def change_llm_profile(visit: Visit, slug: str) -> Answer:
-    """Change a profile, unless somebody else did since the page was made."""
-    found = visit.services.llm.get_profile(visit.scope, slug)
-    entered = Entered(SettingsForm(visit, f"llm/{slug}", _schema(), _shown(found)), visit.asked.field("name").strip(), slug)
+    """Save a profile, unless someone else has changed it in the meantime."""
+    stored = visit.services.llm.get_profile(visit.scope, slug)
+    entered = Entered(SettingsForm(visit, f"llm/{slug}", _schema(), _form_values(stored)), visit.asked.field("name").strip(), slug)
     seen = visit.asked.field("version")
     try:
         profile, key = _read(entered)
         version = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 10 else 0
         visit.services.llm.put_profile(visit.scope, slug, profile, key, if_version=version)
     except ApplianceError as refusal:
-        return _form(visit, _refused(entered, refusal), found)
+        return _form(visit, _with_problem(entered, refusal), stored)
     return Redirect(f"/console/llm-profiles/{slug}")
 
 
 @page("POST", "/llm-profiles/<slug>/delete", scope="integrations.write")
 def delete_llm_profile(visit: Visit, slug: str) -> Answer:
-    """Delete a profile; what it has cost stays on record."""
+    """Delete a profile; the record of its costs is kept."""
     visit.services.llm.delete_profile(visit.scope, slug)
     return Redirect("/console/llm-profiles")
 
 
-def _shown(found: StoredProfile) -> dict[str, Any]:
-    """A profile as its form has it."""
-    told = found.profile.model_dump(exclude_none=True, exclude_defaults=True) | {"kind": found.profile.kind}
-    if found.profile.fallbacks:
-        told["fallbacks"] = ", ".join(found.profile.fallbacks)
-    if found.reference is not None:
-        told["api_key"] = f"= secrets.{found.reference}"
-    elif found.key_at is not None:
-        told["api_key"] = {"sealed": True}
-    return told
+def _form_values(stored: StoredProfile) -> dict[str, Any]:
+    """The values of a profile for its form; a stored key appears only as a marker."""
+    values = stored.profile.model_dump(exclude_none=True, exclude_defaults=True) | {"kind": stored.profile.kind}
+    if stored.profile.fallbacks:
+        values["fallbacks"] = ", ".join(stored.profile.fallbacks)
+    if stored.reference is not None:
+        values["api_key"] = f"= secrets.{stored.reference}"
+    elif stored.key_at is not None:
+        values["api_key"] = {"sealed": True}
+    return values
 
 
 def _read(entered: Entered) -> tuple[Profile, KeyChange]:
-    """What was sent; ValidationFailed with everything that is wrong."""
-    told = entered.form.read()
+    """The submitted profile and the change of its key; ValidationFailed with all errors."""
+    values = entered.form.read()
     if entered.form.form.problems:
-        raise ValidationFailed("some of it cannot be read; see the fields", details=entered.form.form.problems)
+        raise ValidationFailed("some values are invalid; see the messages next to the fields", details=entered.form.form.problems)
     if entered.form.has_lost:
-        raise ValidationFailed("the key was typed more than an hour ago and is forgotten; type it again", pointer="/api_key")
-    key = told.pop("api_key", None)
-    fallbacks = [each.strip() for each in told.pop("fallbacks", "").split(",") if each.strip()]
+        raise ValidationFailed(
+            "the key was entered more than an hour ago and has been discarded; enter it again", pointer="/api_key"
+        )
+    key = values.pop("api_key", None)
+    fallbacks = [each.strip() for each in values.pop("fallbacks", "").split(",") if each.strip()]
     try:
-        profile = Profile.model_validate(told | {"name": entered.name, "fallbacks": fallbacks})
+        profile = Profile.model_validate(values | {"name": entered.name, "fallbacks": fallbacks})
     except ValidationError as error:
-        raise _told_of(error) from error
+        raise _to_validation_failed(error) from error
     return profile, KEEP if isinstance(key, dict) else key
 
 
-def _told_of(error: ValidationError) -> ValidationFailed:
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    details = [Detail("".join(f"/{part}" for part in each["loc"]), "invalid", _sentence(each["msg"])) for each in found]
-    return ValidationFailed("the profile is not right yet; see the fields", details=details)
+def _to_validation_failed(error: ValidationError) -> ValidationFailed:
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    details = [Detail("".join(f"/{part}" for part in each["loc"]), "invalid", _sentence(each["msg"])) for each in errors]
+    return ValidationFailed("the profile is invalid; see the messages next to the fields", details=details)
 
 
 def _sentence(text: str) -> str:
@@ -265,7 +267,7 @@ def _sentence(text: str) -> str:
     return Sentence("%(text)s%(text2)s.", text=text[:1].upper(), text2=text[1:])
 
 
-def _refused(entered: Entered, refusal: ApplianceError) -> Entered:
+def _with_problem(entered: Entered, refusal: ApplianceError) -> Entered:
     entered.problem = refusal
     if refusal.details is not entered.form.form.problems and not entered.form.form.problems:
         entered.form.point_out(list(refusal.details))

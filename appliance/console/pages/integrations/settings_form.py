@@ -1,4 +1,7 @@
-"""The form of a connector's settings; a secret that was typed travels sealed from page to page and is never shown again."""
+"""The form of a connector's settings.
+
+A secret that was entered is never shown again: it is carried from page to page in an encrypted hidden field.
+"""
 
 import base64
 import binascii
@@ -20,7 +23,7 @@ TYPED, SEALED, FORGOTTEN = "typed", "sealed", "forgotten"
 
 
 class SettingsForm:
-    """Fields for the settings of a connector; `stored` are those of an integration as they are read back."""
+    """The fields of a connector's settings; `stored` are the saved settings of an integration, with markers for secrets."""
 
     def __init__(self, visit: Visit, connector: str, schema: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> None:
         self._visit = visit
@@ -32,21 +35,21 @@ class SettingsForm:
 
     @property
     def main(self) -> list[Field]:
-        """The fields that decide whether it works: what is required, where it leads, and the credentials."""
+        """The most important fields: required ones, those marked as main, and credentials."""
         return [each for each in self.form.fields if not _is_further(each)]
 
     @property
     def further(self) -> list[Field]:
-        """The others; most leave them as they are."""
+        """The remaining fields, whose defaults suit most integrations."""
         return [each for each in self.form.fields if _is_further(each)]
 
     @property
     def further_stands_out(self) -> bool:
-        """Whether one of the others was set or is wrong."""
+        """Whether one of the remaining fields has an error or a value other than its default."""
         return any(each.error or (each.value and not _is_default(each)) for top in self.further for each in top.walk())
 
     def fill(self) -> "SettingsForm":
-        """What stands in the fields at first."""
+        """Fill the fields with the saved settings or the defaults; returns the form."""
         self.form.fill(self._stored or self.form.defaults())
         for each in self._secrets():
             each.kept = SEALED if is_marker(_value_at(self._stored, each.pointer)) else ""
@@ -54,7 +57,7 @@ class SettingsForm:
         return self
 
     def read(self) -> dict[str, Any]:
-        """The settings that were sent, secrets as texts or as markers; what cannot be read is in the form's problems."""
+        """The submitted settings, with secrets as text or as markers; parse errors are in the form's `problems`."""
         sent = self._visit.asked.form
         value = read_form(self.form, sent)
         settings: dict[str, Any] = value if isinstance(value, dict) else {}
@@ -62,16 +65,16 @@ class SettingsForm:
         for each in self._secrets():
             text = each.value.replace("\r\n", "\n")
             if text.startswith("="):
-                continue  # a reference is no secret itself
+                continue  # A reference such as `= secrets.x` is not itself secret.
             if f"{FORGET}{each.name}" in sent and not text:
                 each.kept = FORGOTTEN
                 continue
             if text := text or before.get(each.pointer, ""):
                 typed[each.pointer] = text
-                _put(settings, each.pointer, text)
+                _set_at(settings, each.pointer, text)
                 each.kept = TYPED
             elif is_marker(_value_at(self._stored, each.pointer)):
-                _put(settings, each.pointer, {"sealed": True})
+                _set_at(settings, each.pointer, {"sealed": True})
                 each.kept = SEALED
             each.value = ""
         drop_irrelevant(self.form.root, settings)
@@ -80,7 +83,7 @@ class SettingsForm:
         return settings
 
     def point_out(self, details: list[Detail]) -> None:
-        """Show findings about `/settings/…` at their fields."""
+        """Show errors with pointers such as `/settings/…` at their fields."""
         inside = [Detail(each.pointer.removeprefix("/settings"), each.code, each.message) for each in details]
         self.form.point_out(inside)
 
@@ -92,16 +95,16 @@ class SettingsForm:
         return base64.urlsafe_b64encode(self._visit.services.sealer.seal(text.encode(), self._context)).decode("ascii")
 
     def _open_draft(self) -> Mapping[str, str]:
-        """The secrets that were typed earlier; none when the form says nothing of them, or too late."""
+        """The secrets that were entered on earlier pages; none when the form carries none or they have expired."""
         sent = self._visit.asked.field(DRAFT)
         if not sent:
             return {}
         try:
-            found = json.loads(self._visit.services.sealer.open(base64.urlsafe_b64decode(sent), self._context))
+            draft = json.loads(self._visit.services.sealer.open(base64.urlsafe_b64decode(sent), self._context))
         except (ConfigInvalid, binascii.Error, ValueError):
-            found = {"at": 0}
-        self.has_lost = clock.now_ms() - found["at"] > KEPT_MS
-        return {} if self.has_lost else found["secrets"]
+            draft = {"at": 0}
+        self.has_lost = clock.now_ms() - draft["at"] > KEPT_MS
+        return {} if self.has_lost else draft["secrets"]
 
 
 def _is_further(field: Field) -> bool:
@@ -120,13 +123,13 @@ def _text_of(value: Any) -> str:
 
 
 def drop_irrelevant(group: Field, value: Any) -> None:
-    """Take out what is only for another choice than the one that was made."""
+    """Remove the values of fields that do not apply to the choices made in their siblings."""
     if group.kind != "group" or not isinstance(value, dict):
         return
     for child in group.children:
         name = member_of(child.pointer)
-        wanted = child.schema.get("only_for")
-        if isinstance(wanted, Mapping) and not all(_chosen(group, value, key) in allowed for key, allowed in wanted.items()):
+        only_for = child.schema.get("only_for")
+        if isinstance(only_for, Mapping) and not all(_chosen(group, value, key) in allowed for key, allowed in only_for.items()):
             value.pop(name, None)
         else:
             drop_irrelevant(child, value.get(name))
@@ -135,17 +138,17 @@ def drop_irrelevant(group: Field, value: Any) -> None:
 
 
 def mark_unchosen(group: Field) -> None:
-    """Note which fields are only for another choice: a page with scripts begins without them, so that nothing moves."""
+    """Mark the fields that do not apply to the current choices, so that scripts can hide them without shifting the layout."""
     fields = {member_of(each.pointer): each for each in group.children}
     for child in group.children:
-        wanted = child.schema.get("only_for")
-        rules = wanted.items() if isinstance(wanted, Mapping) else ()
+        only_for = child.schema.get("only_for")
+        rules = only_for.items() if isinstance(only_for, Mapping) else ()
         child.is_unchosen = any(_value_in(fields.get(name)) not in [json.dumps(each) for each in values] for name, values in rules)
         mark_unchosen(child)
 
 
 def _value_in(field: Field | None) -> str:
-    """What is chosen in a field, as JSON."""
+    """The chosen value of a field, or its default, as JSON."""
     return "" if field is None else field.value or json.dumps(field.schema.get("default"))
 
 
@@ -160,7 +163,7 @@ def _value_at(value: Any, pointer: str) -> Any:
     return value
 
 
-def _put(settings: dict[str, Any], pointer: str, value: Any) -> None:
+def _set_at(settings: dict[str, Any], pointer: str, value: Any) -> None:
     *above, last = pointer_parts(pointer)
     for part in above:
         settings = settings.setdefault(part, {})

@@ -1,4 +1,4 @@
-"""One action of an integration: its form, what a call would send, the call itself, and how a process says it."""
+"""The page of one action: its form, a preview of the request, the call itself, and the YAML of the step for a process."""
 
 import secrets
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 @dataclass
 class Tried:
-    """What stands in the form, and what came of it."""
+    """The content of the form, and the result of the attempt."""
 
     form: InputForm
     result: ActionResult | None = None
@@ -26,11 +26,11 @@ class Tried:
 
 @page("GET", "/integrations/<slug>/actions/<action>", scope="integrations.read")
 def show_action(visit: Visit, slug: str, action: str) -> Answer:
-    """The form of an action, with its sample."""
-    found = visit.services.integrations.get_action(visit.scope, slug, action)
-    form = InputForm(said_schema(found.input), _is_whole(visit))
-    form.fill(found.sample)
-    return _action_page(visit, slug, found, Tried(form))
+    """The form of an action, filled with its sample input."""
+    definition = visit.services.integrations.get_action(visit.scope, slug, action)
+    form = InputForm(said_schema(definition.input), _is_whole(visit))
+    form.fill(definition.sample)
+    return _action_page(visit, slug, definition, Tried(form))
 
 
 def _is_whole(visit: Visit) -> bool:
@@ -39,29 +39,29 @@ def _is_whole(visit: Visit) -> bool:
 
 @page("POST", "/integrations/<slug>/actions/<action>", scope="integrations.execute")
 def try_action(visit: Visit, slug: str, action: str) -> Answer:
-    """Show what a call would send, or make it, through every policy; nobody holds a thread meanwhile."""
-    found = visit.services.integrations.get_action(visit.scope, slug, action)
-    form = InputForm(said_schema(found.input), _is_whole(visit))
+    """Preview or execute the action, subject to the policies; no thread is held during the call."""
+    definition = visit.services.integrations.get_action(visit.scope, slug, action)
+    form = InputForm(said_schema(definition.input), _is_whole(visit))
     value = read_form(form, visit.asked.form)
     if form.problems:
-        error = ValidationFailed("some of the input cannot be read; see the fields", details=form.problems)
-        return _action_page(visit, slug, found, Tried(form, problem=error))
+        error = ValidationFailed("some of the input is invalid; see the messages next to the fields", details=form.problems)
+        return _action_page(visit, slug, definition, Tried(form, problem=error))
     executor, request = visit.services.executor, _request(visit, slug, action, value)
     work = executor.submit(visit.scope, lambda: executor.execute(visit.scope, request))
 
     def show() -> Answer:
         try:
-            return _action_page(visit, slug, found, Tried(form, work.result()))
+            return _action_page(visit, slug, definition, Tried(form, work.result()))
         except ApplianceError as refusal:
             form.point_out([Detail(each.pointer.removeprefix("/input"), each.code, each.message) for each in refusal.details])
-            return _action_page(visit, slug, found, Tried(form, problem=refusal))
+            return _action_page(visit, slug, definition, Tried(form, problem=refusal))
 
     return Later(work, show)
 
 
 def _request(visit: Visit, slug: str, action: str, value: Any) -> ActionRequest:
     if not isinstance(value, dict):
-        raise ValidationFailed("the input is an object: {…}", pointer="")
+        raise ValidationFailed("the input must be a JSON object: {…}", pointer="")
     may = frozenset(access for access in ("read", "write") if visit.may(f"documents.{access}"))
     if visit.asked.field("do") == "execute":
         return ActionRequest(

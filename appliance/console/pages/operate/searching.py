@@ -107,4 +107,6 @@ def _time(text: str) -> int:
     try:
         return max(0, clock.parse_rfc3339(f"{day}T{hour or '00:00'}:00Z"))
     except ValidationFailed as error:
-        raise ValidationFailed(Sentence("%(text)s is not a time; write it like 2027-01-31T14:00", text=repr(text[:40]))) from error
+        raise ValidationFailed(Sentence(
+            "%(text)s is not a valid time; use the format 2027-01-31T14:00", text=repr(text[:40])
+        )) from error

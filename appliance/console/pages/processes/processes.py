@@ -141,7 +141,7 @@ def withdraw_grant(visit: Visit, process_id: str) -> Answer:
 def _check(visit: Visit, value: Any) -> None:
     """What the API's edge checks of a body."""
     if not isinstance(value, dict):
-        wrong = Detail("", "invalid", "the input is an object: {…}")
+        wrong = Detail("", "invalid", "the input must be a JSON object: {…}")
         raise ValidationFailed(wrong.message, details=[wrong])
     most = visit.services.config.limits.json_body_kb << 10
     if len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")) > most:

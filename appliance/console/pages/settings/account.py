@@ -60,7 +60,7 @@ def choose_language(visit: Visit) -> Answer:
     """What one's pages are written in, from the next page on; nothing leaves it to the browser."""
     tag = visit.asked.field("language")
     if tag and visit.services.languages.get(tag) is None:
-        return _page(visit, ValidationFailed("choose one of the list", pointer="/language"))
+        return _page(visit, ValidationFailed("choose a value from the list", pointer="/language"))
     preferences.choose_language(visit.scope, visit.person.user_id, tag)
     return Redirect(HERE)
 

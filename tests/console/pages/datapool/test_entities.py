@@ -76,7 +76,7 @@ def test_what_is_wrong_is_told_beside_its_field_and_nothing_is_stored(owner: Bro
     assert re.search(r'id="in/title-error">is required', page.text)
     assert 'value="cheap"' in page.text
     unread = owner.post(at, {"in/title": "x", "in/parts": "{"})
-    assert "One value cannot be read" in unread.text
+    assert "One value is invalid" in unread.text
     assert len(acme.get("/api/v1/datapool/form_things/entities").json()["data"]) == before
 
 
@@ -155,7 +155,7 @@ def test_a_relation_may_be_named_by_what_it_leads_to(owner: Browser, acme: httpx
     acme.post("/api/v1/datapool", json={"name": "form_leading", "fields": fields}).raise_for_status()
     at = owner.at("acme", "/console/datapool/form_leading/new")
     assert "or its name" in owner.get(at).text
-    assert "several in form_many are called so" in owner.post(at, {"in/of": "No 0"}).text
-    assert "none in form_many is called so" in owner.post(at, {"in/of": "No 999"}).text
+    assert "several entities in form_many have this title" in owner.post(at, {"in/of": "No 0"}).text
+    assert "no entity in form_many has this title" in owner.post(at, {"in/of": "No 999"}).text
     owner.post(at, {"in/of": "No 7"})
     assert ">No 7</a>" in owner.get(owner.url).text

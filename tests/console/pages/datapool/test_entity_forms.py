@@ -37,4 +37,4 @@ def test_a_title_may_be_a_number(visit: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert not form.problems
     form = EntityForm(visit, definition)
     assert read_entity(visit, form, {"in/part": ["a dozen"]}) == {"part": "a dozen"}
-    assert [(each.pointer, each.message) for each in form.problems] == [("/part", "none in parts is called so.")]
+    assert [(each.pointer, each.message) for each in form.problems] == [("/part", "no entity in parts has this title.")]

@@ -120,7 +120,7 @@ def test_numbers_with_a_comma_and_days_with_points_are_read(owner: Browser, good
     owner.url = at
     refused = owner.post(f"{at}/try", form | {"decimal": "x"})
     assert refused.status_code == 422
-    assert "decimal sign" in refused.text
+    assert "decimal separator" in refused.text
     owner.post(f"{at}/try", form | {"decimal": ","})
     text = settled(owner)
     assert "Import 2 rows" in text
@@ -168,10 +168,10 @@ def test_what_the_look_got_wrong_is_put_right(owner: Browser, goods: httpx.Clien
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"m1": "sku"}, "Two columns lead to sku"),
-        ({"m0": "", "m1": "", "key.sku": ""}, "Say of at least one column"),
-        ({"m0": ""}, "Sku tells entities apart"),
-        ({"m0": "id"}, "&#39;id&#39; is no field of import_goods"),
+        ({"m1": "sku"}, "are mapped to sku; map only one"),
+        ({"m0": "", "m1": "", "key.sku": ""}, "Map at least one column"),
+        ({"m0": ""}, "Sku identifies the entities"),
+        ({"m0": "id"}, "Import_goods has no field &#39;id&#39;"),
     ],
 )
 def test_columns_that_make_no_sense_are_refused(owner: Browser, goods: httpx.Client, changed: dict[str, str], told: str) -> None:

@@ -104,7 +104,7 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, plans: httpx.Client) 
     assert re.search(r'id="wrong-1">Name must contain only letters', page.text)
     assert 'value="nowhere"' in page.text
     wrong = owner.post(at(owner, "/plan"), {"yaml": "name: [\n"})
-    assert "The YAML cannot be read" in wrong.text
+    assert "The YAML is invalid" in wrong.text
     assert wrong.status_code == 422
 
 
