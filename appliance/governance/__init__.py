@@ -1,4 +1,4 @@
-"""The one gate that flows, agents, MCP and REST pass on their way to a foreign system."""
+"""Governs every call to a foreign system, whether by flows, agents, MCP or REST: policies, approvals, the executor."""
 
 import lazy_loader
 

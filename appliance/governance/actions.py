@@ -1,10 +1,10 @@
-"""Actions written so that there is one text, and one digest, for what would be done, by whom, with what and under which rules.
+"""Canonical forms of actions: one text, and one digest, for what would be done, by whom, with what and under which rules.
 
-The text is JSON as RFC 8785 has it.  What that format cannot tell apart, or refuses, is a text with a tag in front:
+The text is JSON as RFC 8785 has it.  Values that it cannot distinguish, or refuses, become tagged strings:
 `gos:int:` and hexadecimal digits for integers beyond 2^53 - 1, `gos:float:` for floats without a fraction (RFC 8785 writes
-1.0 as 1) and for those that are no numbers, `gos:utf8:` and hexadecimal digits for texts with half a surrogate pair,
-`gos:text:` for a text that itself begins with `gos:`.  So two actions have one text only when they are the same action, and
-the action is read back from its text.
+1.0 as 1), infinities and NaN, `gos:utf8:` and hexadecimal digits for strings with half a surrogate pair, `gos:text:` for a
+string that itself begins with `gos:`.  So two actions have the same text only if they are the same action, and an action can
+be restored from its text.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from appliance.monitor import storable_json, storable_text
 FORM = 1
 _TAG = "gos:"
 _LARGEST = 2**53 - 1
-_SHOWN_VALUE, _SHOWN_MEMBERS, _SUMMARY_BYTES = 80, 12, 2_000
+_MAX_VALUE_CHARACTERS, _MAX_MEMBERS, _SUMMARY_BYTES = 80, 12, 2_000
 _INPUT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Canonical:
-    """An action's one text and the SHA-256 of it, in hexadecimal digits."""
+    """An action's canonical text and its SHA-256 in hexadecimal digits."""
 
     text: str
     digest: str
@@ -40,7 +40,7 @@ class Canonical:
 
 @dataclass(frozen=True)
 class StoredAction:
-    """An action as it was asked for; `version` names the policies that judged it then."""
+    """An action as it was requested; `version` names the policy set that was evaluated then."""
 
     approval_id: str
     canonical: Canonical
@@ -50,10 +50,10 @@ class StoredAction:
 
 
 def canonical_action(scope: TenantScope, subject: Subject, action: ToolAction, version: str) -> Canonical:
-    """The one text of an action that this subject wants done under this version of the policies.
+    """The canonical form of an action requested by this subject under this version of the policies.
 
-    The road it came by and what has tainted the run are not part of it: neither changes what would be done.
-    ValidationFailed when the input holds what JSON does not know.
+    It excludes the edge the request came by and the run's taint: neither changes what would be done.
+    ValidationFailed if the input contains a value that is not JSON.
     """
     content = {
         "form": FORM,
@@ -73,15 +73,15 @@ def canonical_action(scope: TenantScope, subject: Subject, action: ToolAction, v
         "skills": sorted([each.name, each.digest] for each in subject.skills),
     }
     try:
-        text = rfc8785.dumps(_tagged(content))
+        text = rfc8785.dumps(_tag(content))
     except RecursionError as error:
-        raise ValidationFailed("the input of the action is nested too deep to be approved", pointer="/input") from error
+        raise ValidationFailed("the input of the action is nested too deeply to be approved", pointer="/input") from error
     return Canonical(text.decode(), hashlib.sha256(text).hexdigest())
 
 
 def read_action(text: str) -> tuple[Subject, ToolAction, str]:
-    """What `canonical_action` was given, and the version; the subject without the road it came by and what tainted it."""
-    content = _untagged(json.loads(text))
+    """Restore what `canonical_action` was called with, and the version; the subject's edge and taint are not part of the text."""
+    content = _untag(json.loads(text))
     skills = tuple(SkillUsed(name, digest) for name, digest in content["skills"])
     subject = Subject(content["actor"], "rest", content["agent"], content["run"], skills)
     names = ("tool", "effect", "input", "integration", "operation", "connector", "host", "credential")
@@ -89,12 +89,12 @@ def read_action(text: str) -> tuple[Subject, ToolAction, str]:
 
 
 def find_changes(approved: str, presented: str) -> list[str]:
-    """The members in which two actions differ, by name."""
+    """The names of the members in which two canonical actions differ, sorted."""
     one, other = json.loads(approved), json.loads(presented)
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
-def _tagged(value: Any) -> Any:
+def _tag(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -102,17 +102,17 @@ def _tagged(value: Any) -> Any:
     if isinstance(value, float):
         return f"{_TAG}float:{value!r}" if not math.isfinite(value) or value.is_integer() else value
     if isinstance(value, str):
-        return _tagged_text(value)
+        return _tag_text(value)
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
-            raise ValidationFailed("the names in an input are texts", pointer="/input")
-        return {_tagged_text(name): _tagged(item) for name, item in value.items()}
+            raise ValidationFailed("the member names of an input must be strings", pointer="/input")
+        return {_tag_text(name): _tag(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_tagged(item) for item in value]
-    raise ValidationFailed(Sentence("an input is JSON, which has no %(name)s", name=type(value).__name__), pointer="/input")
+        return [_tag(item) for item in value]
+    raise ValidationFailed(Sentence("an input must be JSON, which has no %(name)s", name=type(value).__name__), pointer="/input")
 
 
-def _tagged_text(text: str) -> str:
+def _tag_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -120,11 +120,11 @@ def _tagged_text(text: str) -> str:
     return f"{_TAG}text:{text}" if text.startswith(_TAG) else text
 
 
-def _untagged(value: Any) -> Any:
+def _untag(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_untagged(name): _untagged(item) for name, item in value.items()}
+        return {_untag(name): _untag(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_untagged(item) for item in value]
+        return [_untag(item) for item in value]
     if not isinstance(value, str) or not value.startswith(_TAG):
         return value
     _, kind, rest = value.split(":", 2)
@@ -139,27 +139,27 @@ def _untagged(value: Any) -> Any:
 
 
 def label_of(action: ToolAction) -> str:
-    """What is to be done, in a few words of ours: `create of orders`."""
+    """A short name of the action: `create of orders`."""
     return printable(f"{action.operation} of {action.integration}" if action.integration else action.tool)
 
 
 def summary_of(action: ToolAction) -> str:
-    """What is to be done, in a sentence made of the action alone; secrets are redacted, nothing can hide in it."""
+    """One sentence that describes the action; secrets are redacted and invisible characters escaped."""
     does = {"read": "reads", "write": "writes", "idempotent": "writes, safe to repeat"}.get(action.effect, action.effect)
     parts = [label_of(action), f"({action.connector})" if action.connector else "", f"at {action.host}" if action.host else ""]
-    shown = json.loads(storable_json(action.input, _INPUT_BYTES))
-    members = [f"{name} = {_brief(item)}" for name, item in list(shown.items())[:_SHOWN_MEMBERS]]
-    if len(shown) > _SHOWN_MEMBERS:
-        members.append(f"and {len(shown) - _SHOWN_MEMBERS} more")
-    told = f"{' '.join(part for part in parts if part)}, which {does}: {', '.join(members) or 'no input'}"
-    return storable_text(printable(told), _SUMMARY_BYTES)
+    redacted = json.loads(storable_json(action.input, _INPUT_BYTES))
+    members = [f"{name} = {_brief(item)}" for name, item in list(redacted.items())[:_MAX_MEMBERS]]
+    if len(redacted) > _MAX_MEMBERS:
+        members.append(f"and {len(redacted) - _MAX_MEMBERS} more")
+    sentence = f"{' '.join(part for part in parts if part)}, which {does}: {', '.join(members) or 'no input'}"
+    return storable_text(printable(sentence), _SUMMARY_BYTES)
 
 
 def _brief(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that would not be seen or would turn the others around."""
+    """The text with invisible characters and those that change the text direction escaped."""
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)

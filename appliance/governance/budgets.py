@@ -1,4 +1,4 @@
-"""What runs and rules have used up: calls counted in the write that begins one, so that many at once cannot exceed a cap."""
+"""Counts calls against the caps of rules, in the write that begins each call, so that concurrent calls cannot exceed a cap."""
 
 from appliance.core import clock
 from appliance.core.database import db
@@ -11,8 +11,8 @@ from appliance.llm import NANO, used_by_execution, used_by_run
 
 HOUR_MS = 3_600_000
 PREVIEW_MS = 24 * HOUR_MS
-"""For so long a preview counts as one that was made before."""
-_KEPT_MS = 100 * 24 * HOUR_MS
+"""How long a preview satisfies a rule with `dry_run_first`."""
+_RETENTION_MS = 100 * 24 * HOUR_MS
 _ADD = (
     "INSERT INTO governed_use (tenant_id, name, span, calls, used_at) VALUES (?, ?, ?, 1, ?) "
     "ON CONFLICT (tenant_id, name, span) DO UPDATE SET calls = governed_use.calls + 1, used_at = excluded.used_at RETURNING calls"
@@ -20,19 +20,19 @@ _ADD = (
 
 
 def has_caps(owed: Obligations) -> bool:
-    """Whether calls under these obligations are counted or depend on what came before."""
+    """Whether calls under these obligations are counted or depend on earlier calls."""
     caps = (owed.calls_per_hour, owed.calls_per_run, owed.cost_per_run)
     return owed.dry_run_first or any(cap is not None for cap in caps)
 
 
 def run_of(subject: Subject) -> str:
-    """The run a subject acts in: an agent's, or the execution."""
+    """The id of the agent run or execution that a subject acts in; empty if there is none."""
     return subject.run_id or (subject.actor.removeprefix("execution:") if subject.actor.startswith("execution:") else "")
 
 
 def count(scope: TenantScope, subject: Subject, decision: Decision) -> None:
-    """Inside the write that begins a call: count it for each rule that holds, against that rule's own caps; BudgetExceeded
-    undoes that with the write.  Who acts in no run has no caps of a run."""
+    """Inside the write that begins a call: count it for each matching rule against that rule's caps; BudgetExceeded rolls the
+    write back.  Caps per run do not apply outside a run."""
     owed, run = decision.obligations, run_of(subject)
     for caps in decision.caps:
         if caps.calls_per_hour is not None:
@@ -40,8 +40,8 @@ def count(scope: TenantScope, subject: Subject, decision: Decision) -> None:
         if caps.calls_per_run is not None and run:
             _count_one(scope, caps.rule, f"run:{run}", caps.calls_per_run, "run")
     if owed.cost_per_run is not None and spent(scope, run) >= owed.cost_per_run:
-        told = f"the models of this run have cost the {owed.cost_per_run:g} that its rules allow"
-        raise _exceeded(told, "cost_per_run", decision.rules)
+        message = f"the models of this run have used its budget of {owed.cost_per_run:g}"
+        raise _exceeded(message, "cost_per_run", decision.rules)
 
 
 def _count_one(scope: TenantScope, rule: str, span: str, cap: int, per: str) -> None:
@@ -51,15 +51,15 @@ def _count_one(scope: TenantScope, rule: str, span: str, cap: int, per: str) -> 
 
 
 def spent(scope: TenantScope, run: str) -> float:
-    """What the models of a run, or of an execution, have cost so far, in the currency of their prices.
+    """The cost of a run's or execution's model calls so far, in the currency of their prices.
 
-    Every answer of a model is settled in the write that journals it, so after a crash too it counts once.
+    Each model answer is accounted in the write that journals it, so it counts exactly once, even after a crash.
     """
     return (used_by_run(scope, run).cost_nano + used_by_execution(scope, run).cost_nano) / NANO
 
 
 def note_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
-    """Inside a write: this subject has seen what the action would do."""
+    """Inside a write: record that this subject has previewed the action."""
     db.execute(
         "INSERT INTO action_preview (tenant_id, digest, actor, at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (tenant_id, digest, actor) DO UPDATE SET at = excluded.at",
@@ -68,25 +68,25 @@ def note_preview(scope: TenantScope, subject: Subject, digest: str) -> None:
 
 
 def refuse_unseen(scope: TenantScope, subject: Subject, digest: str) -> None:
-    """PolicyDenied unless the same subject has had a preview of exactly this action within a day."""
+    """PolicyDenied unless the same subject has previewed exactly this action within `PREVIEW_MS`."""
     sql = "SELECT 1 FROM action_preview WHERE tenant_id = ? AND digest = ? AND actor = ? AND at > ?"
     if not db.rows(sql, (scope.tenant_id, digest, subject.actor, clock.now_ms() - PREVIEW_MS)):
         raise PolicyDenied(
-            "a rule wants a preview of exactly this action first; send it with mode: preview, look at it, and send it again",
+            "a rule requires a preview of exactly this action; send it with mode: preview, check the result, then send it again",
             extra={"reason": "dry_run_first", "action_digest": digest},
         )
 
 
 def purge() -> int:
-    """Forget what counts no more, in every tenant; answers how much that was."""
+    """Delete expired counters and previews of every tenant; returns the number of deleted rows."""
     now = clock.now_ms()
 
-    def forget() -> int:
-        gone = db.execute("DELETE FROM governed_use WHERE span LIKE 'hour:%' AND used_at < ?", (now - 2 * HOUR_MS,))
-        gone += db.execute("DELETE FROM governed_use WHERE used_at < ?", (now - _KEPT_MS,))
-        return gone + db.execute("DELETE FROM action_preview WHERE at < ?", (now - PREVIEW_MS,))
+    def delete() -> int:
+        deleted = db.execute("DELETE FROM governed_use WHERE span LIKE 'hour:%' AND used_at < ?", (now - 2 * HOUR_MS,))
+        deleted += db.execute("DELETE FROM governed_use WHERE used_at < ?", (now - _RETENTION_MS,))
+        return deleted + db.execute("DELETE FROM action_preview WHERE at < ?", (now - PREVIEW_MS,))
 
-    return db.write(forget)
+    return db.write(delete)
 
 
 def _this_hour() -> str:
@@ -95,4 +95,4 @@ def _this_hour() -> str:
 
 def _exceeded(message: str, cap: str, rules: tuple[str, ...]) -> BudgetExceeded:
     extra = {"reason": cap, "rules": list(rules), "retryable": False}
-    return BudgetExceeded(Sentence("%(message)s; wait, or have an owner raise the cap", message=message), extra=extra)
+    return BudgetExceeded(Sentence("%(message)s; wait, or ask an owner to raise the cap", message=message), extra=extra)

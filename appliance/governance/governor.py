@@ -1,8 +1,8 @@
-"""The one gate: whoever acts, by whatever road, asks here first whether it may be done and what is owed for it.
+"""The governor: every action is checked here against kill switches and policies before it runs.
 
-What the audit trail keeps: every denial, every demand for an approval, and what agents and MCP clients were allowed to
-change.  What people, keys and processes were allowed to do to a foreign system is in the record of its call, with the
-decision; what was allowed that only reads leaves no entry.
+The audit trail records every denial, every demand for an approval, and the changes that agents and MCP clients were allowed
+to make.  Changes that users, API keys and processes were allowed to make are recorded with the integration call, including
+the decision.  Allowed reads are not recorded.
 """
 
 import logging
@@ -29,65 +29,65 @@ from appliance.monitor import audit
 _log = logging.getLogger(__name__)
 
 SWITCHES = "kill-switches"
-"""The version of a decision that a kill switch made, before any policy was asked."""
+"""The policy version of a decision made by a kill switch, before any policy was evaluated."""
 FAILED = "none"
 ASK_SCOPE = "approvals.request"
-_NEXT = {
-    "unasked": "ask for an approval of exactly this action (POST /api/v1/approvals, or the tool request_human_input), and send the "
-    "same again with its approval_id once it is approved",
-    "may not ask": f"this takes the scope {ASK_SCOPE}: with a key that has it as well, the call itself asks people",
-    "pending": "people are asked ({id}); send the same again with this approval_id once it is approved",
-    "approved": "it is approved ({id}); send the same again with this approval_id",
-    "rejected": "somebody has rejected it ({id}), so nobody is asked again by the call; ask for another action, or with a better "
-    "reason by POST /api/v1/approvals",
+_NEXT_STEPS = {
+    "unasked": "request an approval of exactly this action (POST /api/v1/approvals, or the tool request_human_input), and send the "
+    "same request again with its approval_id once it is approved",
+    "may not ask": f"requesting one needs the scope {ASK_SCOPE}: with a key that has it, the call itself requests the approval",
+    "pending": "an approval has been requested ({id}); send the same request again with this approval_id once it is approved",
+    "approved": "it is approved ({id}); send the same request again with this approval_id",
+    "rejected": "the request was rejected ({id}), so the call does not request it again; change the action, or request an approval "
+    "with a better reason by POST /api/v1/approvals",
 }  # fmt: skip
-_FAULT = "a policy could not be evaluated, so the action is denied; the log has the details"
+_EVALUATION_FAILED = "a policy could not be evaluated, so the action is denied; the log has the details"
 
 
 class Policies(Protocol):
-    """What the rules of the tenant say."""
+    """Evaluates the policies of a tenant."""
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What holds for this action of this subject."""
+        """The decision about this action of this subject."""
 
 
     def looks_at(self, scope: TenantScope) -> Looks:
-        """What the rules of the tenant have to know of an action, beside its own name and input."""
+        """Which details of an action the tenant's rules inspect, besides its name and input."""
 
 
 class Approvals(Protocol):
-    """Approved actions, each handed out once."""
+    """Approvals of actions; each can be used once."""
 
     def consume_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
-        """Inside a write: use the approval up; a coded error says why it does not hold."""
+        """Inside a write: use the approval; a coded error says why it cannot be used."""
 
     def repeat_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
-        """Inside a write: the action of an approval that this very call used up before; refused for any other action."""
+        """Inside a write: the action of an approval that this same call used before; refused for any other action."""
 
     def request_action(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, wish: Wish | None = None
+        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: Wish | None = None
     ) -> Approval:
-        """Ask people for exactly this action."""
+        """Request an approval of exactly this action."""
 
     def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
-        """What this subject has asked for the action of this digest, if asking once more would be no news."""
+        """The subject's earlier request for the action with this digest, if another request would add nothing."""
 
     def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
-        """The action that a request is about; NotFound, also when it is about none."""
+        """The action that a request is about; NotFound if there is no such request or it has no action."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """An approval that the very call to be made has used up already, and the digest of what was approved."""
+    """An approval that this same call has already used, and the digest of the approved action."""
 
     approval_id: str
     digest: str
 
 
 class Governor:
-    """Judges by kill switches, then by policies; what cannot be judged is denied.
+    """Decides by kill switches, then by policies; an action that cannot be evaluated is denied.
 
-    `kin_of` names the integrations that use one credential: whoever switches one of them off means the others too.
+    `kin_of` names the integrations that share one credential: switching one of them off stops the others too.
     """
 
     def __init__(self, policies: Policies, approvals: Approvals, kin_of: switches.KinOf = switches.no_kin) -> None:
@@ -96,44 +96,44 @@ class Governor:
         self._kin_of = kin_of
 
     def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What would be decided; it leaves no trace."""
+        """The decision, without recording anything."""
         off = switches.find_switch(scope, subject, action, self._kin_of)
         if off is not None:
             return _switched_off(off)
         try:
             return self._policies.decide(scope, subject, action)
-        except Exception:  # noqa: BLE001 - whatever went wrong, nothing is done unjudged
+        except Exception:  # noqa: BLE001 - fail closed: without a decision the action is denied
             _log.exception("the policies could not judge %s", action.tool)
-            return Decision("deny", (_FAULT,), FAILED)
+            return Decision("deny", (_EVALUATION_FAILED,), FAILED)
 
     def looks_at(self, scope: TenantScope) -> Looks:
-        """What has to be found out before an action is judged; everything where the policies cannot be read."""
+        """Which details must be collected before a decision; all of them if the policies cannot be read."""
         try:
             return self._policies.looks_at(scope)
-        except Exception:  # noqa: BLE001 - judging fails as well, and denies
+        except Exception:  # noqa: BLE001 - the decision fails as well, and denies the action
             _log.exception("the policies could not be read")
             return Looks(True, True)
 
     def refuse_switched_off(self, scope: TenantScope, subject: Subject, action: ToolAction) -> None:
-        """PolicyDenied, and in the audit trail, while anything of it is switched off."""
+        """PolicyDenied, recorded in the audit trail, while the tenant, agent, tool or integration is switched off."""
         if switches.find_switch(scope, subject, action, self._kin_of) is not None:
             raise denied(action, self.judge(scope, subject, action))
 
     def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What holds, and what the audit trail says of it: for who goes on by themselves."""
+        """The decision, recorded in the audit trail where required; for callers that continue on their own."""
         decision = self.consider(scope, subject, action)
-        if decision.verdict != "allow" or _is_noted(subject, action):
-            asked = self._permit(scope, subject, action, decision)
-            db.write(asked.note)
+        if decision.verdict != "allow" or _is_audited(subject, action):
+            permit = self._permit(scope, subject, action, decision)
+            db.write(permit.note)
         return decision
 
     def permit(
         self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None,
         *, asks: bool = True,
     ) -> "Permit":  # fmt: skip
-        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held.
+        """Permission to run this action once.  PolicyDenied; ApprovalRequired if one is needed and none is named or held.
 
-        Whoever calls over REST or MCP has then asked for it (`asks`), once for each action, if they may ask; RateLimited.
+        With `asks`, a REST or MCP call that may request approvals requests one, once per action; RateLimited.
         """
         decision = self.consider(scope, subject, action)
         permit = replace(self._permit(scope, subject, action, decision), approval_id=approval_id, held=held)
@@ -148,14 +148,14 @@ class Governor:
         return Permit(self._approvals, scope, subject, action, decision, kin_of=self._kin_of)
 
     def _ask(self, permit: "Permit") -> Approval | None:
-        """The request for exactly this action; None when whoever calls may ask nobody, or asks and waits by themselves."""
+        """The approval request for exactly this action; None if the caller may not make one, or makes and awaits it itself."""
         subject = permit.subject
         if subject.via not in ("rest", "mcp") or subject.kind not in ("key", "user") or ASK_SCOPE not in permit.scope.scopes:
             return None
         return db.write(lambda: self._approvals.find_asked(permit.scope, subject, permit.canonical.digest) or permit.ask(Wish()))
 
     def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> "Permit":
-        """Leave to see what came of an action that had begun before a crash.  PolicyDenied where it is denied now."""
+        """Permission to read the result of an action that began before a crash.  PolicyDenied if the action is denied now."""
         permit = self._permit(scope, subject, action, self.consider(scope, subject, action))
         if permit.decision.verdict == "deny":
             db.write(permit.note)
@@ -163,7 +163,7 @@ class Governor:
         return permit
 
     def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
-        """The input of the action that a request is about, empty when it is about none."""
+        """The input of the action that a request is about; empty if it is about none."""
         try:
             return self._approvals.read_action(scope, approval_id).action.input
         except NotFound:
@@ -172,7 +172,7 @@ class Governor:
 
 @dataclass(frozen=True)
 class Permit:
-    """Leave for one action; `take` belongs inside the write that begins it, `conceal` before anybody sees its result."""
+    """Permission for one action; call `take` inside the write that begins it, and `conceal` on its result before anyone sees it."""
 
     approvals: Approvals
     scope: TenantScope
@@ -185,42 +185,42 @@ class Permit:
 
     @cached_property
     def canonical(self) -> Canonical:
-        """The action as approvals know it."""
+        """The canonical form of the action, which approvals refer to."""
         return canonical_action(self.scope, self.subject, self.action, self.decision.version)
 
     @property
     def brings_approval(self) -> bool:
-        """Whether an approval is named, or held for exactly this action."""
+        """Whether an approval is named, or was used before for exactly this action."""
         return self.used_approval is not None
 
     @property
     def used_approval(self) -> str | None:
-        """The approval that is used for it, if one is."""
+        """The id of the approval used for this action, if any."""
         if self.approval_id is not None:
             return self.approval_id
         return self.held.approval_id if self.held is not None and self.held.digest == self.canonical.digest else None
 
     @property
     def holds(self) -> Held | None:
-        """The approval that is used for it, as whoever goes on with it after a crash holds it."""
+        """The approval used for this action, in the form in which the call resumes with it after a crash."""
         used = self.used_approval
         return None if used is None else Held(used, self.canonical.digest)
 
     @property
     def is_owing(self) -> bool:
-        """Whether something has to be written before the action begins."""
+        """Whether something must be written before the action begins."""
         return self.used_approval is not None or budgets.has_caps(self.decision.obligations)
 
     def take(self, by: str, *, uses: bool = True) -> ToolAction:
-        """Inside the write that begins the action: use its approval up and count it; answers the action to be done.
+        """Inside the write that begins the action: use its approval and count the call; returns the action to run.
 
-        `by` names what is begun (`call:…`).  Without `uses` the approval was used by this very call before.  The coded
-        errors of approvals, BudgetExceeded, PolicyDenied (no preview of the action, or switched off meanwhile).
+        `by` names the operation that begins (`call:…`).  With `uses=False`, this same call used the approval before.  Raises
+        the coded errors of approvals, BudgetExceeded, or PolicyDenied (no preview of the action, or switched off in the meantime).
         """
         scope, action = self.scope, self.action
-        if (late := self._switched_off_since()) is not None:
-            db.in_any_case(late.note)
-            raise denied(action, late.decision)
+        if (switched_off := self._switched_off_since()) is not None:
+            db.in_any_case(switched_off.note)
+            raise denied(action, switched_off.decision)
         if self.used_approval is not None:
             stored = (
                 self.approvals.consume_action(scope, self.used_approval, self.canonical, by)
@@ -236,75 +236,75 @@ class Permit:
             message = error.message
             db.in_any_case(lambda: self.note_refusal(message))
             raise
-        if _is_noted(self.subject, action):
+        if _is_audited(self.subject, action):
             self.note()
         return action
 
     def refuse_switched_off(self) -> None:
-        """The last look before anything is sent: PolicyDenied, and in the audit trail, when it was switched off meanwhile."""
-        if (late := self._switched_off_since()) is not None:
-            db.write(late.note)
-            raise denied(self.action, late.decision)
+        """The last check before anything is sent: PolicyDenied, recorded in the audit trail, if it was switched off meanwhile."""
+        if (switched_off := self._switched_off_since()) is not None:
+            db.write(switched_off.note)
+            raise denied(self.action, switched_off.decision)
 
     def _switched_off_since(self) -> "Permit | None":
         off = switches.find_switch(self.scope, self.subject, self.action, self.kin_of)
         return None if off is None else replace(self, decision=_switched_off(off))
 
-    def ask(self, wish: Wish) -> Approval:
-        """Ask people for this action; inside a write it is part of it.  PolicyDenied when nobody may be asked."""
-        return self.approvals.request_action(self.scope, self.subject, self.action, self.decision, wish)
+    def ask(self, options: Wish) -> Approval:
+        """Request an approval of this action; joins the current write.  PolicyDenied if nobody may approve it."""
+        return self.approvals.request_action(self.scope, self.subject, self.action, self.decision, options)
 
     def conceal(self, result: Any) -> Any:
-        """The result without what the rules hide."""
+        """The result without the values that rules redact."""
         return concealing.conceal(result, self.decision.obligations.redact)
 
     @property
     def hides(self) -> bool:
-        """Whether rules hide a part of what the foreign system says."""
+        """Whether rules redact part of the foreign system's answer."""
         return bool(self.decision.obligations.redact)
 
     def conceal_failure(self, error: ConnectorError) -> None:
-        """Where rules hide something, a failure keeps its class and status only: pointers find nothing in a sentence."""
+        """Where rules redact something, reduce a failure to its class and status: JSON pointers cannot redact a sentence."""
         if self.hides:
             concealing.conceal_failure(error, label_of(self.action))
 
-    def conceal_traffic(self, told: Any) -> Any:
-        """The traffic without hosts that only the foreign system named, where rules hide a part of what it says."""
-        return concealing.conceal_hosts(told, self.action.host) if self.hides else told
+    def conceal_traffic(self, traffic: Any) -> Any:
+        """The traffic without hosts that only the foreign system named, where rules redact part of its answer."""
+        return concealing.conceal_hosts(traffic, self.action.host) if self.hides else traffic
 
     def note(self) -> None:
-        """Inside a write: the decision in the audit trail."""
+        """Inside a write: record the decision in the audit trail."""
         self._audit(self.decision.verdict, self._told())
 
     def note_refusal(self, *reasons: str) -> None:
-        """Inside a write: a denial in the audit trail, for other reasons than the decision's own where some are given."""
-        told = self._told()
-        self._audit("deny", {**told, "verdict": "deny", "reasons": list(reasons) or told["reasons"]})
+        """Inside a write: record a denial in the audit trail, with these reasons instead of the decision's own if any are given."""
+        details = self._told()
+        self._audit("deny", {**details, "verdict": "deny", "reasons": list(reasons) or details["reasons"]})
 
     def _told(self) -> dict[str, Any]:
-        told = {**told_of(self.decision), **_told_subject(self.subject), "tool": self.action.tool, "effect": self.action.effect}
-        named = {"approval_id": self.approval_id} if self.approval_id is not None else {}
-        return told | {"action_digest": self._digest()} | named
+        details = {**told_of(self.decision), **_subject_view(self.subject), "tool": self.action.tool, "effect": self.action.effect}
+        approval = {"approval_id": self.approval_id} if self.approval_id is not None else {}
+        return details | {"action_digest": self._digest()} | approval
 
-    def _audit(self, verdict: str, told: Mapping[str, Any]) -> None:
-        audit.record(self.scope, f"policy.{verdict}", label_of(self.action), told)
+    def _audit(self, verdict: str, details: Mapping[str, Any]) -> None:
+        audit.record(self.scope, f"policy.{verdict}", label_of(self.action), details)
 
     def _digest(self) -> str | None:
         try:
             return self.canonical.digest
         except ApplianceError:
-            return None  # what cannot be written as JSON was not sent either
+            return None  # an input that is not JSON was not sent either
 
     def record(self) -> dict[str, Any]:
-        """The decision as the record of a call keeps it."""
-        kept = {**told_of(self.decision), **_told_subject(self.subject)}
+        """The decision as stored with the integration call."""
+        record = {**told_of(self.decision), **_subject_view(self.subject)}
         if self.decision.would_be is not None:
-            kept |= {"would_be": self.decision.would_be, "would_be_rules": list(self.decision.would_be_rules)}
-        return kept | ({"action_digest": self.canonical.digest} if self.used_approval else {})
+            record |= {"would_be": self.decision.would_be, "would_be_rules": list(self.decision.would_be_rules)}
+        return record | ({"action_digest": self.canonical.digest} if self.used_approval else {})
 
 
 class ActionNeedsApproval(ApprovalRequired):
-    """An action that somebody must approve first; `permit` is what it lacks the approval for."""
+    """The action needs an approval first; `permit` describes the action that lacks it."""
 
     def __init__(self, message: str, permit: Permit, extra: Mapping[str, Any]) -> None:
         super().__init__(message, extra=extra)
@@ -320,27 +320,31 @@ def told_of(decision: Decision) -> dict[str, Any]:
 
 
 def denied(action: ToolAction, decision: Decision) -> PolicyDenied:
-    """The refusal, with its rules and reasons."""
+    """The PolicyDenied error, with its rules and reasons."""
     why = "; ".join(decision.reasons) or "no rule allows it"
     return PolicyDenied(
         Sentence("%(action)s is denied: %(why)s", action=label_of(action), why=why), extra={"reason": "denied", **told_of(decision)}
     )
 
 
-def approval_required(permit: Permit, asked: Approval | None = None) -> "ActionNeedsApproval":
-    """The refusal that an approval lifts: `extra` has what to ask for, or the request that was made."""
+def approval_required(permit: Permit, approval: Approval | None = None) -> "ActionNeedsApproval":
+    """The error for a missing approval; `extra` says how to request one, or names the request that was made."""
     why = "; ".join(permit.decision.reasons)
     message = Sentence(
         "%(action)s needs an approval%(value)s%(why)s", action=label_of(permit.action), value=": " if why else "", why=why
     )
     extra = {"reason": "approval_required", "action_digest": permit.canonical.digest, **told_of(permit.decision)}
-    if asked is not None:
-        extra |= {"approval_id": asked.id, "approval_status": asked.status, "review_url": review_url(permit.scope, asked.id)}
-        extra["next"] = _NEXT[asked.status].format(id=asked.id)
+    if approval is not None:
+        extra |= {
+            "approval_id": approval.id,
+            "approval_status": approval.status,
+            "review_url": review_url(permit.scope, approval.id),
+        }
+        extra["next"] = _NEXT_STEPS[approval.status].format(id=approval.id)
     elif ASK_SCOPE in permit.scope.scopes:
-        extra["next"] = _NEXT["unasked"]
+        extra["next"] = _NEXT_STEPS["unasked"]
     else:
-        extra |= {"scope": ASK_SCOPE, "next": _NEXT["may not ask"]}
+        extra |= {"scope": ASK_SCOPE, "next": _NEXT_STEPS["may not ask"]}
     return ActionNeedsApproval(Sentence("%(message)s; %(next)s", message=message, next=extra['next']), permit, extra)
 
 
@@ -348,14 +352,14 @@ def _switched_off(off: switches.KillSwitch) -> Decision:
     return Decision("deny", (switches.told(off),), SWITCHES, (f"{SWITCHES}/{off.kind}",))
 
 
-def _is_noted(subject: Subject, action: ToolAction) -> bool:
+def _is_audited(subject: Subject, action: ToolAction) -> bool:
     return action.effect != "read" and (subject.via == "agent" or subject.has_agent_key)
 
 
-def _told_subject(subject: Subject) -> Mapping[str, Any]:
-    told: dict[str, Any] = {"actor": subject.actor, "via": subject.via}
+def _subject_view(subject: Subject) -> Mapping[str, Any]:
+    view: dict[str, Any] = {"actor": subject.actor, "via": subject.via}
     more = {
         "agent": subject.agent, "run": subject.run_id, "tainted_by": list(subject.tainted_by),
         "skills": [[each.name, each.digest] for each in subject.skills], "credential": subject.credential,
     }  # fmt: skip
-    return told | {name: value for name, value in more.items() if value}
+    return view | {name: value for name, value in more.items() if value}

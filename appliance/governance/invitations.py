@@ -1,4 +1,4 @@
-"""Sends the links of invitations: by the tenant's e-mail integration, or handed to the one who invites."""
+"""Sends invitation links by the tenant's e-mail integration, or returns them to the person who invites."""
 
 import logging
 from dataclasses import dataclass
@@ -26,26 +26,26 @@ PATH = "/invitation"
 
 @dataclass(frozen=True)
 class Invited:
-    """A new invitation; `link` is empty when an e-mail brings it, and is shown this once otherwise."""
+    """A new invitation; `link` is empty if it was sent by e-mail, otherwise it is shown this once."""
 
     invitation: Invitation
     link: str
 
 
 class Invitations:
-    """Makes invitations of every tenant and brings their links on the way."""
+    """Creates invitations for every tenant and delivers their links."""
 
-    def __init__(self, config: Config, sealer: Sealer, writing: Writing) -> None:
+    def __init__(self, config: Config, sealer: Sealer, email: Writing) -> None:
         self._config, self._sealer = config, sealer
-        self._executor, self._integrations, self._languages = writing.executor, writing.integrations, writing.languages
+        self._executor, self._integrations, self._languages = email.executor, email.integrations, email.languages
 
     @property
     def are_offered(self) -> bool:
-        """Whether this appliance lets owners invite."""
+        """Whether owners may invite people on this appliance."""
         return self._config.console.invitations == "on"
 
     def can_write(self, scope: TenantScope) -> bool:
-        """Whether the tenant has the integration that letters go by."""
+        """Whether the tenant has the integration that sends e-mail."""
         slug = self._config.approvals.email_integration
         try:
             return bool(slug) and bool(self._integrations.get_integration(scope, slug))
@@ -53,20 +53,29 @@ class Invitations:
             return False
 
     def invite(self, scope: TenantScope, spec: InvitationSpec, *, by_email: bool | None = None) -> Invited:
-        """Invite somebody; `by_email` None sends a letter where that is possible and answers the link elsewhere.
+        """Invite somebody; with `by_email=None`, send an e-mail where possible and return the link otherwise.
 
-        Errors as `invitations.invite`; ScopeMissing where the appliance's operator makes every account; ValidationFailed for a
-        letter that cannot be sent, and for an administrator of the appliance who has no account yet.
+        Errors as `invitations.invite`; ScopeMissing if only the appliance's operator creates accounts; ValidationFailed if the
+        e-mail cannot be sent, or for an appliance administrator who has no account yet.
         """
         if not self.are_offered:
-            raise ScopeMissing("invitations are off here; whoever runs this appliance makes an account with `gos user add LOGIN`")
+            raise ScopeMissing(
+                "invitations are turned off; ask the operator of this appliance to create the account with `gos user add LOGIN`"
+            )
         invitations.refuse_reserved(people.check_login(spec.login), self._config.console.administrators)
-        possible = bool(as_email(spec.login)) and self.can_write(scope)
-        if by_email and not possible:
-            told = "no letter can go there: the login must be an e-mail address, and the tenant needs the integration "
-            told += f"{self._config.approvals.email_integration!r}" if self._config.approvals.email_integration else "for letters"
-            raise ValidationFailed(Sentence("%(told)s; hand the link over yourself", told=told), pointer="/by_email")
-        send = possible if by_email is None else by_email
+        can_email = bool(as_email(spec.login)) and self.can_write(scope)
+        if by_email and not can_email:
+            raise ValidationFailed(
+                Sentence(
+                    "no e-mail can be sent: the login must be an e-mail address, and the tenant needs the integration "
+                    "%(integration)s; pass the link on yourself",
+                    integration=repr(self._config.approvals.email_integration),
+                )
+                if self._config.approvals.email_integration
+                else "no e-mail can be sent: this appliance has no integration for e-mail; pass the link on yourself",
+                pointer="/by_email",
+            )
+        send = can_email if by_email is None else by_email
         invitation, token = invitations.invite(scope, self._sealer, spec, "sending" if send else "link")
         link = f"{self._config.base_url}{PATH}?{urlencode({'token': token})}"
         if not send:
@@ -79,30 +88,30 @@ class Invitations:
         return Invited(invitations.get_invitation(scope, invitation.id), "")
 
     def accept(self, token: str, password: str) -> tuple[str, str]:
-        """As `invitations.accept`, with the user's id; nobody becomes an administrator of the appliance by a link."""
+        """As `invitations.accept`, returning the user's id; a link cannot create an administrator of the appliance."""
         person, tenant_id = invitations.accept(self._sealer, token, password, self._config.console.administrators)
         return person.id, tenant_id
 
     def _send(self, scope: TenantScope, invitation: Invitation, link: str, token: str) -> None:
         with speaking(self._languages.choose(preferences.language_of(invitation.login))):
-            given = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
+            fields = letter(tenants.get_tenant(scope.tenant_id).name, invitation, link)
         slug = self._config.approvals.email_integration
         request = ActionRequest(
-            slug, "send", given, idempotency_key=f"invitation/{invitation.id}", seconds=SEND_SECONDS, hidden=(token,)
+            slug, "send", fields, idempotency_key=f"invitation/{invitation.id}", seconds=SEND_SECONDS, hidden=(token,)
         )  # fmt: skip
         try:
             self._executor.execute(scope, request)
         except ApplianceError as error:
             invitations.note_sending(scope, invitation.id, "failed", error.message)
         except Exception:
-            log.exception("the letter of an invitation could not be sent")
-            invitations.note_sending(scope, invitation.id, "failed", "something went wrong in the appliance; its log has the rest")
+            log.exception("the invitation e-mail could not be sent")
+            invitations.note_sending(scope, invitation.id, "failed", "an internal error occurred; see the appliance's log")
         else:
             invitations.note_sending(scope, invitation.id, "sent")
 
 
 def letter(tenant: str, invitation: Invitation, link: str) -> dict[str, Any]:
-    """The e-mail, in the language spoken now; it names no person, whose words nobody has checked."""
+    """The e-mail, in the current language; it quotes no person, because their words are unchecked."""
     text = "\n".join([
         _("You are invited to %(tenant)s as %(role)s.", tenant=tenant, role=pgettext("state", invitation.role)), "",
         _("Choose a password to get started:"), "", f"    {link}", "",

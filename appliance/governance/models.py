@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class ApprovalRow(TenantModel):
-    """What is asked of people; `path`, `iteration`, `host_call` and `attempt` say where in the execution that asks, if one does."""
+    """A request to people; `path`, `iteration`, `host_call` and `attempt` locate the request within its execution, if any."""
 
     label = "approval"
     id = peewee.TextField()
@@ -17,7 +17,7 @@ class ApprovalRow(TenantModel):
     answer_schema = JsonField(null=True)
     choices = JsonField()
     approvers = JsonField()
-    digest = peewee.TextField()  # SHA-256 of what is asked: the audit trail says what a decision was about
+    digest = peewee.TextField()  # SHA-256 of the request, so that the audit trail proves what a decision was about
     status = peewee.TextField()  # pending | approved | used | rejected | answered | expired | cancelled
     execution_id = peewee.TextField(null=True)
     process_id = peewee.TextField()
@@ -26,7 +26,7 @@ class ApprovalRow(TenantModel):
     iteration = peewee.TextField()
     host_call = peewee.IntegerField()
     attempt = peewee.IntegerField()
-    requested_by = peewee.TextField()  # the actor that began it all, never an execution or a run itself
+    requested_by = peewee.TextField()  # the actor that started the execution or run, never the execution or run itself
     created_at = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField(null=True)
     closed_at = peewee.BigIntegerField(null=True)
@@ -34,19 +34,19 @@ class ApprovalRow(TenantModel):
     decided_login = peewee.TextField(null=True)
     answer = JsonField(null=True)
     comment = peewee.TextField()
-    asked_by = peewee.TextField(default="")  # the actor that asked
+    asked_by = peewee.TextField(default="")  # the actor that made the request
     agent = peewee.TextField(default="")
     run_id = peewee.TextField(default="")
-    needed = peewee.IntegerField(default=1)  # so many different people
-    heading = peewee.TextField(default="")  # what is to be done, in our words
+    needed = peewee.IntegerField(default=1)  # number of different people who must approve
+    heading = peewee.TextField(default="")  # the action in the appliance's words
     summary = peewee.TextField(default="")
     action_digest = peewee.TextField(null=True)  # SHA-256 of the canonical action
     sealed = peewee.BlobField(null=True)  # the action
-    policy = JsonField(null=True)  # what the policies said when it was asked
+    policy = JsonField(null=True)  # the policies' decision at the time of the request
     idempotency_key = peewee.TextField(null=True)
     used_at = peewee.BigIntegerField(null=True)
     used_by = peewee.TextField(null=True)
-    notified_at = peewee.BigIntegerField(null=True)  # when whoever may decide was told by e-mail
+    notified_at = peewee.BigIntegerField(null=True)  # when the people who may decide were notified by e-mail
 
     class Meta:
         table_name = "approval"
@@ -54,7 +54,7 @@ class ApprovalRow(TenantModel):
 
 
 class ApprovalVoteRow(TenantModel):
-    """What one person decided."""
+    """One person's decision."""
 
     label = "decision"
     approval_id = peewee.TextField()

@@ -1,4 +1,4 @@
-"""Who acts, by which road, and what has touched the run that acts."""
+"""Subjects: who acts, through which edge, and what has tainted the run that acts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ Credential = Literal["service", "agent"]
 
 @dataclass(frozen=True)
 class SkillUsed:
-    """A skill that a run has loaded; `digest` is that of its set of files, `is_trusted` whether a person approves of it now.
+    """A skill that a run has loaded; `digest` covers its set of files, `is_trusted` says whether a person trusts it now.
 
-    `granted` are the tools with which a run that follows it may change something by itself, None where nobody asks that.
+    `granted` are the tools with which a run that follows the skill may make changes without approval; None means no limit.
     """
 
     name: str
@@ -26,11 +26,10 @@ class SkillUsed:
 
 @dataclass(frozen=True)
 class Subject:
-    """Who wants something done.
+    """The subject of an action: who requests it.
 
-    `actor` is the scope's, `credential` the kind of its key, empty without one;
-    `agent` and `run_id` name the run of an agent that acts; `tainted_by` names the sources outside
-    the tenant whose content the run has read, empty while there is none.
+    `actor` is the scope's actor, `credential` the kind of its key, empty without one; `agent` and `run_id` name the agent run
+    that acts; `tainted_by` names the sources outside the tenant whose content the run has read.
     """
 
     actor: str
@@ -43,24 +42,24 @@ class Subject:
 
     @property
     def has_agent_key(self) -> bool:
-        """Whether an agent acts with a key of its own; nobody else comes by MCP."""
+        """Whether an agent acts with its own key, as every MCP client does."""
         return not self.agent and (self.credential == "agent" or self.via == "mcp")
 
     @property
     def road(self) -> Via:
-        """The road as rules see it: that of an agent key is always MCP, so that another one leads past no rule."""
+        """The edge as rules see it: always MCP for an agent key, so that using another edge cannot bypass a rule."""
         return "mcp" if self.has_agent_key else self.via
 
     @property
     def judged_credential(self) -> str:
-        """The kind of the key as rules see it; empty for whoever acts without one."""
+        """The kind of the key as rules see it; empty if there is none."""
         if self.has_agent_key:
             return "agent"
         return "service" if self.kind == "key" else ""
 
     @property
     def kind(self) -> Kind:
-        """What acts; a key in the hands of an agent is a key, `credential` tells."""
+        """The kind of actor; an agent's own key is a `key`, distinguished by `credential`."""
         if self.agent:
             return "agent"
         name = self.actor.partition(":")[0]
@@ -71,22 +70,22 @@ class Subject:
         return bool(self.tainted_by)
 
 
-def subject_from(kept: Mapping[str, Any]) -> Subject:
-    """The subject of which `asdict` made this."""
-    skills = tuple(SkillUsed(**each) for each in kept["skills"])
+def subject_from(stored: Mapping[str, Any]) -> Subject:
+    """Restore a subject from its `asdict` form."""
+    skills = tuple(SkillUsed(**each) for each in stored["skills"])
     skills = tuple(each if each.granted is None else replace(each, granted=tuple(each.granted)) for each in skills)
-    return Subject(**{**kept, "skills": skills, "tainted_by": tuple(kept["tainted_by"])})
+    return Subject(**{**stored, "skills": skills, "tainted_by": tuple(stored["tainted_by"])})
 
 
 def subject_of(scope: TenantScope) -> Subject:
-    """The one behind a scope that came by REST or from an execution."""
+    """The subject of a scope from REST or from an execution."""
     if scope.actor.startswith("execution:"):
         return Subject(scope.actor, "process")
     return Subject(scope.actor, "rest", credential=credential_of(scope))
 
 
 def credential_of(scope: TenantScope) -> Credential | Literal[""]:
-    """The kind of the key that acts; empty when none does."""
+    """The kind of the key that acts; empty if the actor is not a key."""
     if not scope.actor.startswith("key:"):
         return ""
     return "agent" if scope.has_agent_key else "service"

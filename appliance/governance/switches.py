@@ -1,4 +1,4 @@
-"""Kill switches: from one moment to the next a tenant, an agent, a tool or an integration does nothing any more, by any road."""
+"""Kill switches: immediately stop a tenant, an agent, a tool or an integration, whichever way it is called."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,24 +19,24 @@ from appliance.monitor import audit
 Kind = Literal["tenant", "agent", "tool", "integration"]
 KINDS: tuple[Kind, ...] = ("tenant", "agent", "tool", "integration")
 WHOLE_TENANT = ""
-"""The name of the switch that stops everything."""
+"""The name of the switch that stops the whole tenant."""
 SCOPE_OF: Mapping[Kind, str] = {
     "integration": "integrations.write", "tool": "agents.write", "agent": "agents.write", "tenant": "agents.write",
 }  # fmt: skip
-"""What it takes beside `integrations.write` to stop, or to let go on, more than an integration."""
+"""The scope needed, besides `integrations.write`, to switch each kind off or on."""
 
 
 KinOf = Callable[[TenantScope, str], tuple[str, ...]]
-"""The other integrations that use the credential of the one with this slug."""
+"""Returns the other integrations that share a credential with the one of this slug."""
 
 
 def no_kin(_scope: TenantScope, _slug: str) -> tuple[str, ...]:
-    """Of an integration on its own."""
+    """The `KinOf` of integrations that share no credentials."""
     return ()
 
 
 class KillSwitchRow(TenantModel):
-    """Something that is switched off; no row while it is on."""
+    """Something that is switched off; there is no row while it is on."""
 
     label = "kill switch"
     kind = peewee.TextField()
@@ -52,9 +52,9 @@ class KillSwitchRow(TenantModel):
 
 @dataclass(frozen=True)
 class KillSwitch:
-    """What is switched off since `set_at` (epoch ms) by the actor `set_by`; `name` is empty for the tenant as a whole.
+    """A switch set at `set_at` (epoch ms) by the actor `set_by`; `name` is empty for the whole tenant.
 
-    `kin` is the integration that it stops although it has another name, because both use one credential.
+    `kin` is the integration that is stopped because it shares the credential of the one switched off.
     """
 
     kind: Kind
@@ -66,15 +66,15 @@ class KillSwitch:
 
 
 def list_switches(scope: TenantScope) -> list[KillSwitch]:
-    """Everything that is switched off, by kind and name."""
+    """Everything that is switched off, ordered by kind and name."""
     rows = scope.select(KillSwitchRow).order_by(KillSwitchRow.kind, KillSwitchRow.name)
     return [KillSwitch(cast(Kind, row.kind), row.name, row.reason, row.set_by, row.set_at) for row in rows]
 
 
 def switch_off(scope: TenantScope, kind: Kind, name: str, reason: str) -> None:
-    """Nothing of it begins any more; what is under way ends.  Off already, the reason is the new one.
+    """Prevent it from starting anything; work in progress finishes.  If it is already off, this replaces the reason.
 
-    What has that name need not be there yet: one that is made later under it is off from its first moment.
+    The name need not exist yet: anything created under it later is off from the start.
     """
 
     def off() -> None:
@@ -87,7 +87,7 @@ def switch_off(scope: TenantScope, kind: Kind, name: str, reason: str) -> None:
 
 
 def switch_on(scope: TenantScope, kind: Kind, name: str) -> None:
-    """It may go on; nothing when it was on."""
+    """Switch it on again; no effect if it is on."""
 
     def on() -> None:
         fits = (KillSwitchRow.kind == kind) & (KillSwitchRow.name == name)
@@ -100,19 +100,19 @@ def switch_on(scope: TenantScope, kind: Kind, name: str) -> None:
 def find_switch(
     scope: TenantScope, subject: Subject, action: ToolAction | None = None, kin_of: KinOf = no_kin
 ) -> KillSwitch | None:
-    """The first switch that stops this subject, or this action of it; that of an integration stops its kin too, of which
-    `kin_of` is asked only while any other integration is switched off."""
-    meant = {"tenant": WHOLE_TENANT, "agent": subject.agent, "tool": action.tool if action else "", "integration": ""}
+    """The first switch that stops this subject or action.  The switch of an integration also stops those that share its
+    credential; `kin_of` is only called while another integration is switched off."""
+    names = {"tenant": WHOLE_TENANT, "agent": subject.agent, "tool": action.tool if action else "", "integration": ""}
     if action is not None:
-        meant["integration"] = action.integration
+        names["integration"] = action.integration
     sql = "SELECT kind, name, reason, set_by, set_at FROM switched_off WHERE tenant_id = ?"
     others = []
     for kind, name, reason, set_by, set_at in db.rows(sql, (scope.tenant_id,)):
-        if kind == "tenant" or (name and meant[kind] == name):
+        if kind == "tenant" or (name and names[kind] == name):
             return KillSwitch(kind, name, reason, set_by, set_at)
-        if kind == "integration" and meant[kind]:
-            others.append(KillSwitch(kind, name, reason, set_by, set_at, kin=meant[kind]))
-    kin = kin_of(scope, meant["integration"]) if others else ()
+        if kind == "integration" and names[kind]:
+            others.append(KillSwitch(kind, name, reason, set_by, set_at, kin=names[kind]))
+    kin = kin_of(scope, names["integration"]) if others else ()
     return next((off for off in others if off.name in kin), None)
 
 
@@ -124,7 +124,7 @@ def refuse_switched_off(scope: TenantScope, subject: Subject, action: ToolAction
 
 
 def told(switch: KillSwitch) -> str:
-    """Why nothing happens, and what lets it happen again."""
+    """The error message: what is switched off, why, and how to switch it on again."""
     what = "this tenant" if switch.kind == "tenant" else f"the {switch.kind} {switch.name}"
     what += f", whose credential {switch.kin} uses too," if switch.kin else ""
     return Sentence(

@@ -1,4 +1,4 @@
-"""Who: tenants, users, memberships, sessions, API keys, scopes, rate limits and secrets."""
+"""Tenants, users, memberships, sessions, API keys, scopes, rate limits and secrets."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What an actor of the past may do now."""
+"""Looks up the current permissions of an actor who acted earlier."""
 
 from appliance.core import clock
 from appliance.core.scope import TenantScope
@@ -9,9 +9,9 @@ from .scopes import ALL, scopes_of_role
 
 
 def scopes_of_actor(scope: TenantScope, actor: str) -> frozenset[str] | None:
-    """The scopes of a member, key or the appliance itself in this tenant; None when they are gone, or nobody knows who it was.
+    """The current scopes of a member, an API key or the appliance itself in this tenant; None if it is gone or unknown.
 
-    A key may no more than whoever it rests on may now, and is gone with them, also while it goes on until somebody adopts it.
+    A key is limited by its issuer's current permissions; it is gone with its issuer, even while it keeps working until adoption.
     """
     kind, _, name = actor.partition(":")
     if actor == "system":

@@ -1,4 +1,4 @@
-"""The exact host table of CONTRACT § 2: which host serves what."""
+"""The host table of CONTRACT § 2: matches a Host header to what the host serves."""
 
 import re
 from collections.abc import Callable
@@ -18,10 +18,10 @@ _SITE = re.compile(r"(?:v([1-9][0-9]{0,9})-)?(?!v\d+-)([a-z](?:-?[a-z0-9])*)--([
 
 @dataclass(frozen=True)
 class HostMatch:
-    """What a host serves; `tenant` is set for a tenant's own host, `app` too for that of a WebApp, which need not exist, and
-    `version` for that of a preview.
+    """What a host serves; `tenant` is set for a tenant's own host, `app` also for a WebApp's (which may not exist), and `version`
+    for a preview's.
 
-    `custom` is a domain of a tenant's own; `canonical` names the host that it redirects to, and is empty if it answers itself.
+    `custom` marks a tenant's own domain; `canonical` names the host it redirects to, empty if it serves content itself.
     `cdn` is the host of a tenant's public documents and shares.
     """
 
@@ -38,13 +38,13 @@ _custom: list[CustomHosts] = []
 
 
 def on_other_host(find: CustomHosts) -> Callable[[], None]:
-    """Have `find` asked for names that are not the appliance's own; answers what takes it away again."""
+    """Call `find` for host names that are not the appliance's own; returns a function that removes it."""
     _custom.append(find)
     return lambda: _custom.remove(find)
 
 
 def split_host(header: str) -> str:
-    """The name of a Host header in lower case without port and final dot; empty when it is not a host."""
+    """The host name of a Host header in lower case, without port and final dot; empty if it is not a host."""
     name = header.strip().lower()
     if not name.endswith("]"):
         name, _, port = name.rpartition(":") if ":" in name else (name, "", "")
@@ -55,7 +55,7 @@ def split_host(header: str) -> str:
 
 
 def match_host(header: str, domains: Domains) -> HostMatch:
-    """The entry of the table; `unknown` is answered with 421 (but for health checks).
+    """Match a Host header; `unknown` is answered with 421, except for health checks.
 
     The address of a loopback listener counts as the base host, so that `curl http://127.0.0.1:8080` works where
     `localhost` is the base domain.
@@ -73,5 +73,5 @@ def match_host(header: str, domains: Domains) -> HostMatch:
         return HostMatch("cdn", site[3])
     if site is not None and site[2] not in ids.RESERVED and service.tenant_exists(site[3]):
         return HostMatch("preview", site[3], site[2], int(site[1])) if site[1] else HostMatch("webapp", site[3], site[2])
-    found = (find(name) for find in _custom) if name else ()
-    return next((match for match in found if match is not None), HostMatch("unknown"))
+    matches = (find(name) for find in _custom) if name else ()
+    return next((match for match in matches if match is not None), HostMatch("unknown"))

@@ -1,4 +1,4 @@
-"""Idempotency records: the first answer to a POST, kept 24 hours per caller, key, method and path."""
+"""Idempotency records: the first response to a POST, kept for 24 hours per caller, key, method and path."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ KEEP_MS = 24 * 3_600_000
 
 @dataclass(frozen=True)
 class RequestKey:
-    """What identifies a repeated request."""
+    """Identifies a repeated request."""
 
     key: str
     method: str
@@ -27,14 +27,14 @@ class RequestKey:
         return {"caller": scope.actor, "key": self.key, "method": self.method, "path": self.path}
 
     def token(self, scope: TenantScope) -> str:
-        """One text for this request, for rows that must exist once per request."""
+        """A token for this request, for rows that must exist once per request."""
         parts = f"{scope.actor}\0{self.key}\0{self.method}\0{self.path}"
         return hashlib.sha256(parts.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class KeptAnswer:
-    """The first answer again."""
+    """A stored response, for replay."""
 
     status: int
     headers: dict[str, str]
@@ -42,35 +42,35 @@ class KeptAnswer:
 
 
 def check_key(key: str) -> str:
-    """The header's value; ValidationFailed when it is empty, too long or not printable ASCII."""
+    """Validate the header's value; ValidationFailed if it is empty, too long or not printable ASCII."""
     if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
         raise ValidationFailed("Idempotency-Key must be 1 to 255 printable ASCII characters", pointer="/Idempotency-Key")
     return key
 
 
 def begin(scope: TenantScope, request: RequestKey, owner: str, is_alive: Callable[[str], bool]) -> KeptAnswer | None:
-    """Inside a write: claim the request, or answer what was answered first.
+    """Inside a write: claim the request, or return the stored response.
 
-    `owner` is this process.  IdempotencyMismatch when the body differs; IdempotencyInFlight while the first one is still worked
-    on by a process that is alive, this one or another; a record left by a dead one is taken over.
+    `owner` names this process.  IdempotencyMismatch if the body differs; IdempotencyInFlight while a live process, this or
+    another, still handles the first request; a record of a dead process is taken over.
     """
     digest = hashlib.sha256(request.body).digest()
     row = scope.find(Idempotency, **request.matcher(scope))
     now = clock.now_ms()
     if row is not None and now - row.created_at < KEEP_MS:
         if bytes(row.body_digest) != digest:
-            raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
+            raise IdempotencyMismatch("this Idempotency-Key was used with a different body; use a new key for a new request")
         if row.state == "done":
             return KeptAnswer(row.status, dict(row.headers or {}), row.answer or "")
         if row.owner == owner or is_alive(row.owner):
-            raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; ask again shortly")
+            raise IdempotencyInFlight("the first request with this Idempotency-Key is still running; try again shortly")
     _delete(scope, request)
     scope.insert(Idempotency, **request.matcher(scope), body_digest=digest, state="running", owner=owner, created_at=now)
     return None
 
 
 def finish(scope: TenantScope, request: RequestKey, answer: KeptAnswer) -> None:
-    """Inside a write: keep the first answer; 429 and 5xx are not kept, so that the caller may try again."""
+    """Inside a write: store the first response; 429 and 5xx are not stored, so that the caller may retry."""
     if answer.status == 429 or answer.status >= 500:
         _delete(scope, request)
         return
@@ -79,12 +79,12 @@ def finish(scope: TenantScope, request: RequestKey, answer: KeptAnswer) -> None:
 
 
 def forget(scope: TenantScope, request: RequestKey) -> None:
-    """Inside a write: the request failed before it had an effect."""
+    """Inside a write: delete the record of a request that failed without effect."""
     _delete(scope, request)
 
 
 def purge() -> int:
-    """Inside a write: delete records older than they are kept, of every tenant; answers how many."""
+    """Inside a write: delete expired records of every tenant; returns their number."""
     from peewee import ModelDelete
 
     return int(ModelDelete(Idempotency).where(Idempotency.created_at < clock.now_ms() - KEEP_MS).execute())

@@ -1,4 +1,4 @@
-"""Invitations: a role in a tenant that waits for somebody who has no account yet; a link, good once and for a while, opens it."""
+"""Invitations: a role in a tenant for someone without an account; a link, valid once and for limited time, accepts it."""
 
 import secrets
 from collections.abc import Collection
@@ -21,16 +21,16 @@ from .scopes import ALL, scopes_of_role
 DAY_MS = 86_400_000
 MOST_DAYS = 30
 MOST_OPEN = 200
-KEPT_MS = 30 * DAY_MS  # one that is over is still listed for so long
+KEPT_MS = 30 * DAY_MS  # how long an expired one stays listed
 SEND_SECONDS = 30.0
-_LOST_MS = 2 * round(SEND_SECONDS * 1000)
+_SENDING_TIMEOUT_MS = 2 * round(SEND_SECONDS * 1000)
 
 Sending = Literal["link", "sending", "sent", "failed"]
 
 
 @dataclass(frozen=True)
 class InvitationSpec:
-    """Whom an invitation is for: the login of the account to be, and what they will be in the tenant."""
+    """The invited person's login, and their role in the tenant."""
 
     login: str
     role: str
@@ -40,7 +40,7 @@ class InvitationSpec:
 
 @dataclass(frozen=True)
 class Invitation:
-    """A role that waits for somebody; `sending` says how the link went out, `problem` why a letter did not."""
+    """A pending invitation; `sending` is the state of its e-mail, `problem` the reason why sending failed."""
 
     id: str
     login: str
@@ -54,13 +54,13 @@ class Invitation:
 
     @property
     def state(self) -> str:
-        """`open` until it is over."""
+        """`open` or `expired`."""
         return "open" if self.expires_at > clock.now_ms() else "expired"
 
 
 @dataclass(frozen=True)
 class Offer:
-    """An invitation as whoever holds its link sees it."""
+    """An invitation as shown to the holder of its link."""
 
     tenant_id: str
     tenant: str
@@ -72,21 +72,29 @@ class Offer:
 
 
 def refuse_reserved(login: str, reserved: Collection[str]) -> None:
-    """ValidationFailed for the login of somebody who is to run the appliance and has no account: holding a link proves nothing."""
+    """ValidationFailed for the login of an appliance administrator without an account: a link does not prove their identity."""
     if login in {each.strip().lower() for each in reserved} and not _has_account(login):
-        told = "is to run this appliance and has no account yet; whoever runs it makes that with `gos user add LOGIN`"
-        raise ValidationFailed(Sentence("%(login)s %(told)s", login=login, told=told), pointer="/login")
+        raise ValidationFailed(
+            Sentence(
+                "%(login)s is an administrator of this appliance without an account; ask its operator to create the account "
+                "with `gos user add LOGIN`",
+                login=login,
+            ),
+            pointer="/login",
+        )
 
 
 def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Sending = "link") -> tuple[Invitation, str]:
-    """An invitation and, this once, the token of its link; it takes the place of an earlier one to the same login.
+    """Create an invitation; returns it with its link's token, which is shown only now.  Replaces an earlier one for the login.
 
-    ValidationFailed, ScopeMissing for a role that may more than the one who invites; AlreadyExists for a member.
+    ValidationFailed, ScopeMissing for a role with more permissions than the inviter; AlreadyExists for a member.
     """
     login = people.check_login(spec.login)
     people.check_role(scope, spec.role)
     if not 1 <= spec.days <= MOST_DAYS:
-        raise ValidationFailed(Sentence("an invitation is good for 1 to %(most_days)s days", most_days=MOST_DAYS), pointer="/days")
+        raise ValidationFailed(
+            Sentence("an invitation can be valid for 1 to %(most_days)s days", most_days=MOST_DAYS), pointer="/days"
+        )
     token, now = secrets.token_urlsafe(32), clock.now_ms()
     row = InvitationRow(
         id=ids.new("inv"), tenant_id=scope.tenant_id, login=login, role=spec.role, approver=spec.approver,
@@ -96,61 +104,61 @@ def invite(scope: TenantScope, sealer: Sealer, spec: InvitationSpec, sending: Se
 
     def insert() -> None:
         if any(member.login == login for member in people.list_members(scope)):
-            raise AlreadyExists(Sentence("%(login)s is a member already; change their role instead", login=login), pointer="/login")
+            raise AlreadyExists(Sentence("%(login)s is already a member; change their role instead", login=login), pointer="/login")
         mine = InvitationRow.tenant_id == scope.tenant_id
         InvitationRow.delete().where(mine & (InvitationRow.login == login)).execute()
         if InvitationRow.select().where(mine & (InvitationRow.expires_at > now)).count() >= MOST_OPEN:
             raise Conflict(
-                Sentence("%(most_open)s invitations are open; revoke those that nobody will accept", most_open=MOST_OPEN),
+                Sentence("there are already %(most_open)s open invitations; revoke some of them first", most_open=MOST_OPEN),
                 pointer="/login",
             )
         row.save(force_insert=True)
         audit.record(scope, "invitation.make", row.id, {"login": login, "role": spec.role, "approver": spec.approver})
 
     db.write(insert)
-    return _invitation(row), token
+    return _from_row(row), token
 
 
 def list_invitations(scope: TenantScope) -> list[Invitation]:
-    """Those that wait or are over without having been accepted, by login."""
+    """Open and expired invitations, by login."""
     rows = InvitationRow.select().where(InvitationRow.tenant_id == scope.tenant_id).order_by(InvitationRow.login)
-    return [_invitation(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
 def get_invitation(scope: TenantScope, invitation_id: str) -> Invitation:
-    """One of them; NotFound otherwise."""
-    return _invitation(_get(scope, invitation_id))
+    """One invitation; NotFound."""
+    return _from_row(_get(scope, invitation_id))
 
 
 def revoke_invitation(scope: TenantScope, invitation_id: str) -> Invitation:
-    """Take it back: its link opens nothing from now on.  NotFound."""
+    """Revoke an invitation: its link no longer works.  NotFound."""
 
     def revoke() -> Invitation:
         row = _get(scope, invitation_id)
         row.delete_instance()
         audit.record(scope, "invitation.revoke", row.id, {"login": row.login})
-        return _invitation(row)
+        return _from_row(row)
 
     return db.write(revoke)
 
 
 def note_sending(scope: TenantScope, invitation_id: str, sending: Sending, problem: str = "") -> None:
-    """Remember what became of the letter."""
+    """Record the result of sending the e-mail."""
     of = (InvitationRow.tenant_id == scope.tenant_id) & (InvitationRow.id == invitation_id)
     db.write(lambda: InvitationRow.update(state=sending, problem=problem[:500]).where(of).execute())
 
 
 def read_offer(sealer: Sealer, token: str) -> Offer:
-    """What the link of an invitation offers; Gone when it is unknown, used, revoked or over, which is not told apart."""
+    """What an invitation link offers; Gone if it is unknown, used, revoked or expired, without telling which."""
     row = _open_row(sealer, token)
-    known = _has_account(row.login)
+    has_account = _has_account(row.login)
     name = service.get_tenant(row.tenant_id).name
-    return Offer(row.tenant_id, name, row.login, row.role, bool(row.approver), row.expires_at, known)
+    return Offer(row.tenant_id, name, row.login, row.role, bool(row.approver), row.expires_at, has_account)
 
 
 def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] = ()) -> tuple[Person, str]:
-    """Use an invitation up: the account with this new password, or an account of that login whose password it is, is a member
-    from now on.  Answers who and of which tenant.  Gone, SignInFailed, ValidationFailed, also for a `reserved` login."""
+    """Accept an invitation: create the account with this password, or check the password of an existing account, and add the
+    membership.  Returns the person and tenant id.  Gone, SignInFailed, ValidationFailed, also for a `reserved` login."""
     row = _open_row(sealer, token)
     refuse_reserved(row.login, reserved)
     if _has_account(row.login):
@@ -159,34 +167,39 @@ def accept(sealer: Sealer, token: str, password: str, reserved: Collection[str] 
         person, is_new = people.prepare_user(row.login, password), True
 
     def join() -> tuple[Person, str]:
-        offered = _open_row(sealer, token)
+        invitation = _open_row(sealer, token)
         if is_new:
             people.insert_user(person)
-        scope = TenantScope(offered.tenant_id, f"user:{person.id}", ALL)
-        fields = {"login": person.login, "role": offered.role, "by": offered.invited_by, "account": "new" if is_new else "known"}
-        audit.record(scope, "invitation.accept", offered.id, fields)
-        if people.find_member(scope, person.id) is None:  # a role that was given meanwhile stays
-            people.place_member(scope, person.login, offered.role, approver=bool(offered.approver))
-        offered.delete_instance()
-        return person, str(offered.tenant_id)
+        scope = TenantScope(invitation.tenant_id, f"user:{person.id}", ALL)
+        fields = {
+            "login": person.login,
+            "role": invitation.role,
+            "by": invitation.invited_by,
+            "account": "new" if is_new else "known",
+        }
+        audit.record(scope, "invitation.accept", invitation.id, fields)
+        if people.find_member(scope, person.id) is None:  # a role given in the meantime stays
+            people.place_member(scope, person.login, invitation.role, approver=bool(invitation.approver))
+        invitation.delete_instance()
+        return person, str(invitation.tenant_id)
 
     return db.write(join)
 
 
 def purge(now: int) -> int:
-    """Forget invitations that were over long ago; answers how many."""
+    """Delete invitations that expired long ago; returns their number."""
     return db.write(lambda: int(InvitationRow.delete().where(InvitationRow.expires_at <= now - KEPT_MS).execute()))
 
 
 def _open_row(sealer: Sealer, token: str) -> InvitationRow:
-    over = Gone("this invitation is over: it was used, taken back or is too old; ask whoever invited you for another")
+    invalid = Gone("this invitation is no longer valid: it was used, revoked or has expired; ask for a new one")
     row: InvitationRow | None = InvitationRow.get_or_none(InvitationRow.digest == _digest(sealer, token))
     if row is None or row.expires_at <= clock.now_ms():
-        raise over
-    try:  # who invited must still be one who may
+        raise invalid
+    try:  # the inviter must still have permission
         standing.refuse_departed(service.system_scope(row.tenant_id), row.invited_by, scopes_of_role(row.role))
     except PolicyDenied as error:
-        raise over from error
+        raise invalid from error
     return row
 
 
@@ -198,7 +211,7 @@ def _get(scope: TenantScope, invitation_id: str) -> InvitationRow:
     of = (InvitationRow.tenant_id == scope.tenant_id) & (InvitationRow.id == invitation_id)
     row: InvitationRow | None = InvitationRow.get_or_none(of)
     if row is None:
-        raise NotFound(Sentence("there is no invitation %(invitation_id)s here", invitation_id=repr(invitation_id[:80])))
+        raise NotFound(Sentence("there is no invitation %(invitation_id)s in this tenant", invitation_id=repr(invitation_id[:80])))
     return row
 
 
@@ -206,10 +219,10 @@ def _digest(sealer: Sealer, token: str) -> bytes:
     return sealer.digest(b"invitation/" + token.encode("utf-8", "replace"))
 
 
-def _invitation(row: InvitationRow) -> Invitation:
+def _from_row(row: InvitationRow) -> Invitation:
     sending, problem = cast(Sending, row.state), row.problem
-    if sending == "sending" and row.created_at < clock.now_ms() - _LOST_MS:  # the appliance was stopped meanwhile
-        sending, problem = "failed", "nobody knows whether the letter left; invite them again"
+    if sending == "sending" and row.created_at < clock.now_ms() - _SENDING_TIMEOUT_MS:  # the appliance was stopped while sending
+        sending, problem = "failed", "it is not known whether the e-mail was sent; invite them again"
     return Invitation(
         row.id, row.login, row.role, bool(row.approver), sending, problem, row.invited_by, row.created_at, row.expires_at
     )

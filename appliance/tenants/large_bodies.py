@@ -1,4 +1,4 @@
-"""Large bodies take turns: to read one and to judge it holds the interpreter, which everybody else's requests wait for."""
+"""Serializes large request bodies: parsing and validating one holds the interpreter, which blocks all other requests."""
 
 import asyncio
 from collections import deque
@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 LARGE_BYTES = 64 << 10
-# Reading and judging the largest takes less.  Whoever does something else for longer keeps nobody waiting after that.
+# Parsing and validating the largest body takes less; work that takes longer stops blocking the queue after that.
 HELD_SECONDS = 3.0
 
 
 def no_turn() -> None:
-    """Of a request that has none to end."""
+    """The release function of a request that holds no turn."""
 
 
 class LargeBodies:
-    """One is begun at a time, and the tenants that wait are served in turn.
+    """Processes one large body at a time; waiting tenants are served round-robin.
 
-    A turn ends when its request says so or is over, but after `HELD_SECONDS` at the latest: so it may be held around anything,
-    also around what waits for another large body.  Used on the event loop only; as many wait as requests are admitted.
+    A turn ends when its request releases it or finishes, at the latest after `HELD_SECONDS`, so it can safely be held around
+    anything, including waiting for another large body.  Event loop only; the queue is bounded by request admission.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class LargeBodies:
 
     @asynccontextmanager
     async def turn(self, tenant_id: str, size: int) -> AsyncIterator[Callable[[], None]]:
-        """Around the work on a body of so many bytes, once it is here; a small one does not wait.  Yields what ends the turn."""
+        """Hold a turn while working on a received body of this size; small ones do not wait.  Yields a function to end the turn."""
         if size < LARGE_BYTES:
             yield no_turn
             return
@@ -51,23 +51,23 @@ class LargeBodies:
         if not self._taken:
             self._taken = True
             return
-        mine = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(tenant_id, deque()).append(mine)
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(tenant_id, deque()).append(turn)
         try:
-            await mine
+            await turn
         except asyncio.CancelledError:
-            if not mine.cancelled():  # it was this one's turn already
+            if not turn.cancelled():  # the turn was already passed to this request
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
         while self._lines:
             tenant_id = next(iter(self._lines))
-            line = self._lines.pop(tenant_id)
-            following = line.popleft()
-            if line:
-                self._lines[tenant_id] = line
-            if not following.done():
-                following.set_result(None)
+            queue = self._lines.pop(tenant_id)
+            next_turn = queue.popleft()
+            if queue:
+                self._lines[tenant_id] = queue
+            if not next_turn.done():
+                next_turn.set_result(None)
                 return
         self._taken = False

@@ -1,4 +1,4 @@
-"""Tables of tenants, people and credentials."""
+"""Database tables of tenants, people and credentials."""
 
 import peewee
 
@@ -17,7 +17,7 @@ class Person(PlatformModel):
     login = peewee.TextField(unique=True)
     password_hash = peewee.TextField()
     created_at = peewee.BigIntegerField()
-    language = peewee.TextField()  # empty: what the browser asks for
+    language = peewee.TextField()  # empty: the browser's preference
 
 
 class Membership(PlatformModel):
@@ -33,7 +33,7 @@ class Membership(PlatformModel):
 
 
 class InvitationRow(PlatformModel):
-    """Found by its digest before the tenant is known; every other access filters by tenant."""
+    """Looked up by its digest before the tenant is known; every other access filters by tenant."""
 
     id = peewee.TextField(primary_key=True)
     tenant_id = peewee.TextField()
@@ -52,19 +52,19 @@ class InvitationRow(PlatformModel):
 
 
 class Session(PlatformModel):
-    """A browser's session on one host (`kind` session) or a one-time code, whose `kind` is its `sessions.Purpose`."""
+    """A browser's session on one host (`kind` is `session`), or a one-time code, whose `kind` is its `sessions.Purpose`."""
 
     digest = peewee.BlobField(primary_key=True)
     user_id = peewee.TextField()
     tenant_id = peewee.TextField(null=True)
     kind = peewee.TextField()
-    root = peewee.TextField()  # the sign-in that it came from; empty before there were any
+    root = peewee.TextField()  # the sign-in it belongs to; empty in rows older than this column
     created_at = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField()
 
 
 class ApiKey(PlatformModel):
-    """Found by its digest before the tenant is known; every other access filters by tenant."""
+    """Looked up by its digest before the tenant is known; every other access filters by tenant."""
 
     id = peewee.TextField(primary_key=True)
     tenant_id = peewee.TextField()
@@ -80,9 +80,9 @@ class ApiKey(PlatformModel):
     rate_window_s = peewee.IntegerField()
     allowed_ips = JsonField()
     created_by = peewee.TextField()
-    issuer = peewee.TextField()  # whose authority it rests on
-    orphaned_at = peewee.BigIntegerField(null=True)  # since when the issuer is gone for good
-    orphan_until = peewee.BigIntegerField(null=True)  # how long it goes on without; 0: not looked at since the upgrade
+    issuer = peewee.TextField()  # whose permissions limit it
+    orphaned_at = peewee.BigIntegerField(null=True)  # when the issuer was removed
+    orphan_until = peewee.BigIntegerField(null=True)  # how long it works without an issuer; 0: not examined since the upgrade
     last_used_at = peewee.BigIntegerField(null=True)
     rotated_from = peewee.TextField(null=True)
     grace_until = peewee.BigIntegerField(null=True)
@@ -101,7 +101,7 @@ class Secret(TenantModel):
 
 
 class SecretBindingRow(TenantModel):
-    """One place a secret may go; without a `digest` it is the integration as long as it leads to exactly these `hosts`."""
+    """A place a secret may be used; without a `digest`, the integration as long as it calls exactly these `hosts`."""
 
     label = "destination"
     name = peewee.TextField()  # of the secret, which need not be set yet
@@ -119,7 +119,7 @@ class SecretBindingRow(TenantModel):
 
 
 class SecretUseRow(TenantModel):
-    """A use of secrets from before they had destinations, until a start has looked at it."""
+    """A use of secrets that predates secret bindings, until it is migrated at startup."""
 
     label = "use of a secret"
     kind = peewee.TextField()

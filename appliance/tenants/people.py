@@ -1,4 +1,4 @@
-"""Users, memberships and sessions of the console."""
+"""Users, passwords and memberships."""
 
 import secrets
 from base64 import b64encode
@@ -27,13 +27,13 @@ _hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=1)
 
 
 def create_user(login: str, password: str) -> Person:
-    """A new local account; AlreadyExists when the login is taken."""
+    """Create a local account; AlreadyExists if the login is taken."""
     person = prepare_user(login, password)
     return db.write(lambda: insert_user(person))
 
 
 def prepare_user(login: str, password: str) -> Person:
-    """An account that is not stored yet, its password hashed, which takes its time; ValidationFailed."""
+    """Build an account without storing it; hashing the password is slow.  ValidationFailed."""
     login = check_login(login)
     _check_password(password)
     return Person(
@@ -42,35 +42,35 @@ def prepare_user(login: str, password: str) -> Person:
 
 
 def insert_user(person: Person) -> Person:
-    """Inside a write: store a prepared account; AlreadyExists when the login is taken."""
+    """Inside a write: store a prepared account; AlreadyExists if the login is taken."""
     if Person.select().where(Person.login == person.login).exists():
-        raise AlreadyExists(Sentence("there is a user %(login)s already", login=repr(person.login)), pointer="/login")
+        raise AlreadyExists(Sentence("there is already a user %(login)s", login=repr(person.login)), pointer="/login")
     person.save(force_insert=True)
     return person
 
 
 def check_login(login: str) -> str:
-    """A login as it is kept; ValidationFailed."""
+    """Normalize a login; ValidationFailed."""
     login = login.strip().lower()
     if not 1 <= len(login) <= 254 or any(c.isspace() or not c.isprintable() for c in login):
-        raise ValidationFailed("a login has 1 to 254 characters without spaces; use the e-mail address", pointer="/login")
+        raise ValidationFailed("a login must have 1 to 254 characters without spaces; use the e-mail address", pointer="/login")
     return login
 
 
 def _check_password(password: str) -> None:
     if not 12 <= len(password) <= 1000:
-        raise ValidationFailed("a password has 12 to 1000 characters; a sentence is a good one", pointer="/password")
+        raise ValidationFailed("a password must have 12 to 1000 characters; a short sentence works well", pointer="/password")
 
 
 def set_password(login: str, password: str) -> Person:
-    """Replace a password; every session of that user ends."""
+    """Replace a password; all sessions of that user end."""
     _check_password(password)
     hashed = _hasher.hash(password)
     return db.write(lambda: _replace_password(login, hashed))
 
 
 def _replace_password(login: str, hashed: str) -> Person:
-    """Inside a write."""
+    """Inside a write: store the new hash and end the user's sessions."""
     person = find_user(login)
     person.password_hash = hashed
     person.save()
@@ -80,11 +80,11 @@ def _replace_password(login: str, hashed: str) -> Person:
 
 
 def change_password(scope: TenantScope, login: str, old: str, new: str) -> Person:
-    """One's own password, by whoever knows it; every session of that user ends.  SignInFailed, ValidationFailed."""
+    """Change one's own password, given the old one; all sessions of that user end.  SignInFailed, ValidationFailed."""
     check_password(login, old)
     _check_password(new)
     if new == old:
-        raise ValidationFailed("the new password is the old one; choose another", pointer="/password")
+        raise ValidationFailed("the new password must differ from the old one", pointer="/password")
     hashed = _hasher.hash(new)
 
     def change() -> Person:
@@ -95,28 +95,28 @@ def change_password(scope: TenantScope, login: str, old: str, new: str) -> Perso
     return db.write(change)
 
 
-_on_password: list[Callable[[str], None]] = []
+_password_listeners: list[Callable[[str], None]] = []
 
 
 def on_new_password(forget: Callable[[str], None]) -> None:
-    """Have `forget(user_id)` called inside the write that replaces a password."""
-    if forget not in _on_password:
-        _on_password.append(forget)
+    """Call `forget(user_id)` inside every write that replaces a password."""
+    if forget not in _password_listeners:
+        _password_listeners.append(forget)
 
 
 def normalized(login: str) -> str:
-    """A login as it is looked for, whatever was typed."""
+    """A login in the form in which it is stored."""
     return login.strip().lower()
 
 
 def forget_elsewhere(user_id: str) -> None:
-    """Inside a write: what rests on a person's sign-in outside the console ends, as with a new password."""
-    for forget in _on_password:
+    """Inside a write: end whatever else depends on a person's sign-in, such as sign-ins to WebApps."""
+    for forget in _password_listeners:
         forget(user_id)
 
 
 def find_user(login: str) -> Person:
-    """The user with this login; NotFound otherwise."""
+    """The user with this login; NotFound."""
     person: Person | None = Person.get_or_none(Person.login == login.strip().lower())
     if person is None:
         raise NotFound(Sentence("there is no user %(login)s", login=repr(login[:80])))
@@ -124,9 +124,9 @@ def find_user(login: str) -> Person:
 
 
 def check_password(login: str, password: str) -> Person:
-    """The user, when login and password fit; SignInFailed takes as long for a login that nobody has.
+    """The user with this login and password; SignInFailed takes as long for an unknown login.
 
-    How often somebody may try is the business of `password_checks`: an account is never locked, or anybody could lock it.
+    `password_checks` limits attempts: accounts are never locked, because anyone could lock somebody else's.
     """
     person: Person | None = Person.get_or_none(Person.login == normalized(login))
     try:
@@ -140,7 +140,7 @@ def check_password(login: str, password: str) -> Person:
 
 @cache
 def _hash_of_nobody() -> str:
-    """What an unknown login is compared with, so that it takes as long as a known one; no password has this hash."""
+    """A hash to compare unknown logins with, so that they take as long as known ones; no password matches it."""
     salt, tag = (b64encode(secrets.token_bytes(size)).rstrip(b"=").decode() for size in (_hasher.salt_len, _hasher.hash_len))
     cost = f"m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}"
     return f"$argon2id$v=19${cost}${salt}${tag}"
@@ -148,7 +148,7 @@ def _hash_of_nobody() -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A user's role in one tenant; `language` is empty when they have chosen none."""
+    """A user's role in one tenant; `language` is empty if they have chosen none."""
 
     user_id: str
     login: str
@@ -159,30 +159,30 @@ class Member:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The role, and `approver` for whoever has that flag."""
+        """The role, and `approver` if the member has that flag."""
         return (self.role, "approver") if self.approver else (self.role,)
 
 
 def add_member(scope: TenantScope, login: str, role: str, *, approver: bool = False) -> Member:
-    """Give an existing user a role, or change it; neither the new nor the old one may more than the one who gives it."""
+    """Give an existing user a role, or change it; neither the new nor the old role may exceed the actor's scopes."""
     check_role(scope, role)
 
     def add() -> Member:
-        giver = lineage.reread(scope)
-        check_role(giver, role)
-        held = role_in(scope.tenant_id, find_user(login).id)
-        if held is not None:
-            _refuse_wider(giver, held, f"change the role of somebody who is {held}")
+        current = lineage.reread(scope)
+        check_role(current, role)
+        current_role = role_in(scope.tenant_id, find_user(login).id)
+        if current_role is not None:
+            _check_role_not_wider(current, current_role, f"change the role of somebody who is {current_role}")
         return place_member(scope, login, role, approver=approver)
 
     return db.write(add)
 
 
 def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -> Member:
-    """Inside a write: the same, of a role whose giver was allowed to give it; Conflict when it would leave no owner."""
+    """Inside a write: store a membership whose role was already checked; Conflict if it would leave no owner."""
     tenant_id, person, now = scope.tenant_id, find_user(login), clock.now_ms()
     if role != "owner":
-        _refuse_last_owner(tenant_id, person.id)
+        _check_not_last_owner(tenant_id, person.id)
     Membership.delete().where((Membership.tenant_id == tenant_id) & (Membership.user_id == person.id)).execute()
     _forget_invitation(tenant_id, person.id)
     Membership.create(tenant_id=tenant_id, user_id=person.id, role=role, approver=approver, created_at=now)
@@ -192,33 +192,33 @@ def place_member(scope: TenantScope, login: str, role: str, *, approver: bool) -
 
 
 def check_role(scope: TenantScope, role: str) -> None:
-    """ValidationFailed unless there is such a role; ScopeMissing when it may more than the one who would give it."""
+    """ValidationFailed for an unknown role; ScopeMissing if it exceeds the actor's scopes."""
     if role not in ROLES:
         raise ValidationFailed(
-            Sentence("%(role)s is not a role; known are %(roles)s", role=repr(role), roles=", ".join(ROLES)), pointer="/role"
+            Sentence("%(role)s is not a role; the roles are %(roles)s", role=repr(role), roles=", ".join(ROLES)), pointer="/role"
         )
-    _refuse_wider(scope, role, f"make somebody {role}")
+    _check_role_not_wider(scope, role, f"make somebody {role}")
 
 
 def list_members(scope: TenantScope) -> list[Member]:
-    """Everybody with a role in this tenant, by login."""
-    return [_member(row) for row in _members(scope).order_by(Person.login).dicts()]
+    """All members of this tenant, by login."""
+    return [_from_row(row) for row in _members(scope).order_by(Person.login).dicts()]
 
 
 def find_member(scope: TenantScope, user_id: str) -> Member | None:
-    """This user's role in this tenant, or None."""
+    """This user's membership of this tenant, or None."""
     row = _members(scope).where(Membership.user_id == user_id).dicts().get_or_none()
-    return None if row is None else _member(row)
+    return None if row is None else _from_row(row)
 
 
 def hide_first_steps(scope: TenantScope, user_id: str) -> None:
-    """Show this person the first steps of this tenant no more."""
+    """Hide the first steps of this tenant from this person permanently."""
     mine = (Membership.tenant_id == scope.tenant_id) & (Membership.user_id == user_id)
     db.write(lambda: Membership.update(steps_hidden_at=clock.now_ms()).where(mine).execute())
 
 
 def has_hidden_first_steps(scope: TenantScope, user_id: str) -> bool:
-    """Whether this person put them away."""
+    """Whether this person has hidden the first steps."""
     mine = (Membership.tenant_id == scope.tenant_id) & (Membership.user_id == user_id)
     return bool(Membership.select().where(mine & Membership.steps_hidden_at.is_null(False)).exists())
 
@@ -228,20 +228,20 @@ def _members(scope: TenantScope) -> Any:
     return query.where(Membership.tenant_id == scope.tenant_id)
 
 
-def _member(row: Mapping[str, Any]) -> Member:
+def _from_row(row: Mapping[str, Any]) -> Member:
     return Member(row["user_id"], row["login"], row["role"], bool(row["approver"]), row["created_at"], row["language"])
 
 
 def remove_member(scope: TenantScope, user_id: str) -> None:
-    """Take a user's role, unless it may more than the one who takes it; the last owner stays."""
+    """Remove a member, unless their role exceeds the actor's scopes; the last owner cannot be removed."""
 
     def remove() -> None:
         mine = Membership.tenant_id == scope.tenant_id
         row = Membership.get_or_none(mine & (Membership.user_id == user_id))
         if row is None:
-            raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
-        _refuse_wider(lineage.reread(scope), row.role, f"remove somebody who is {row.role}")
-        _refuse_last_owner(scope.tenant_id, user_id)
+            raise NotFound(Sentence("there is no member %(user_id)s in this tenant", user_id=repr(user_id[:80])))
+        _check_role_not_wider(lineage.reread(scope), row.role, f"remove somebody who is {row.role}")
+        _check_not_last_owner(scope.tenant_id, user_id)
         Membership.delete().where(mine & (Membership.user_id == user_id)).execute()
         _forget_invitation(scope.tenant_id, user_id)
         Session.delete().where((Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id)).execute()
@@ -252,33 +252,33 @@ def remove_member(scope: TenantScope, user_id: str) -> None:
 
 
 def _orphan_keys(tenant_id: str, user_id: str) -> None:
-    """Inside a write: what they issued has ended until somebody adopts it, also when they come back one day."""
+    """Inside a write: mark the keys this person issued as orphaned; they stay ended even if the person is added again."""
     theirs = (ApiKey.tenant_id == tenant_id) & (ApiKey.issuer == f"user:{user_id}") & ApiKey.orphaned_at.is_null()
     ApiKey.update(orphaned_at=clock.now_ms()).where(theirs).execute()
     db.after_commit(lineage.forget_authorities)
 
 
 def _forget_invitation(tenant_id: str, user_id: str) -> None:
-    """Inside a write: who was given or lost a role joins by no earlier link."""
+    """Inside a write: delete open invitations of someone who was given or lost a role, so that an old link does not work."""
     theirs = InvitationRow.login.in_(Person.select(Person.login).where(Person.id == user_id))
     InvitationRow.delete().where((InvitationRow.tenant_id == tenant_id) & theirs).execute()
 
 
-def _refuse_wider(scope: TenantScope, role: str, what: str) -> None:
-    """ScopeMissing when the role may more than the one who gives, changes or takes it."""
+def _check_role_not_wider(scope: TenantScope, role: str, what: str) -> None:
+    """ScopeMissing if the role exceeds the actor's scopes."""
     if excess := sorted(scopes_of_role(role) - scope.scopes):
-        raise ScopeMissing(Sentence("you cannot %(what)s: you do not hold %(excess)s", what=what, excess=', '.join(excess[:5])))
+        raise ScopeMissing(Sentence("you cannot %(what)s: you do not have %(excess)s", what=what, excess=', '.join(excess[:5])))
 
 
-def _refuse_last_owner(tenant_id: str, user_id: str) -> None:
-    """Conflict when this user is the only owner."""
+def _check_not_last_owner(tenant_id: str, user_id: str) -> None:
+    """Conflict if this user is the only owner."""
     owners = Membership.select().where((Membership.tenant_id == tenant_id) & (Membership.role == "owner"))
     if [row.user_id for row in owners] == [user_id]:
-        raise Conflict("a tenant keeps at least one owner; make somebody else owner first")
+        raise Conflict("a tenant must have at least one owner; make somebody else owner first")
 
 
 def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
-    """The tenants a user belongs to with the role in each, by name."""
+    """The tenants a user belongs to with their role in each, by name."""
     query = (
         Tenant.select(Tenant, Membership.role.alias("role"))
         .join(Membership, on=(Membership.tenant_id == Tenant.id))
@@ -290,9 +290,9 @@ def tenants_of(user_id: str) -> list[tuple[Tenant, str]]:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """A person's session: who, with which role where; `scope` is None on the base host, `language` empty when none is chosen.
+    """A signed-in person: user, role and tenant; `scope` is None on the base host, `language` empty if none is chosen.
 
-    `root` names the sign-in that the session came from.
+    `root` identifies the sign-in the session belongs to.
     """
 
     user_id: str
@@ -304,6 +304,6 @@ class SignedIn:
 
 
 def role_in(tenant_id: str, user_id: str) -> str | None:
-    """A user's role in a tenant, None without one."""
+    """A user's role in a tenant, or None."""
     row = Membership.get_or_none((Membership.tenant_id == tenant_id) & (Membership.user_id == user_id))
     return None if row is None else str(row.role)

@@ -1,4 +1,4 @@
-"""What a person has chosen for themselves, in every tenant."""
+"""Personal preferences, which apply in every tenant."""
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
@@ -8,7 +8,7 @@ from .models import Person
 
 
 def choose_language(scope: TenantScope, user_id: str, tag: str) -> None:
-    """What a user's pages are written in, in every tenant; empty leaves it to the browser.  Which are known the edge says."""
+    """Set a user's language in every tenant; empty follows the browser.  The edge validates the tag."""
 
     def change() -> None:
         Person.update(language=tag).where(Person.id == user_id).execute()
@@ -18,6 +18,6 @@ def choose_language(scope: TenantScope, user_id: str, tag: str) -> None:
 
 
 def language_of(login: str) -> str:
-    """What the user with this login has chosen; empty when they have not, or there is none."""
+    """The language chosen by the user with this login; empty if there is none."""
     person: Person | None = Person.get_or_none(Person.login == login)
     return "" if person is None else str(person.language)

@@ -1,4 +1,4 @@
-"""The rate limit of API keys: fixed windows in memory, where a request counts on the key and on every key it descends from."""
+"""Rate limits of API keys: fixed windows in memory; a request counts on the key and on every key it descends from."""
 
 import threading
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MOST_WINDOWS = 10_000
 
 @dataclass(frozen=True)
 class RateState:
-    """What the RateLimit headers say: the quota, what is left of it and seconds until it is whole again."""
+    """The values of the RateLimit headers: the quota, the remaining requests, and seconds until the window resets."""
 
     quota: int
     window_s: int
@@ -30,28 +30,28 @@ class RateState:
 
 
 class RateLimiter:
-    """Fixed windows per key, in memory: a restart forgives, which costs less than a write per request."""
+    """Fixed windows per key, in memory: a restart resets them, which costs less than a write per request."""
 
     def __init__(self) -> None:
         self._windows: dict[str, tuple[float, int]] = {}
-        self._spent: dict[bytes, float] = {}  # digest of a key that was refused: when it need not be any more
+        self._spent: dict[bytes, float] = {}  # digest of a refused key: when its window ends
         self._spent_until = 0.0
         self._lock = threading.Lock()
 
     def count(self, caller: Caller) -> RateState:
-        """Count one request on the key, then on each key above it; RateLimited with Retry-After at the first that is used up.
+        """Count one request on the key and each key above it; RateLimited with Retry-After at the first limit exceeded.
 
-        The state is that of the key, or of the key above it that has the fewest requests left.
+        Returns the state of whichever of these keys has the fewest requests left.
         """
         with self._lock:
             return self._count_all(caller, clock.monotonic())
 
     def has_spent(self) -> bool:
-        """Whether a window goes on that has refused a key, so that `is_spent` is worth asking."""
+        """Whether any window that refused a key is still open, so that `is_spent` is worth calling."""
         return clock.monotonic() < self._spent_until
 
     def is_spent(self, digest: bytes) -> bool:
-        """Whether the key of this digest was refused, and the window that refused it goes on; counts nothing."""
+        """Whether the key of this digest was refused in a window that is still open; does not count."""
         ends = self._spent.get(digest)
         if ends is None or clock.monotonic() < ends:
             return ends is not None
@@ -59,10 +59,10 @@ class RateLimiter:
         return False
 
     def refuse_spent(self, caller: Caller) -> None:
-        """Count the request where `count` would refuse it, and raise that RateLimited; otherwise count nothing."""
+        """Raise RateLimited, counting the request, where `count` would; otherwise do not count."""
         now = clock.monotonic()
         with self._lock:
-            if any(self._is_used_up(bound, now) for bound in _bounds(caller)):
+            if any(self._is_used_up(bound, now) for bound in _rate_limits(caller)):
                 self._count_all(caller, now)
 
     def _is_used_up(self, bound: RateBound, now: float) -> bool:
@@ -71,10 +71,10 @@ class RateLimiter:
 
     def _count_all(self, caller: Caller, now: float) -> RateState:
         tightest: RateState | None = None
-        for bound in _bounds(caller):
+        for bound in _rate_limits(caller):
             state, is_over = self._count(bound, now)
             if is_over:
-                self._note_spent(caller.digest, self._windows[bound.key_id][0])
+                self._record_exhausted(caller.digest, self._windows[bound.key_id][0])
                 raise _refusal(state, is_own=bound.key_id == caller.key_id)
             if tightest is None or state.remaining < tightest.remaining:
                 tightest = state
@@ -82,7 +82,7 @@ class RateLimiter:
             raise RuntimeError("a caller without a key")
         return tightest
 
-    def _note_spent(self, digest: bytes, until: float) -> None:
+    def _record_exhausted(self, digest: bytes, until: float) -> None:
         self._spent[digest] = until
         self._spent_until = max(self._spent_until, until)
 
@@ -99,16 +99,16 @@ class RateLimiter:
         return RateState(bound.requests, bound.window_s, max(0, bound.requests - used), reset), used > bound.requests
 
 
-def _bounds(caller: Caller) -> tuple[RateBound, ...]:
-    """The key's own window, then that of every key above it."""
+def _rate_limits(caller: Caller) -> tuple[RateBound, ...]:
+    """The rate limits of the key and of every key above it."""
     return (RateBound(caller.key_id, caller.rate_requests, caller.rate_window_s), *caller.above)
 
 
 def _refusal(state: RateState, *, is_own: bool) -> RateLimited:
-    whose = "this key" if is_own else "the key that issued this one, on which its requests count too,"
+    whose = "this key" if is_own else "the key that issued this one (its requests count as well)"
     return RateLimited(
         Sentence(
-            "%(whose)s may make %(quota)s requests in %(window_s)s s; try again in %(reset_s)s s",
+            "%(whose)s can make %(quota)s requests in %(window_s)s s; try again in %(reset_s)s s",
             whose=whose, quota=state.quota, window_s=state.window_s, reset_s=state.reset_s,
         ),
         headers={**state.headers(), "Retry-After": str(state.reset_s)},

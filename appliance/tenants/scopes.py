@@ -1,4 +1,4 @@
-"""The scopes of CONTRACT § 4 and which of them a role of the console holds."""
+"""The scopes of CONTRACT § 4, and the scopes of each role."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ SCOPES: dict[str, str] = {
 }
 ALL = frozenset(SCOPES)
 NEVER_OF_AGENTS = frozenset({"policies.write"})
-"""What the run of an agent may not do, whoever started it: it never changes what judges it."""
+"""Scopes that an agent's run never has, whoever started it: it must not change the policies that govern it."""
 ROLES = ("viewer", "operator", "builder", "owner")
 
 _VIEWER = frozenset(name for name in SCOPES if name.endswith(".read"))
@@ -53,18 +53,18 @@ _BY_ROLE = {"viewer": _VIEWER, "operator": _OPERATOR, "builder": _BUILDER, "owne
 
 
 def scopes_of_role(role: str) -> frozenset[str]:
-    """What a signed-in person with this role may do."""
+    """The scopes of a signed-in person with this role."""
     return _BY_ROLE[role]
 
 
 def check_scopes(names: Iterable[str], *, pointer: str = "/scopes") -> list[str]:
-    """The names, sorted and unique; ValidationFailed lists every unknown one."""
-    wanted = list(names)
+    """Validate and sort scope names; ValidationFailed lists every unknown one."""
+    requested = list(names)
     unknown = [
         Detail(f"{pointer}/{index}", "validation_failed", Sentence("%(name)s is not a scope", name=repr(name[:60])))
-        for index, name in enumerate(wanted)
+        for index, name in enumerate(requested)
         if name not in SCOPES
     ]
-    if unknown or not wanted:
+    if unknown or not requested:
         raise ValidationFailed("name at least one known scope; GET /api-docs/ lists them", details=unknown, pointer=pointer)
-    return sorted(set(wanted))
+    return sorted(set(requested))

@@ -1,4 +1,4 @@
-"""What one can do with tenants and their secrets; keys, people and idempotency have modules of their own."""
+"""Manages tenants and their secrets; keys, people and idempotency have their own modules."""
 
 import secrets
 from collections.abc import Callable
@@ -25,18 +25,18 @@ OnTenant = Callable[[TenantScope], None]
 
 
 def system_scope(tenant_id: str, actor: str = "system") -> TenantScope:
-    """The appliance itself acting in a tenant, with every scope."""
+    """A scope in which the appliance itself acts, with every permission."""
     return TenantScope(tenant_id, actor, ALL)
 
 
 def create_tenant(tenant_id: str, name: str, *, kind: str = "standard") -> Tenant:
-    """A new tenant; its id is a slug of at most 24 characters.  AlreadyExists when it is taken."""
+    """Create a tenant; its id is a slug of at most 24 characters.  AlreadyExists if it is taken."""
     ids.check_slug(tenant_id, pointer="/id", longest=24)
     _check_name(name)
 
     def insert() -> Tenant:
         if Tenant.get_or_none(Tenant.id == tenant_id) is not None:
-            raise AlreadyExists(Sentence("there is a tenant %(tenant_id)s already", tenant_id=repr(tenant_id)), pointer="/id")
+            raise AlreadyExists(Sentence("there is already a tenant %(tenant_id)s", tenant_id=repr(tenant_id)), pointer="/id")
         row: Tenant = Tenant.create(id=tenant_id, name=name.strip(), kind=kind, created_at=clock.now_ms())
         return row
 
@@ -51,7 +51,7 @@ def _check_name(name: str) -> None:
 
 
 def rename_tenant(scope: TenantScope, name: str) -> Tenant:
-    """Call the tenant something else; its id, and with it every address, stays."""
+    """Rename the tenant; its id, and with it every address, stays the same."""
     _check_name(name)
 
     def rename() -> Tenant:
@@ -65,7 +65,7 @@ def rename_tenant(scope: TenantScope, name: str) -> Tenant:
 
 
 def create_sandbox_tenant(login: str) -> Tenant:
-    """A tenant of a new user's own, named after the login."""
+    """Create a sandbox tenant for a new user, named after their login."""
     stem = "".join(c for c in login.split("@", maxsplit=1)[0].lower() if c.isascii() and c.isalnum())[:12] or "user"
     if not stem[0].isalpha():
         stem = f"u{stem}"[:12]
@@ -78,7 +78,7 @@ def list_tenants() -> list[Tenant]:
 
 
 def get_tenant(tenant_id: str) -> Tenant:
-    """One tenant; NotFound otherwise."""
+    """One tenant; NotFound."""
     row: Tenant | None = Tenant.get_or_none(Tenant.id == tenant_id)
     if row is None:
         raise NotFound(Sentence("there is no tenant %(tenant_id)s", tenant_id=repr(tenant_id[:80])))
@@ -86,7 +86,7 @@ def get_tenant(tenant_id: str) -> Tenant:
 
 
 def anybody_known() -> bool:
-    """Whether somebody can come in: there is an account, or an API key of any tenant."""
+    """Whether anyone can sign in: there is an account, or an API key of any tenant."""
     return bool(Person.select().exists() or ApiKey.select().exists())
 
 
@@ -94,7 +94,7 @@ _known: dict[str, float] = {}
 
 
 def tenant_exists(tenant_id: str) -> bool:
-    """Whether the tenant exists; asked for every request, so a yes is believed for a second."""
+    """Whether the tenant exists; called for every request, so a positive result is cached for a second."""
     seen = _known.get(tenant_id)
     now = clock.monotonic()
     if seen is not None and now - seen < 1.0:
@@ -107,7 +107,7 @@ def tenant_exists(tenant_id: str) -> bool:
 
 
 def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
-    """Delete a tenant with everything it holds; what must be kept refuses that, unless it is forced."""
+    """Delete a tenant with all its data; retention rules can prevent that unless it is forced."""
     _known.pop(tenant_id, None)
 
     def delete() -> None:
@@ -119,7 +119,7 @@ def delete_tenant(tenant_id: str, *, force: bool = False) -> None:
 
 
 def clear_tenant(scope: TenantScope, *, force: bool = False) -> None:
-    """Inside a write: take away what no foreign key reaches; what must be kept refuses that, unless it is forced."""
+    """Inside a write: delete data without foreign keys; retention rules can prevent that unless it is forced."""
     for check in () if force else _before_delete:
         check(scope)
     for clean in _on_delete:
@@ -130,7 +130,7 @@ _on_delete: list[OnTenant] = []
 
 
 def on_tenant_delete(clean: OnTenant) -> None:
-    """Have `clean` called inside the deleting transaction, for what foreign keys do not reach (physical tables)."""
+    """Call `clean` inside the deleting transaction, for data without foreign keys (physical tables)."""
     if clean not in _on_delete:
         _on_delete.append(clean)
 
@@ -139,14 +139,14 @@ _before_delete: list[OnTenant] = []
 
 
 def before_tenant_delete(check: OnTenant) -> None:
-    """Have `check` called first inside the deleting transaction; what it raises keeps the tenant, unless that is forced."""
+    """Call `check` first inside the deleting transaction; an exception prevents the deletion unless it is forced."""
     if check not in _before_delete:
         _before_delete.append(check)
 
 
 @dataclass(frozen=True)
 class SecretName:
-    """A secret without its value, which never leaves."""
+    """A secret's name, without its value, which is never returned."""
 
     name: str
     updated_at: int
@@ -157,47 +157,47 @@ def _context(scope: TenantScope, name: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a secret can be called so."""
+    """Whether this is a valid name of a secret."""
     return name.isidentifier() and len(name) <= 63
 
 
 def set_secret(scope: TenantScope, sealer: Sealer, name: str, value: str) -> SecretName:
-    """Store a secret sealed; replaces an older value."""
+    """Store a secret sealed, replacing an earlier value."""
     if not is_secret_name(name):
-        raise ValidationFailed("a secret's name has letters, digits and underscores, at most 63", pointer="/name")
+        raise ValidationFailed("a secret's name consists of at most 63 letters, digits and underscores", pointer="/name")
     if not 1 <= len(value) <= 65_536:
-        raise ValidationFailed("a secret has 1 to 65536 characters", pointer="/value")
+        raise ValidationFailed("a secret must have 1 to 65536 characters", pointer="/value")
     now = clock.now_ms()
     sealed = sealer.seal(value.encode(), _context(scope, name))
 
-    def put() -> SecretName:
+    def save() -> SecretName:
         scope.delete(Secret).where(Secret.name == name).execute()
         scope.insert(Secret, name=name, sealed=sealed, updated_at=now)
         audit.record(scope, "secret.set", name)
         return SecretName(name, now)
 
-    return db.write(put)
+    return db.write(save)
 
 
 def list_secrets(scope: TenantScope) -> list[SecretName]:
-    """Names and times, never values."""
+    """Names and times of the secrets, never values."""
     return [SecretName(row.name, row.updated_at) for row in scope.select(Secret).order_by(Secret.name)]
 
 
 def delete_secret(scope: TenantScope, name: str) -> None:
-    """Delete a secret with where it may go; NotFound when there is none."""
+    """Delete a secret and its bindings; NotFound."""
 
     def delete() -> None:
         scope.delete(SecretBindingRow).where(SecretBindingRow.name == name).execute()
         if not scope.delete(Secret).where(Secret.name == name).execute():
-            raise NotFound(Sentence("there is no secret %(name)s here", name=repr(name[:80])))
+            raise NotFound(Sentence("there is no secret %(name)s in this tenant", name=repr(name[:80])))
         audit.record(scope, "secret.delete", name)
 
     db.write(delete)
 
 
 def open_secret(scope: TenantScope, sealer: Sealer, name: str) -> str:
-    """The value, for the appliance's own use; it is redacted from logs from now on."""
+    """Unseal a secret for the appliance's own use; its value is redacted from logs from now on."""
     row = scope.get(Secret, name=name)
     value = sealer.open(bytes(row.sealed), _context(scope, name)).decode()
     logs.remember_secret(value)

@@ -113,7 +113,7 @@ def test_whoever_started_the_run_does_not_approve_it(world: World) -> None:
     run = world.runs.start_run(ann, "clerk", RunRequest("Do it."))
     world.drive(run.id)
     assert world.asked()[0].requested_by == ann.actor
-    with pytest.raises(Exception, match="somebody else decides"):
+    with pytest.raises(Exception, match="somebody else must decide"):
         world.decide()
 
 

@@ -34,11 +34,11 @@ KEY_GOES: dict[str, Callable[[World], object]] = {
     "was revoked": lambda world: keys.revoke_key(world.scope, "ci"),
     "has expired": key_changes(expires_at=1),
     "expired": key_changes(grace_until=1),
-    "not known": lambda world: db.write(ApiKey.delete().where(ApiKey.id == "ci").execute),
+    "does not exist in this tenant": lambda world: db.write(ApiKey.delete().where(ApiKey.id == "ci").execute),
 }
 PERSON_GOES: dict[str, Callable[[World], object]] = {
-    "no member": lambda world: people.remove_member(world.scope, world.town.people["olga"].user_id),
-    "does not hold": lambda world: people.add_member(world.scope, login(world), "viewer"),
+    "no longer a member": lambda world: people.remove_member(world.scope, world.town.people["olga"].user_id),
+    "no longer has the scope": lambda world: people.add_member(world.scope, login(world), "viewer"),
 }
 
 

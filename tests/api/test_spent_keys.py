@@ -73,7 +73,7 @@ def test_refusals_have_the_same_words_before_and_behind_the_gate(running: Runnin
     stays = {name.lower() for name in behind.headers} - {"x-request-id", "date", "retry-after", "ratelimit", "content-length"}
     assert {name: before.headers[name] for name in stays} == {name: behind.headers[name] for name in stays}
     assert {name.lower() for name in before.headers} == {name.lower() for name in behind.headers}
-    assert error(before, 429, "rate_limited")["message"].startswith("this key may make 1 requests in 86400 s; try again in ")
+    assert error(before, 429, "rate_limited")["message"].startswith("this key can make 1 requests in 86400 s; try again in ")
     problem = use(running, made["key"], Accept="application/problem+json")
     assert (problem.status_code, problem.headers["content-type"], problem.json()["code"]) == (
         429, "application/problem+json", "rate_limited",

@@ -52,8 +52,13 @@ def test_german_has_every_text_and_each_of_them_is_sound() -> None:
 def test_what_stands_before_a_semicolon_is_not_left_in_english() -> None:
     """A pattern for any first half of a sentence takes this one too, whose first half no catalogue knows by itself."""
     german = read_catalogue(ROOT / "ui" / "translations" / "de.po").language
-    told = german.tell("invitations are off here; whoever runs this appliance makes an account with `gos user add LOGIN`")
-    assert told == "Einladungen sind hier abgeschaltet; wer diese Appliance betreibt, legt mit `gos user add LOGIN` ein Konto an"
+    told = german.tell(
+        "invitations are turned off; ask the operator of this appliance to create the account with `gos user add LOGIN`"
+    )
+    assert (
+        told
+        == "Einladungen sind abgeschaltet; bitten Sie den Betreiber dieser Appliance, das Konto mit `gos user add LOGIN` anzulegen"
+    )
 
 
 def test_no_template_writes_a_number_by_itself() -> None:

@@ -88,7 +88,7 @@ def test_wrong_usage_is_one_sentence_and_code_two(gos: Gos, argv: list[str]) -> 
     [
         (["key", "add", "--tenant", "nobody", "--name", "n"], "there is no tenant 'nobody'"),
         (["key", "list", "--tenant", "nobody"], "there is no tenant 'nobody'"),
-        (["key", "revoke", "key_x", "--tenant", "acme"], "there is no API key 'key_x' here"),
+        (["key", "revoke", "key_x", "--tenant", "acme"], "there is no API key 'key_x' in this tenant"),
         (["key", "add", "--tenant", "acme", "--name", "n", "--days", "731"], "1 to 730 days"),
         (["key", "add", "--tenant", "acme", "--name", "n", "--allow", "here"], "not an address or network"),
         (["tenant", "add", "acme"], "already"),
@@ -97,7 +97,7 @@ def test_wrong_usage_is_one_sentence_and_code_two(gos: Gos, argv: list[str]) -> 
         (["user", "add", "ann@example.com", "--tenant", "nobody"], "there is no tenant 'nobody'"),
         (["user", "password", "nobody@example.com"], "12 to 1000 characters"),
         (["secret", "set", "a-b", "--tenant", "acme"], "letters, digits and underscores"),
-        (["secret", "delete", "none", "--tenant", "acme"], "there is no secret 'none' here"),
+        (["secret", "delete", "none", "--tenant", "acme"], "there is no secret 'none' in this tenant"),
         (["secret", "list", "--tenant", "nobody"], "there is no tenant 'nobody'"),
         (["--config", "/none/config.yaml", "config", "check"], "cannot be read"),
     ],

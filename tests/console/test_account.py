@@ -51,8 +51,8 @@ def test_a_new_password_ends_every_session(running: Running, person: str) -> Non
     [
         ({"old": "not my password"}, "This is not your password."),
         ({"again": "something else"}, "The two new passwords differ"),
-        ({"password": "short", "again": "short"}, "A password has 12 to 1000 characters"),
-        ({"password": PASSWORD, "again": PASSWORD}, "The new password is the old one"),
+        ({"password": "short", "again": "short"}, "A password must have 12 to 1000 characters"),
+        ({"password": PASSWORD, "again": PASSWORD}, "The new password must differ from the old one"),
     ],
     ids=["old", "again", "short", "same"],
 )

@@ -64,7 +64,7 @@ def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None
     assert nina.post(nina.at("", "/invitation"), form | {"again": PASSWORD}).status_code == 200
     assert nina.url == nina.at(CLUB, "/console/")
     again = Browser(club).get(link)
-    assert (again.status_code, "This invitation is over" in again.text) == (410, True)
+    assert (again.status_code, "This invitation is no longer valid" in again.text) == (410, True)
 
 
 def test_somebody_signed_in_as_another_is_told_so(club: Running, olga: Browser) -> None:

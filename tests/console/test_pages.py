@@ -249,7 +249,7 @@ def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> N
         ({"scopes": []}, "Choose at least one scope"),
         ({"scopes": ["keys.everything"]}, "Name at least one known scope"),
         ({"name": " "}, "Name must have 1 to 200"),
-        ({"days": "9999"}, "A key lives 1 to 730 days"),
+        ({"days": "9999"}, "lifetime must be 1 to 730 days"),
         ({"addresses": "not-an-address"}, "is not an address or network"),
     ],
 )

@@ -131,7 +131,7 @@ def test_time_and_size_are_kept_to(world: World, files: Documents) -> None:
     with pytest.raises(TransientError, match="ran out of time"):
         late.create("b.txt", [b"b"])
     small = DocumentDoor(files, 100).of_call(world.one, BOTH).until(clock.monotonic() + 60)
-    with pytest.raises(Rejected, match="larger than"):
+    with pytest.raises(Rejected, match="exceeds the maximum"):
         small.create("b.txt", [b"b" * 60, b"b" * 60])
     with pytest.raises(ConfigError):
         small.open("doc_none")

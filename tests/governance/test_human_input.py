@@ -55,7 +55,7 @@ def test_a_caller_asks_and_people_answer(one: Town, caller: Subject) -> None:
     assert asked.request.expires_at is not None
     assert 0 < asked.request.expires_at - asked.created_at <= 60_000
     assert one.decide("olga", asked, "answer", answer="blue").answer == "blue"
-    with pytest.raises(PolicyDenied, match="you asked for this"):
+    with pytest.raises(PolicyDenied, match="you made this request"):
         one.decide("ann", ask(one, caller))
 
 
@@ -94,9 +94,9 @@ def test_nobody_withdraws_what_is_not_theirs(one: Town, caller: Subject) -> None
     asked, of_execution, in_words = ask(one, caller), one.ask(actor=caller.actor), ask(one, caller)
     of_run = ask(one, Subject(caller.actor, "agent", "clerk", "run_1"))
     one.decide("eve", in_words)
-    with pytest.raises(PolicyDenied, match="only the one who asked"):
+    with pytest.raises(PolicyDenied, match="only the requester"):
         cancel_request(one.scope, Subject(one.key(one.scope), "rest"), asked.id)
-    for each, told in ((of_execution, "cancel the execution"), (of_run, "cancel the run"), (in_words, "take back")):
+    for each, told in ((of_execution, "cancel the execution"), (of_run, "cancel the run"), (in_words, "cannot be withdrawn")):
         before = approvals.get_approval(one.scope, each.id).status
         with pytest.raises(Conflict, match=told):
             cancel_request(one.scope, caller, each.id)

@@ -87,7 +87,7 @@ def test_what_no_poll_can_have_refuses_it(
     put_rules(world.one, demand)
     error = refused(world, PolicyDenied)
     assert (error.extra["reason"], error.extra["rules"]) == (reason, ["gate/bound"])
-    assert "have a policy allow this trigger" in error.message
+    assert "add a policy rule that allows this trigger" in error.message
     assert book.asked == 0
     assert len(audited(world, "policy.deny") + audited(world, "policy.require_approval")) == 1
 

@@ -213,7 +213,7 @@ def test_its_actions_are_kept_searched_and_executed(imported: World) -> None:
     with pytest.raises(ValidationFailed) as caught:
         imported.executor.execute(imported.one, ActionRequest("github", "issues_create", {"owner": "ann", "repo": "r"}))
     assert [each.pointer for each in caught.value.details] == ["/input/body"]
-    with pytest.raises(ValidationFailed, match="finds one by words"):
+    with pytest.raises(ValidationFailed, match="searches them"):
         imported.executor.execute(imported.one, ActionRequest("github", "issues_make", {}))
 
 

@@ -94,7 +94,7 @@ def test_code_asks_three_times_and_ends_with_the_answers(olga: Page, eve: Page, 
     olga.get_by_label("Street").fill("High Street 1")
     olga.get_by_label("Floor").fill("-1")
     olga.get_by_role("button", name="Send answer").click()
-    expect(olga.get_by_role("alert")).to_contain_text("does not fit")
+    expect(olga.get_by_role("alert")).to_contain_text("does not match")
     expect(olga.get_by_label("Floor")).to_have_attribute("aria-invalid", "true")
     expect(olga.get_by_label("Street")).to_have_value("High Street 1")
     olga.get_by_label("Floor").fill("2")

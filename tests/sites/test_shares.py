@@ -216,7 +216,7 @@ def test_passwords_are_checked_where_those_of_people_are(
         busy = give(visitor, path, "a sentence to tell", "127.0.2.2")
         assert (busy.status_code, "set-cookie" in busy.headers) == (503, False)
         assert int(busy.headers["retry-after"]) >= 1
-        assert "Too many people sign in at once" in busy.text
+        assert "Too many people are signing in at once" in busy.text
         assert give(visitor, path, "a sentence to tell", "127.0.2.1").status_code == 303
     finally:
         free.set()

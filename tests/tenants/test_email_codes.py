@@ -79,7 +79,7 @@ def test_a_network_uses_up_its_own_codes_alone(codes: EmailCodes, one: TenantSco
     door = Door(one, "share:shr_1", HOST)
     asked = [limited(codes, door, "2001:db8::1") for _ in range(email_codes.MOST_PER_NETWORK + 1)]
     assert asked[:-1] == [""] * email_codes.MOST_PER_NETWORK
-    assert "codes were asked for this address within an hour" in asked[-1]
+    assert "codes were requested for this address within an hour" in asked[-1]
     assert limited(codes, door, "2001:db8::ffff") == asked[-1], "one /64 is one network"
     assert limited(codes, door, "198.51.100.1") == "", "the owner sits elsewhere"
     later[0] = email_codes.PER_MS

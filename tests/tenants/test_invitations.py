@@ -115,7 +115,7 @@ def test_one_that_is_over_opens_nothing(owner: TenantScope, sealer: Sealer, end:
     else:
         people.add_member(owner, "ann@example.com", "viewer")
     for look in (invitations.read_offer, lambda sealer, token: invitations.accept(sealer, token, PASSWORD)):
-        with pytest.raises(Gone, match="this invitation is over"):
+        with pytest.raises(Gone, match="this invitation is no longer valid"):
             look(sealer, token)
     with pytest.raises(NotFound):
         people.find_user("new@example.com")
@@ -125,7 +125,7 @@ def test_nobody_invites_to_more_than_they_may(owner: TenantScope, sealer: Sealer
     builder = TenantScope("one", "user:usr_b", scopes_of_role("builder"))
     with pytest.raises(ScopeMissing, match="you cannot make somebody owner"):
         invitations.invite(builder, sealer, InvitationSpec("new@example.com", "owner"))
-    with pytest.raises(AlreadyExists, match="member already"):
+    with pytest.raises(AlreadyExists, match="already a member"):
         invitations.invite(owner, sealer, InvitationSpec("ann@example.com", "viewer"))
     with pytest.raises(ValidationFailed, match="1 to 30 days"):
         invitations.invite(owner, sealer, InvitationSpec("new@example.com", "viewer", days=0))

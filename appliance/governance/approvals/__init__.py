@@ -1,4 +1,4 @@
-"""Requests to people: asked, sent, decided and ended."""
+"""Requests to people: creation, notification, decision and expiry."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Approvals of actions: asked for with the action itself, kept sealed, and used up by the write that dispatches it."""
+"""Approvals of actions: requested with the sealed action, and used by the write that dispatches it."""
 
 import json
 from dataclasses import dataclass, replace
@@ -21,23 +21,23 @@ from appliance.governance.subjects import SkillUsed, Subject
 from appliance.monitor import audit
 
 NEXT_STEP = {
-    "pending": "it is not decided yet; wait for the decision, at its review_url",
-    "rejected": "it was rejected; ask for another action, or ask again with a better reason",
-    "expired": "its time is over; ask for a new approval",
-    "used": "it was used already; an approval is good for one dispatch, ask for a new one",
-    "withdrawn": "it was withdrawn; ask for a new approval",
-    "not_an_action": "it is no approval of an action; ask for one with the action",
-    "digest_differs": "it is for another action; ask for an approval of this one, or send exactly what was approved",
+    "pending": "it is still pending; wait for the decision at its review_url",
+    "rejected": "it was rejected; change the action, or request it again with a better reason",
+    "expired": "it expired; request a new approval",
+    "used": "it has already been used; an approval covers one call, so request a new one",
+    "withdrawn": "it was withdrawn; request a new approval",
+    "not_an_action": "it does not approve an action; request an approval of the action",
+    "digest_differs": "it is for a different action; request an approval of this one, or send exactly what was approved",
 }  # fmt: skip
 _REASON_OF = {"pending": "pending", "rejected": "rejected", "expired": "expired", "used": "used", "cancelled": "withdrawn"}
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the one who asks says, always shown as their words: a title, a reason; and how they ask.
+    """Options of an approval request: the requester's title and reason, always shown as their words, and how it is made.
 
-    `ttl_seconds` shortens the time that the policy gives, never lengthens it; `origin` is the place in an execution that asks.
-    One `idempotency_key` of one subject is one request.
+    `ttl_seconds` can only shorten the policy's time limit; `origin` locates the request in an execution.
+    Requests of one subject with the same `idempotency_key` are one request.
     """
 
     title: str = ""
@@ -48,79 +48,80 @@ class Wish:
 
 
 class ActionApprovals:
-    """Asks people for actions, and hands each approved action out once."""
+    """Requests approvals of actions, and hands out each approved action once."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
 
     def request_action(
-        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, wish: Wish | None = None
+        self, scope: TenantScope, subject: Subject, action: ToolAction, decision: Decision, options: Wish | None = None
     ) -> Approval:
-        """Ask for an approval of exactly this action, by the approvers and within the time of the decision.
+        """Request an approval of exactly this action, from the approvers and within the time limit that the decision names.
 
-        ValidationFailed (title, reason), IdempotencyMismatch (the key asked for something else), PolicyDenied when the
-        decision denies or nobody knows who started the run.  Inside a write it is part of it.
+        ValidationFailed (title, reason), IdempotencyMismatch (the key belongs to a different request), PolicyDenied if the
+        decision denies or the run's starter is unknown.  Joins the current write.
         """
         if decision.verdict == "deny":
-            told = {"reason": "denied", "rules": list(decision.rules), "reasons": list(decision.reasons)}
+            extra = {"reason": "denied", "rules": list(decision.rules), "reasons": list(decision.reasons)}
             raise PolicyDenied(
-                Sentence("nobody may approve this: %(reasons)s", reasons="; ".join(decision.reasons) or "a policy denies it"),
-                extra=told,
+                Sentence("this cannot be approved: %(reasons)s", reasons="; ".join(decision.reasons) or "a policy denies it"),
+                extra=extra,
             )
-        wish, canonical = wish or Wish(), canonical_action(scope, subject, action, decision.version)
+        options, canonical = options or Wish(), canonical_action(scope, subject, action, decision.version)
         owed = decision.obligations
         seconds = min(owed.ttl_seconds, LONGEST_MS // 1000)
-        if wish.ttl_seconds is not None and (seconds := min(seconds, wish.ttl_seconds)) < 1:
-            raise ValidationFailed("ttl_seconds is 1 or more", pointer="/ttl_seconds")
+        if options.ttl_seconds is not None and (seconds := min(seconds, options.ttl_seconds)) < 1:
+            raise ValidationFailed("ttl_seconds must be at least 1", pointer="/ttl_seconds")
         heading = label_of(action)
-        given = {"kind": "approval", "title": wish.title or heading[:200], "reason": wish.reason, "expires": f"{seconds}s"}
-        request = parse_request(given | {"approvers": list(owed.approvers)}, wish.origin, clock.now_ms())
+        fields = {"kind": "approval", "title": options.title or heading[:200], "reason": options.reason, "expires": f"{seconds}s"}
+        request = parse_request(fields | {"approvers": list(owed.approvers)}, options.origin, clock.now_ms())
         about = About(
             subject.actor, subject.agent, subject.run_id, max(1, owed.needed), heading, summary_of(action), canonical.digest,
-            {"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)}, wish.idempotency_key,
+            {"version": decision.version, "rules": list(decision.rules), "reasons": list(decision.reasons)},
+            options.idempotency_key,
         )  # fmt: skip
         seal = partial(self._seal, scope, subject, canonical)
         return db.write(lambda: approvals.keep_request(scope, request, about, seal))
 
     def find_asked(self, scope: TenantScope, subject: Subject, digest: str) -> Approval | None:
-        """The newest request of this subject for the action of this digest, unless it is over in a way that another may follow:
-        one that waits, one that is approved and not used, or one that was rejected."""
+        """The subject's newest request for the action with this digest, if it is pending, approved and unused, or rejected;
+        None if it ended in a way that permits a new request."""
         same = (ApprovalRow.asked_by == subject.actor) & (ApprovalRow.run_id == subject.run_id)
         rows = scope.select(ApprovalRow).where(same & (ApprovalRow.action_digest == digest))
-        for found in approvals.read_rows(scope, list(rows.order_by(ApprovalRow.id.desc()).limit(1))):
-            if found.status == "rejected" or (found.status in ("pending", "approved") and not is_over(found)):
-                return found
+        for approval in approvals.read_rows(scope, list(rows.order_by(ApprovalRow.id.desc()).limit(1))):
+            if approval.status == "rejected" or (approval.status in ("pending", "approved") and not is_over(approval)):
+                return approval
         return None
 
     def consume_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
-        """Inside the write that dispatches: use the approval up, and answer the action as it was approved; do that one.
+        """Inside the write that dispatches: use the approval and return the action as it was approved; run that one.
 
-        `presented` is what somebody wants done now, `by` names the dispatch (`call:…`).  Of many at once exactly one gets
-        it.  Refusals carry a `reason` in `extra` and are in the audit trail, also when the write is undone: NotFound
+        `presented` is the action requested now, `by` names the dispatch (`call:…`).  Of concurrent callers exactly one succeeds.
+        Refusals carry a `reason` in `extra` and are recorded in the audit trail even if the write is rolled back: NotFound
         (`unknown`, also for another tenant's), ApprovalRequired (`pending`), PolicyDenied (`rejected`, `expired`, `used`,
         `withdrawn`, `not_an_action`, `digest_differs` with what `changed`).
         """
-        enough = (
+        has_enough_votes = (
             "(SELECT COUNT(*) FROM approval_vote AS v WHERE v.tenant_id = approval.tenant_id AND v.approval_id = approval.id "
             "AND v.verdict = 'approve') >= needed"
         )
         now = clock.now_ms()
-        won = db.execute(
+        updated = db.execute(
             "UPDATE approval SET status = 'used', used_at = ?, used_by = ? WHERE tenant_id = ? AND id = ? "  # noqa: S608
-            f"AND status = 'approved' AND action_digest = ? AND expires_at > ? AND {enough}",
+            f"AND status = 'approved' AND action_digest = ? AND expires_at > ? AND {has_enough_votes}",
             (now, by, scope.tenant_id, approval_id, presented.digest, now),
         )
-        if won != 1:
+        if updated != 1:
             raise self._refused(scope, approval_id, presented, by)
         stored = self.read_action(scope, approval_id)
         audit.record(scope, "approval.use", approval_id, {"action_digest": presented.digest, "by": by})
         return stored
 
     def repeat_action(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> StoredAction:
-        """Inside the write that dispatches the same again: the action of an approval that this dispatch used up before.
+        """Inside the write that dispatches the same call again: the action of an approval that this call used before.
 
-        An approval holds for one action, one subject, one set of policies and settings, the second time too: PolicyDenied
-        (`digest_differs`), in the audit trail as `consume_action` has it.
+        An approval covers one action, one subject, one set of policies and settings, also for a repetition: PolicyDenied
+        (`digest_differs`), recorded in the audit trail as by `consume_action`.
         """
         stored = self.read_action(scope, approval_id)
         if stored.canonical.digest != presented.digest:
@@ -128,60 +129,60 @@ class ActionApprovals:
         return stored
 
     def _refused(self, scope: TenantScope, approval_id: str, presented: Canonical, by: str) -> ApplianceError:
-        """Why it does not hold; noted whatever becomes of the write."""
+        """The refusal, recorded even if the write is rolled back."""
         error = self._refusal(scope, approval_id, presented)
-        told = {"action_digest": presented.digest, "by": by} | error.extra
-        db.in_any_case(lambda: audit.record(scope, "approval.refuse", approval_id, told))
+        details = {"action_digest": presented.digest, "by": by} | error.extra
+        db.in_any_case(lambda: audit.record(scope, "approval.refuse", approval_id, details))
         return error
 
     def _refusal(self, scope: TenantScope, approval_id: str, presented: Canonical) -> ApplianceError:
         try:
-            asked = approvals.get_approval(scope, approval_id)
+            approval = approvals.get_approval(scope, approval_id)
         except NotFound as error:
             return NotFound(error.message, extra={"reason": "unknown"})
         extra: dict[str, Any] = {"approval_id": approval_id}
-        if asked.about.digest is None:
+        if approval.about.digest is None:
             reason = "not_an_action"
-        elif asked.about.digest != presented.digest:
+        elif approval.about.digest != presented.digest:
             stored = self.read_action(scope, approval_id)
             reason, extra["changed"] = "digest_differs", find_changes(stored.canonical.text, presented.text)
-        elif asked.status in ("pending", "approved") and is_over(asked):
+        elif approval.status in ("pending", "approved") and is_over(approval):
             reason = "expired"
         else:
-            reason = _REASON_OF.get(asked.status, "pending")
+            reason = _REASON_OF.get(approval.status, "pending")
         kind = ApprovalRequired if reason == "pending" else PolicyDenied
-        return kind(f"the approval {approval_id} does not hold: {NEXT_STEP[reason]}", extra={"reason": reason} | extra)
+        return kind(f"the approval {approval_id} cannot be used: {NEXT_STEP[reason]}", extra={"reason": reason} | extra)
 
     def read_action(self, scope: TenantScope, approval_id: str) -> StoredAction:
-        """The action that a request is about, as it is kept; NotFound, also when it is about none."""
+        """The stored action that a request is about; NotFound if there is no such request or it has no action."""
         row = scope.get(ApprovalRow, id=approval_id)
         if row.sealed is None:
             raise NotFound(Sentence("the request %(approval_id)s is not about an action", approval_id=approval_id[:80]))
-        kept = json.loads(self._sealer.open(bytes(row.sealed), _context(scope, approval_id)))
-        canonical = Canonical(kept["text"], row.action_digest)
+        sealed = json.loads(self._sealer.open(bytes(row.sealed), _context(scope, approval_id)))
+        canonical = Canonical(sealed["text"], row.action_digest)
         subject, action, version = read_action(canonical.text)
         if canonical_action(scope, subject, action, version) != canonical:
             raise ConfigInvalid(Sentence(
-                "the action of %(approval_id)s is not the one with its digest; restore the database from a backup",
+                "the action of %(approval_id)s does not match its digest; restore the database from a backup",
                 approval_id=approval_id,
             ))
-        trusted = set(kept["trusted"])
+        trusted = set(sealed["trusted"])
         skills = tuple(SkillUsed(each.name, each.digest, each.digest in trusted) for each in subject.skills)
-        whole = replace(subject, via=kept["via"], tainted_by=tuple(kept["tainted_by"]), skills=skills)
-        return StoredAction(approval_id, canonical, whole, action, version)
+        full_subject = replace(subject, via=sealed["via"], tainted_by=tuple(sealed["tainted_by"]), skills=skills)
+        return StoredAction(approval_id, canonical, full_subject, action, version)
 
     def _seal(self, scope: TenantScope, subject: Subject, canonical: Canonical, approval_id: str) -> bytes:
-        kept = {
+        payload = {
             "text": canonical.text, "via": subject.via, "tainted_by": list(subject.tainted_by),
             "trusted": [each.digest for each in subject.skills if each.is_trusted],
         }  # fmt: skip
-        return self._sealer.seal(db.dump_json(kept).encode(), _context(scope, approval_id))
+        return self._sealer.seal(db.dump_json(payload).encode(), _context(scope, approval_id))
 
 
-def is_over(asked: Approval) -> bool:
-    """Whether the time of a request has passed, also before anybody has noted so."""
-    ends = asked.request.expires_at
-    return ends is not None and ends <= clock.now_ms()
+def is_over(approval: Approval) -> bool:
+    """Whether a request has passed its expiry time, even if it is not marked as expired yet."""
+    expires_at = approval.request.expires_at
+    return expires_at is not None and expires_at <= clock.now_ms()
 
 
 def _context(scope: TenantScope, approval_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests to people: asked by an execution, a run or a caller, decided by signed-in persons, told back to who asked."""
+"""Requests to people: made by an execution, a run or a caller, decided by signed-in people, reported back to the requester."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ _STATUS_AFTER: dict[Verdict, Status] = {"approve": "approved", "reject": "reject
 
 @dataclass(frozen=True)
 class Vote:
-    """What one person decided; `at` in epoch milliseconds."""
+    """One person's decision; `at` in epoch milliseconds."""
 
     login: str
     verdict: Verdict
@@ -41,10 +41,10 @@ class Vote:
 
 @dataclass(frozen=True)
 class About:
-    """Who asks, and which action it is about, if it is about one.
+    """Who makes a request, and which action it is about, if any.
 
-    `asked_by` is the actor that asks, `agent` and `run_id` name the run of an agent.  `heading` and `summary` tell the action in
-    words made of it alone, `digest` is that of its canonical form; `policy` is `{version, rules, reasons}` of the judgement.
+    `asked_by` is the requesting actor, `agent` and `run_id` name an agent's run.  `heading` and `summary` describe the action in
+    words derived from it alone, `digest` is that of its canonical form; `policy` is the decision's `{version, rules, reasons}`.
     """
 
     asked_by: str
@@ -60,11 +60,12 @@ class About:
 
 @dataclass(frozen=True)
 class Approval:
-    """A request and what became of it.
+    """A request and its current state.
 
-    `digest` is SHA-256 of all that is shown to the one who decides; `requested_by` the actor that began it all: whoever
-    started the execution or the run, or called; `decided_by` is `user:<id>` of whoever decided last, `decided_login` their
-    login at that time.  An approved action is `used` once it was dispatched, by `used_by`.  Times are epoch milliseconds.
+    `digest` is the SHA-256 of everything shown to the person who decides; `requested_by` is the original actor: whoever
+    started the execution or the run, or made the call; `decided_by` is `user:<id>` of the last person who decided,
+    `decided_login` their login at that time.  `used_by` names the call that dispatched an approved action, which is then
+    `used`.  Times are epoch milliseconds.
     """
 
     id: str
@@ -85,7 +86,7 @@ class Approval:
 
     @property
     def askers(self) -> tuple[str, ...]:
-        """The actors whose persons do not approve this."""
+        """The actors behind the request; the people behind them may not approve it."""
         return (self.requested_by, self.about.asked_by)
 
     @property
@@ -95,7 +96,7 @@ class Approval:
 
 @dataclass(frozen=True)
 class ApprovalFilter:
-    """What a list of requests is narrowed to; None means any."""
+    """Criteria of a list of requests; None matches any value."""
 
     status: str | None = None
     execution_id: str | None = None
@@ -103,7 +104,7 @@ class ApprovalFilter:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person decided: `approve` or `reject` an approval, `answer` an input or a choice."""
+    """A person's decision: `approve` or `reject` an approval, `answer` an input or a choice."""
 
     verdict: Verdict
     answer: Any = None
@@ -115,30 +116,31 @@ _listeners: list[Listener] = []
 
 
 def on_decided(listener: Listener) -> Callable[[], None]:
-    """Have `listener` called inside every write that decides, or ends what no execution asks; answers what takes it away."""
+    """Call `listener` inside every write that decides a request, or ends one that no execution made; returns a function that
+    removes it."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
 def tell_listeners(scope: TenantScope, decided: Approval) -> None:
-    """Inside the write that closes a request."""
+    """Inside the write that closes a request: call the listeners."""
     for listener in _listeners.copy():
         listener(scope, decided)
 
 
 def request_approval(scope: TenantScope, request: HumanRequest) -> Approval:
-    """Inside a write: an execution asks.  NotFound when there is no such execution."""
+    """Inside a write: create a request of an execution.  NotFound if there is no such execution."""
     return keep_request(scope, request, About(f"execution:{request.origin.execution_id}"))
 
 
 def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: Callable[[str], bytes] | None = None) -> Approval:
-    """Inside a write: ask.  `seal` is given the id and answers the action as it is kept.
+    """Inside a write: create a request.  `seal` takes the id and returns the sealed action.
 
-    One key of the one who asks is one request: asked again, it is answered as it is now; IdempotencyMismatch when something
-    else is asked.  NotFound (no such execution), PolicyDenied (nobody knows who began it), RateLimited (too many are open).
+    A repeated idempotency key of one requester returns the existing request as it is now; IdempotencyMismatch if the request
+    differs.  NotFound (no such execution), PolicyDenied (unknown starter), RateLimited (too many open requests).
     """
-    if (known := _asked_before(scope, request, about)) is not None:
-        return known
+    if (existing := _find_repeated(scope, request, about)) is not None:
+        return existing
     refuse_crowd(scope, about.asked_by, about.agent)
     approval_id, origin = ids.new("apr"), request.origin
     scope.insert(
@@ -151,34 +153,38 @@ def keep_request(scope: TenantScope, request: HumanRequest, about: About, seal: 
         needed=about.needed, heading=about.heading, summary=about.summary, action_digest=about.digest, policy=about.policy,
         idempotency_key=about.idempotency_key, sealed=seal(approval_id) if seal else None,
     )  # fmt: skip
-    asked = get_approval(scope, approval_id)
-    audit.record(scope, "approval.request", approval_id, facts_of(asked))
-    webhooks.emit(scope, "approval.requested", lambda: _announced(scope, asked))
-    return asked
+    approval = get_approval(scope, approval_id)
+    audit.record(scope, "approval.request", approval_id, facts_of(approval))
+    webhooks.emit(scope, "approval.requested", lambda: _webhook_payload(scope, approval))
+    return approval
 
 
-def _asked_before(scope: TenantScope, request: HumanRequest, about: About) -> Approval | None:
+def _find_repeated(scope: TenantScope, request: HumanRequest, about: About) -> Approval | None:
     key = about.idempotency_key
     if key is None:
         return None
     row = scope.find(ApprovalRow, asked_by=about.asked_by, run_id=about.run_id, idempotency_key=key)
     if row is None:
         return None
-    (known,) = read_rows(scope, [row])
-    same = known.about.digest == about.digest if about.digest else replace(known.request, expires_at=request.expires_at) == request
+    (existing,) = read_rows(scope, [row])
+    same = (
+        existing.about.digest == about.digest
+        if about.digest
+        else replace(existing.request, expires_at=request.expires_at) == request
+    )
     if not same:
         raise IdempotencyMismatch(
-            Sentence("the key %(key)s was used to ask for something else; take a new key", key=repr(key[:80]))
+            Sentence("the idempotency key %(key)s was used for a different request; use a new key", key=repr(key[:80]))
         )
-    return known
+    return existing
 
 
-def _announced(scope: TenantScope, asked: Approval) -> dict[str, Any]:
-    """What a webhook is told of a request; what it is about is read where it is decided."""
-    request, origin, about = asked.request, asked.origin, asked.about
+def _webhook_payload(scope: TenantScope, approval: Approval) -> dict[str, Any]:
+    """The webhook payload of a new request; the content itself is only shown where it is decided."""
+    request, origin, about = approval.request, approval.origin, approval.about
     return {
-        "review_url": review_url(scope, asked.id),
-        "approval_id": asked.id, "kind": request.kind, "title": request.title, "approvers": list(request.approvers),
+        "review_url": review_url(scope, approval.id),
+        "approval_id": approval.id, "kind": request.kind, "title": request.title, "approvers": list(request.approvers),
         "execution_id": origin.execution_id or None, "process_id": origin.process_id or None, "step": origin.step or None,
         "agent": about.agent or None, "run_id": about.run_id or None, "needed": about.needed,
         "action": about.heading or None, "action_digest": about.digest, "expires_at": clock.optional_rfc3339(request.expires_at),
@@ -186,65 +192,66 @@ def _announced(scope: TenantScope, asked: Approval) -> dict[str, Any]:
 
 
 def get_approval(scope: TenantScope, approval_id: str) -> Approval:
-    """One request; NotFound otherwise."""
+    """One request; NotFound."""
     return read_rows(scope, [scope.get(ApprovalRow, id=approval_id)])[0]
 
 
-def list_approvals(scope: TenantScope, wanted: ApprovalFilter, page: PageRequest) -> Page[Approval]:
+def list_approvals(scope: TenantScope, filters: ApprovalFilter, page: PageRequest) -> Page[Approval]:
     """Requests, newest first."""
     query = scope.select(ApprovalRow)
-    if wanted.status is not None:
-        query = query.where(ApprovalRow.status == wanted.status)
-    if wanted.execution_id is not None:
-        query = query.where(ApprovalRow.execution_id == wanted.execution_id)
-    found = paginate(query, page, {"created_at": ApprovalRow.created_at, "id": ApprovalRow.id})
-    return Page(read_rows(scope, found.items), found.next_cursor, found.total)
+    if filters.status is not None:
+        query = query.where(ApprovalRow.status == filters.status)
+    if filters.execution_id is not None:
+        query = query.where(ApprovalRow.execution_id == filters.execution_id)
+    result = paginate(query, page, {"created_at": ApprovalRow.created_at, "id": ApprovalRow.id})
+    return Page(read_rows(scope, result.items), result.next_cursor, result.total)
 
 
 def count_pending(scope: TenantScope) -> int:
-    """How many requests wait for somebody."""
+    """The number of pending requests."""
     return int(scope.select(ApprovalRow).where(ApprovalRow.status == "pending").count())
 
 
 def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> Approval:
-    """Decide in the name of a signed-in person: the last approval that is needed approves, one rejection rejects.
+    """Record a signed-in person's decision: the last required approval approves, one rejection rejects.
 
-    NotFound, PolicyDenied (not theirs to decide), ValidationFailed (the answer does not fit; pointers under `/answer`),
-    Conflict (decided already, expired, or nobody waits for it any more).
+    NotFound, PolicyDenied (not theirs to decide), ValidationFailed (invalid answer; pointers under `/answer`),
+    Conflict (already decided, expired or cancelled).
     """
     if scope.actor != f"user:{person.user_id}":
-        raise PolicyDenied("only a signed-in person decides; open the request in the console")
-    asked = get_approval(scope, approval_id)
-    _refuse_closed(asked)
-    check_decider(scope, person, asked)
-    if decision.verdict not in _VERDICTS[asked.request.kind]:
-        known = " or ".join(_VERDICTS[asked.request.kind])
+        raise PolicyDenied("only a signed-in person can decide; open the request in the console")
+    approval = get_approval(scope, approval_id)
+    _refuse_closed(approval)
+    check_decider(scope, person, approval)
+    if decision.verdict not in _VERDICTS[approval.request.kind]:
+        verdicts = " or ".join(_VERDICTS[approval.request.kind])
         raise ValidationFailed(
-            Sentence("to a request for %(kind)s one says %(known)s", kind=asked.request.kind, known=known), pointer="/verdict"
+            Sentence("a request of kind %(kind)s takes the verdict %(known)s", kind=approval.request.kind, known=verdicts),
+            pointer="/verdict",
         )
-    # The request never changes, and a schema may take its time: both are checked before the writer is held.
-    answer, comment = check_answer(asked.request, decision.answer, namespace=scope.tenant_id), check_comment(decision.comment)
+    # Validate before taking the writer: the request never changes, and evaluating a schema may take time.
+    answer, comment = check_answer(approval.request, decision.answer, namespace=scope.tenant_id), check_comment(decision.comment)
 
     def decide() -> Approval:
-        # Held first: whoever else decides now is seen, or waits.
+        # This update takes the row lock: a concurrent decision is either visible now or waits.
         is_pending = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "pending")
         scope.update(ApprovalRow, status="pending").where(is_pending).execute()
         before = get_approval(scope, approval_id)
         _refuse_closed(before)
-        own = check_decider(scope, person, before)
-        _note_vote(scope, person, before, decision.verdict, comment)
-        more: dict[str, Any] = {"comment": comment} | ({"self_approved": True} if own else {})
+        is_self_approval = check_decider(scope, person, before)
+        _record_vote(scope, person, before, decision.verdict, comment)
+        details: dict[str, Any] = {"comment": comment} | ({"self_approved": True} if is_self_approval else {})
         approved = sum(vote.verdict == "approve" for vote in before.votes) + 1
         if decision.verdict == "approve" and before.about.needed > 1:
-            more |= {"approved": approved, "needed": before.about.needed}
+            details |= {"approved": approved, "needed": before.about.needed}
         is_last = decision.verdict != "approve" or approved >= before.about.needed
         if is_last:
-            facts = {"decided_by": scope.actor, "decided_login": person.login, "answer": answer, "comment": comment}
-            _close(scope, approval_id, _STATUS_AFTER[decision.verdict], **facts)
+            fields = {"decided_by": scope.actor, "decided_login": person.login, "answer": answer, "comment": comment}
+            _close(scope, approval_id, _STATUS_AFTER[decision.verdict], **fields)
         decided = get_approval(scope, approval_id)
         if decision.verdict == "answer":
-            more["answer_digest"] = _sha256(answer)
-        audit.record(scope, f"approval.{decision.verdict}", approval_id, facts_of(decided) | more)
+            details["answer_digest"] = _sha256(answer)
+        audit.record(scope, f"approval.{decision.verdict}", approval_id, facts_of(decided) | details)
         if is_last:
             tell_listeners(scope, decided)
         return decided
@@ -252,33 +259,33 @@ def decide_approval(scope: TenantScope, person: SignedIn, approval_id: str, deci
     return db.write(decide)
 
 
-def _note_vote(scope: TenantScope, person: SignedIn, asked: Approval, verdict: Verdict, comment: str) -> None:
-    if any(vote.login == person.login for vote in asked.votes):
-        raise Conflict("you have decided already; others have not")
+def _record_vote(scope: TenantScope, person: SignedIn, approval: Approval, verdict: Verdict, comment: str) -> None:
+    if any(vote.login == person.login for vote in approval.votes):
+        raise Conflict("you have already decided; another person must decide as well")
     scope.insert(
-        ApprovalVoteRow, approval_id=asked.id, user_id=person.user_id, login=person.login, verdict=verdict, comment=comment,
+        ApprovalVoteRow, approval_id=approval.id, user_id=person.user_id, login=person.login, verdict=verdict, comment=comment,
         at=clock.now_ms(),
     )  # fmt: skip
 
 
 def withdraw_approval(scope: TenantScope, approval_id: str, reason: str) -> None:
-    """Inside a write: nobody waits for the answer any more; a request that is closed stays as it is, an approved action that
-    was not used yet never will be."""
+    """Inside a write: cancel a request whose requester no longer waits.  Closed requests stay as they are; an approved action
+    that has not been used can no longer be used."""
     if _close(scope, approval_id, "cancelled"):
         audit.record(scope, "approval.cancel", approval_id, {"reason": reason})
 
 
 def expire_approval(scope: TenantScope, approval_id: str) -> Approval:
-    """Inside a write: nobody decided in time.  Answers the request, unchanged when somebody was quicker."""
+    """Inside a write: mark a request as expired.  Returns the request, unchanged if somebody decided first."""
     if _close(scope, approval_id, "expired"):
         audit.record(scope, "approval.expire", approval_id, facts_of(get_approval(scope, approval_id)))
     return get_approval(scope, approval_id)
 
 
 def answer_of(approval: Approval) -> dict[str, Any]:
-    """What the code that asked gets: `{status, answer, comment, decided_by, decided_at, request_id}`; times in RFC 3339.
+    """The answer for the requesting code: `{status, answer, comment, decided_by, decided_at, request_id}`; times in RFC 3339.
 
-    `decided_by` is a login, `status` is approved, rejected, answered or expired; ValueError while there is none of these.
+    `decided_by` is a login, `status` is approved, rejected, answered or expired; ValueError for a pending or cancelled request.
     """
     if approval.status in ("pending", "cancelled"):
         raise ValueError(f"{approval.id} is {approval.status}")
@@ -293,7 +300,7 @@ def answer_of(approval: Approval) -> dict[str, Any]:
 
 
 def check_decider(scope: TenantScope, person: SignedIn, approval: Approval) -> bool:
-    """PolicyDenied unless this person may decide; answers whether they approve what they themselves asked for."""
+    """PolicyDenied unless this person may decide; returns whether they would approve their own request."""
     return check_decides(scope, person.user_id, approval.request, approval.askers)
 
 
@@ -302,42 +309,43 @@ def _refuse_closed(approval: Approval) -> None:
     if approval.status in ("approved", "used", "rejected", "answered"):
         raise Conflict(
             Sentence(
-                "%(decided_login)s decided this already: %(status)s", decided_login=approval.decided_login, status=approval.status
+                "%(decided_login)s has already decided this request: %(status)s",
+                decided_login=approval.decided_login, status=approval.status,
             ),
             extra={"status": approval.status},
         )
     if approval.status == "cancelled":
-        raise Conflict("the one who asked no longer waits for this; there is nothing to decide")
+        raise Conflict("the requester cancelled this request; there is nothing to decide")
     ends = approval.request.expires_at
     if approval.status == "expired" or (ends is not None and ends <= clock.now_ms()):
-        raise Conflict("the time for this decision is over; have it asked again if it is still wanted")
+        raise Conflict("this request has expired; ask the requester for a new one if it is still needed")
 
 
 def _close(scope: TenantScope, approval_id: str, status: Status, **facts: Any) -> bool:
-    """End a request that is pending, or approved to do what was not done yet; False when it is over."""
-    open_still = ApprovalRow.status == "pending"
+    """Close a request that is pending, or approved with an unused action; False if it is already closed."""
+    is_open = ApprovalRow.status == "pending"
     if status == "cancelled":
-        open_still |= (ApprovalRow.status == "approved") & ApprovalRow.action_digest.is_null(False)
-    changed = scope.update(ApprovalRow, status=status, closed_at=clock.now_ms(), **facts)
-    return bool(changed.where((ApprovalRow.id == approval_id) & open_still).execute())
+        is_open |= (ApprovalRow.status == "approved") & ApprovalRow.action_digest.is_null(False)
+    update = scope.update(ApprovalRow, status=status, closed_at=clock.now_ms(), **facts)
+    return bool(update.where((ApprovalRow.id == approval_id) & is_open).execute())
 
 
 def facts_of(approval: Approval) -> dict[str, Any]:
-    """What the audit trail says about a request."""
+    """The audit details of a request."""
     request, about = approval.request, approval.about
-    told = {
+    details = {
         "kind": request.kind, "title": request.title, "digest": approval.digest, "execution_id": request.origin.execution_id,
         "process_id": request.origin.process_id, "step": request.origin.step, "requested_by": approval.requested_by,
         "agent": about.agent, "run_id": about.run_id, "action": about.heading, "action_digest": about.digest or "",
     }  # fmt: skip
-    return {name: value for name, value in told.items() if value != ""}
+    return {name: value for name, value in details.items() if value != ""}
 
 
 def _digest_of(request: HumanRequest, about: About) -> str:
-    shown = asdict(request)
+    content = asdict(request)
     if about.digest:
-        shown |= {"action_digest": about.digest, "summary": about.summary, "needed": about.needed}
-    return _sha256({name: shown[name] for name in sorted(shown)})
+        content |= {"action_digest": about.digest, "summary": about.summary, "needed": about.needed}
+    return _sha256({name: content[name] for name in sorted(content)})
 
 
 def _sha256(value: Any) -> str:
@@ -346,14 +354,14 @@ def _sha256(value: Any) -> str:
 
 
 def read_rows(scope: TenantScope, rows: Sequence[ApprovalRow]) -> list[Approval]:
-    """The requests of these rows, in their order."""
+    """The requests of these rows, in the same order."""
     votes: dict[str, list[Vote]] = {row.id: [] for row in rows}
     for each in scope.select(ApprovalVoteRow).where(ApprovalVoteRow.approval_id.in_(list(votes))).order_by(ApprovalVoteRow.at):
         votes[each.approval_id].append(Vote(each.login, cast(Verdict, each.verdict), each.comment, each.at))
-    return [_approval(row, votes[row.id]) for row in rows]
+    return [_from_row(row, votes[row.id]) for row in rows]
 
 
-def _approval(row: ApprovalRow, votes: Sequence[Vote]) -> Approval:
+def _from_row(row: ApprovalRow, votes: Sequence[Vote]) -> Approval:
     origin = Origin(row.execution_id or "", row.process_id, row.step, row.path, row.iteration, row.host_call, row.attempt)
     request = HumanRequest(
         kind=cast(Kind, row.kind), title=row.title, origin=origin, reason=row.reason, details=row.details,

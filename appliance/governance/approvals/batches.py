@@ -1,4 +1,4 @@
-"""Decides an explicit list of requests in one act, each checked and audited by itself."""
+"""Decides several requests at once, each checked and audited separately."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MOST = 100
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one request of the list: as it is now, or why it was not decided."""
+    """The result for one request of the list: its new state, or the error."""
 
     approval_id: str
     decided: Approval | None = None
@@ -23,14 +23,14 @@ class Outcome:
 
 
 def decide_approvals(scope: TenantScope, person: SignedIn, approval_ids: Sequence[str], decision: Decision) -> list[Outcome]:
-    """Decide each of these in its own write, in the name of a signed-in person; one that fails stops no other.
+    """Decide each request in its own write, in the name of a signed-in person; a failure does not stop the others.
 
-    ValidationFailed unless there are 1 to 100 of them.
+    ValidationFailed unless there are 1 to 100 requests.
     """
-    wanted = list(dict.fromkeys(approval_ids))
-    if not 1 <= len(wanted) <= MOST:
-        raise ValidationFailed(Sentence("choose 1 to %(most)s requests to decide together", most=MOST), pointer="/approval")
-    return [_decide(scope, person, approval_id, decision) for approval_id in wanted]
+    unique_ids = list(dict.fromkeys(approval_ids))
+    if not 1 <= len(unique_ids) <= MOST:
+        raise ValidationFailed(Sentence("select 1 to %(most)s requests to decide together", most=MOST), pointer="/approval")
+    return [_decide(scope, person, approval_id, decision) for approval_id in unique_ids]
 
 
 def _decide(scope: TenantScope, person: SignedIn, approval_id: str, decision: Decision) -> Outcome:

@@ -1,4 +1,4 @@
-"""How many requests may wait for people at once, so that nobody floods those who decide."""
+"""Limits on open requests, so that no requester floods the people who decide."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ RETRY_SECONDS = 60
 
 @dataclass
 class Bounds:
-    """Open requests at most: of a tenant, and of one who asks: a key, an execution, a run, or all runs of an agent."""
+    """Maximum number of open requests: per tenant, and per requester (an API key, an execution, a run or all runs of an agent)."""
 
     of_tenant: int = 1_000
     of_requester: int = 100
@@ -24,20 +24,20 @@ bounds = Bounds()
 
 
 def configure(*, of_tenant: int, of_requester: int) -> None:
-    """Set the bounds of this process."""
+    """Set the limits of this process."""
     bounds.of_tenant, bounds.of_requester = of_tenant, of_requester
 
 
 def refuse_crowd(scope: TenantScope, asked_by: str, agent: str = "") -> None:
-    """Inside the write that asks: RateLimited, and in the audit trail, while too many requests of the same wait for people."""
-    for whose, most, where, values in _crowds(scope, asked_by, agent):
-        sql = f"SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND status = 'pending'{where}"  # noqa: S608 - our own words
-        ((waiting,),) = db.rows(sql, (scope.tenant_id, *values))
-        if waiting >= most:
-            raise _refusal(scope, whose, most, asked_by)
+    """Inside the write that makes a request: RateLimited, recorded in the audit trail, while too many requests are open."""
+    for whose, limit, where, values in _limits_of(scope, asked_by, agent):
+        sql = f"SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND status = 'pending'{where}"  # noqa: S608 - constant SQL
+        ((pending,),) = db.rows(sql, (scope.tenant_id, *values))
+        if pending >= limit:
+            raise _refusal(scope, whose, limit, asked_by)
 
 
-def _crowds(scope: TenantScope, asked_by: str, agent: str) -> Iterator[tuple[str, int, str, tuple[str, ...]]]:
+def _limits_of(scope: TenantScope, asked_by: str, agent: str) -> Iterator[tuple[str, int, str, tuple[str, ...]]]:
     yield "requester", bounds.of_requester, " AND asked_by = ?", (asked_by,)
     if agent:
         yield "agent", bounds.of_requester, " AND agent = ?", (agent,)
@@ -45,14 +45,14 @@ def _crowds(scope: TenantScope, asked_by: str, agent: str) -> Iterator[tuple[str
 
 
 def _refusal(scope: TenantScope, whose: str, most: int, asked_by: str) -> RateLimited:
-    told = {"reason": "too_many_open_requests", "whose": whose, "most": most}
-    db.in_any_case(lambda: audit.record(scope, "approval.refuse", asked_by, told))
-    named = {"requester": f"{asked_by} has", "agent": "the runs of this agent have", "tenant": "this tenant has"}[whose]
+    details = {"reason": "too_many_open_requests", "whose": whose, "most": most}
+    db.in_any_case(lambda: audit.record(scope, "approval.refuse", asked_by, details))
+    holder = {"requester": f"{asked_by} has", "agent": "the runs of this agent have", "tenant": "this tenant has"}[whose]
     return RateLimited(
         Sentence(
-            "%(named)s %(most)s %(value)s waiting for people already; have these decided or withdrawn (GET "
-            "/api/v1/approvals?status=pending), then ask again",
-            named=named, most=most, value="request" if most == 1 else "requests",
+            "%(named)s %(most)s open %(value)s, which is the limit; have some decided or withdraw some (GET "
+            "/api/v1/approvals?status=pending), then try again",
+            named=holder, most=most, value="request" if most == 1 else "requests",
         ),
-        headers={"Retry-After": str(RETRY_SECONDS)}, extra={**told, "retryable": True, "retry_after": RETRY_SECONDS},
+        headers={"Retry-After": str(RETRY_SECONDS)}, extra={**details, "retryable": True, "retry_after": RETRY_SECONDS},
     )

@@ -1,4 +1,4 @@
-"""Who may decide what is asked of people."""
+"""Who may decide a request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -13,11 +13,11 @@ from .questions import HumanRequest
 
 
 def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, askers: Sequence[str]) -> bool:
-    """PolicyDenied unless this person may decide; answers whether they approve what they themselves asked for.
+    """PolicyDenied unless this person may decide; returns whether they would approve their own request.
 
-    An approval takes the flag `approver`, or an owner; an input or a choice an operator or a higher role.  Where a request
-    names who decides, only these do.  Nobody approves what they asked for or began, as one of the actors `askers`, except in
-    a sandbox tenant.
+    An approval needs the flag `approver` or the role owner; an input or a choice the role operator or higher.  If a request
+    names approvers, only they may decide.  Except in a sandbox tenant, no one may approve what they requested or started
+    themselves through one of the actors `askers`.
     """
     member = people.find_member(scope, user_id)
     return _check(member, request, askers, partial(lineage.people_behind, scope), partial(_is_sandbox, scope))
@@ -26,22 +26,22 @@ def check_decides(scope: TenantScope, user_id: str, request: HumanRequest, asker
 Asked = tuple[HumanRequest, Sequence[str]]
 
 
-def find_decidable(scope: TenantScope, user_id: str, asked: Mapping[str, Asked]) -> set[str]:
-    """The keys of the requests, each with its askers, that this person may decide: by as many queries whatever their number."""
-    if not asked:
+def find_decidable(scope: TenantScope, user_id: str, requests: Mapping[str, Asked]) -> set[str]:
+    """The keys of the requests, given with their askers, that this person may decide; the number of queries is constant."""
+    if not requests:
         return set()
     member = people.find_member(scope, user_id)
-    behind = lineage.people_behind_each(scope, {actor for _, askers in asked.values() for actor in askers})
+    behind = lineage.people_behind_each(scope, {actor for _, askers in requests.values() for actor in askers})
     is_sandbox = cache(partial(_is_sandbox, scope))
 
-    def may(request: HumanRequest, askers: Sequence[str]) -> bool:
+    def can_decide(request: HumanRequest, askers: Sequence[str]) -> bool:
         try:
             _check(member, request, askers, behind.__getitem__, is_sandbox)
         except PolicyDenied:
             return False
         return True
 
-    return {key for key, (request, askers) in asked.items() if may(request, askers)}
+    return {key for key, (request, askers) in requests.items() if can_decide(request, askers)}
 
 
 def _check(
@@ -49,20 +49,23 @@ def _check(
     behind: Callable[[str], frozenset[str]], is_sandbox: Callable[[], bool],
 ) -> bool:  # fmt: skip
     if member is None:
-        raise PolicyDenied("only a member of this tenant decides; ask an owner for a role in it")
-    if request.approvers and not any(_is_named(member, name) for name in request.approvers):
-        raise PolicyDenied(Sentence("this is decided by %(who)s; ask one of them", who=', '.join(map(_who, request.approvers))))
+        raise PolicyDenied("only members of this tenant can decide; ask an owner to add you")
+    if request.approvers and not any(_matches_approver(member, name) for name in request.approvers):
+        raise PolicyDenied(
+            Sentence("only %(who)s can decide this; ask one of them", who=", ".join(map(_describe_approver, request.approvers)))
+        )
     if request.kind != "approval":
         if not request.approvers and not _has_role(member, "operator"):
-            raise PolicyDenied("this is answered by an operator, a builder or an owner; ask one of them")
+            raise PolicyDenied("only an operator, a builder or an owner can answer this; ask one of them")
         return False
     if not member.approver and member.role != "owner":
-        raise PolicyDenied("this is decided by an approver; ask one, or have an owner make you an approver")
-    own = any(member.user_id in behind(actor) for actor in askers)
-    if own and not is_sandbox():
-        asked = "started this execution" if request.origin.execution_id else "asked for this"
-        raise PolicyDenied(Sentence("you %(asked)s, or made the key that did; somebody else decides", asked=asked))
-    return own
+        raise PolicyDenied("only an approver can decide this; ask one, or ask an owner to make you an approver")
+    is_self_approval = any(member.user_id in behind(actor) for actor in askers)
+    if is_self_approval and not is_sandbox():
+        if request.origin.execution_id:
+            raise PolicyDenied("you started this execution, or created the API key that did; somebody else must decide")
+        raise PolicyDenied("you made this request, or created the API key that did; somebody else must decide")
+    return is_self_approval
 
 
 def _is_sandbox(scope: TenantScope) -> bool:
@@ -70,11 +73,11 @@ def _is_sandbox(scope: TenantScope) -> bool:
 
 
 def find_deciders(scope: TenantScope, request: HumanRequest, askers: Sequence[str]) -> list[Member]:
-    """The members who may decide the request, by login."""
-    return [member for member in people.list_members(scope) if _may(scope, member, request, askers)]
+    """The members who may decide the request, ordered by login."""
+    return [member for member in people.list_members(scope) if _may_decide(scope, member, request, askers)]
 
 
-def _may(scope: TenantScope, member: Member, request: HumanRequest, askers: Sequence[str]) -> bool:
+def _may_decide(scope: TenantScope, member: Member, request: HumanRequest, askers: Sequence[str]) -> bool:
     try:
         check_decides(scope, member.user_id, request, askers)
     except PolicyDenied:
@@ -82,7 +85,7 @@ def _may(scope: TenantScope, member: Member, request: HumanRequest, askers: Sequ
     return True
 
 
-def _is_named(member: Member, name: str) -> bool:
+def _matches_approver(member: Member, name: str) -> bool:
     kind, _, value = name.partition(":")
     return _has_role(member, value) if kind == "role" else member.login == value
 
@@ -91,6 +94,6 @@ def _has_role(member: Member, least: str) -> bool:
     return ROLES.index(member.role) >= ROLES.index(least)
 
 
-def _who(name: str) -> str:
+def _describe_approver(name: str) -> str:
     kind, _, value = name.partition(":")
     return value if kind == "user" else {"owner": "an owner", "operator": "an operator"}.get(value, f"a {value}")

@@ -1,4 +1,4 @@
-"""Ends requests to people whose time is over, and forgets those that were closed long ago."""
+"""Expires overdue requests, and deletes requests that were closed long ago."""
 
 from functools import partial
 
@@ -11,9 +11,9 @@ from appliance.tenants import service as tenants
 
 
 def expire_due() -> int:
-    """End every tenant's requests that nobody decided in time and actions that were approved but not used; answers how many.
+    """Expire overdue requests and unused approved actions of every tenant; returns their number.
 
-    What an execution asks ends with its wait, so that the two agree.
+    An execution's requests end with its wait instead, so that the two agree.
     """
     now = clock.now_ms()
     due = db.rows(
@@ -21,7 +21,9 @@ def expire_due() -> int:
         "OR (status = 'approved' AND action_digest IS NOT NULL)) ORDER BY expires_at LIMIT 1000",
         (now,),
     )
-    return sum(db.write(partial(_expire if status == "pending" else _lapse, tenant, request)) for tenant, request, status in due)
+    return sum(
+        db.write(partial(_expire if status == "pending" else _expire_unused, tenant, request)) for tenant, request, status in due
+    )
 
 
 def _expire(tenant_id: str, approval_id: str) -> int:
@@ -32,7 +34,7 @@ def _expire(tenant_id: str, approval_id: str) -> int:
     return 1
 
 
-def _lapse(tenant_id: str, approval_id: str) -> int:
+def _expire_unused(tenant_id: str, approval_id: str) -> int:
     scope = tenants.system_scope(tenant_id)
     unused = (ApprovalRow.id == approval_id) & (ApprovalRow.status == "approved")
     if not scope.update(ApprovalRow, status="expired").where(unused).execute():
@@ -43,5 +45,5 @@ def _lapse(tenant_id: str, approval_id: str) -> int:
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's requests that were closed before then; answers how many."""
+    """Delete every tenant's requests that were closed before this time; returns their number."""
     return delete_older("approval", "id", "closed_at", before_ms)

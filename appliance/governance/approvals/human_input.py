@@ -1,4 +1,4 @@
-"""What callers and runs ask of people in words: an approval, an answer, a choice; and how they withdraw what they asked."""
+"""Requests in words by callers and runs: an approval, an answer, a choice; and their withdrawal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ USUAL_SECONDS = 86_400
 
 @dataclass(frozen=True)
 class HumanInput:
-    """What is asked; title and reason are the asker's words.  `schema` belongs to an `input`, `choices` to a `choice`."""
+    """A request in words; title and reason come from the requester.  `schema` is for an `input`, `choices` for a `choice`."""
 
     kind: str
     title: str = ""
@@ -30,43 +30,43 @@ class HumanInput:
     idempotency_key: str | None = None
 
 
-def request_human_input(scope: TenantScope, subject: Subject, asked: HumanInput) -> Approval:
-    """Ask in words; an approval of these permits no action.  ValidationFailed, IdempotencyMismatch."""
-    seconds = USUAL_SECONDS if asked.ttl_seconds is None else asked.ttl_seconds
+def request_human_input(scope: TenantScope, subject: Subject, question: HumanInput) -> Approval:
+    """Make a request in words; an approval of it permits no action.  ValidationFailed, IdempotencyMismatch."""
+    seconds = USUAL_SECONDS if question.ttl_seconds is None else question.ttl_seconds
     if not 1 <= seconds <= LONGEST_MS // 1000:
         raise ValidationFailed(
-            Sentence("ttl_seconds is between 1 and %(longest_ms)s", longest_ms=LONGEST_MS // 1000), pointer="/ttl_seconds"
+            Sentence("ttl_seconds must be between 1 and %(longest_ms)s", longest_ms=LONGEST_MS // 1000), pointer="/ttl_seconds"
         )
-    given: dict[str, Any] = {"kind": asked.kind, "title": asked.title, "reason": asked.reason, "expires": f"{seconds}s"}
-    given |= {name: value for name in ("schema", "choices") if (value := getattr(asked, name)) is not None}
-    request = parse_request(given, NOWHERE, clock.now_ms())
-    about = About(subject.actor, subject.agent, subject.run_id, idempotency_key=asked.idempotency_key)
+    fields: dict[str, Any] = {"kind": question.kind, "title": question.title, "reason": question.reason, "expires": f"{seconds}s"}
+    fields |= {name: value for name in ("schema", "choices") if (value := getattr(question, name)) is not None}
+    request = parse_request(fields, NOWHERE, clock.now_ms())
+    about = About(subject.actor, subject.agent, subject.run_id, idempotency_key=question.idempotency_key)
     return db.write(lambda: approvals.keep_request(scope, request, about))
 
 
 def cancel_request(scope: TenantScope, subject: Subject, approval_id: str) -> Approval:
-    """Withdraw what this subject asked; an approved action that was not used yet never will be.
+    """Withdraw a request of this subject; an approved action that has not been used can no longer be used.
 
-    NotFound; PolicyDenied when somebody else asked; Conflict when it is over, or an execution or a run waits for it.
+    NotFound; PolicyDenied for another requester's; Conflict if it is closed, or an execution or a run waits for it.
     """
 
     def withdraw() -> Approval:
-        asked = approvals.get_approval(scope, approval_id)
-        if asked.origin.execution_id:
-            raise Conflict("an execution waits for this; cancel the execution")
-        if asked.about.run_id != subject.run_id:
-            raise Conflict("a run of an agent waits for this; cancel the run")
-        if asked.about.asked_by != subject.actor:
-            raise PolicyDenied("only the one who asked withdraws a request; whoever may decide it can reject it")
-        if asked.status not in ("pending", "approved"):
+        approval = approvals.get_approval(scope, approval_id)
+        if approval.origin.execution_id:
+            raise Conflict("an execution is waiting for this request; cancel the execution instead")
+        if approval.about.run_id != subject.run_id:
+            raise Conflict("an agent run is waiting for this request; cancel the run instead")
+        if approval.about.asked_by != subject.actor:
+            raise PolicyDenied("only the requester can withdraw a request; an approver can reject it")
+        if approval.status not in ("pending", "approved"):
             raise Conflict(
-                Sentence("this request is %(status)s; there is nothing to withdraw", status=asked.status),
-                extra={"status": asked.status},
+                Sentence("this request is %(status)s; there is nothing to withdraw", status=approval.status),
+                extra={"status": approval.status},
             )
-        approvals.withdraw_approval(scope, approval_id, "the one who asked withdrew it")
+        approvals.withdraw_approval(scope, approval_id, "the requester withdrew it")
         withdrawn = approvals.get_approval(scope, approval_id)
         if withdrawn.status != "cancelled":
-            raise Conflict("this was approved in words, which nobody can take back", extra={"status": withdrawn.status})
+            raise Conflict("this request has already been approved and cannot be withdrawn", extra={"status": withdrawn.status})
         return withdrawn
 
     return db.write(withdraw)

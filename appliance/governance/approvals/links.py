@@ -1,4 +1,4 @@
-"""Where people decide a request: the address that notices lead to."""
+"""Console addresses that notices link to."""
 
 from collections.abc import Callable
 
@@ -9,16 +9,16 @@ _links: list[Link] = []
 
 
 def on_console(link: Link) -> Callable[[], None]:
-    """Have `link(tenant_id, path)` give the whole address of a page of the console; answers what takes it away again."""
+    """Register `link(tenant_id, path)`, which builds the full address of a console page; returns the function that removes it."""
     _links.append(link)
     return lambda: _links.remove(link)
 
 
 def review_url(scope: TenantScope, approval_id: str) -> str:
-    """The address of the page; only its path while nobody has said where the console is."""
+    """The address of the request's page; only its path while no console is registered."""
     return console_url(scope, f"/console/approvals/{approval_id}")
 
 
 def console_url(scope: TenantScope, path: str) -> str:
-    """The address of a page of the console; only its path while nobody has said where that is."""
+    """The address of a console page; only its path while no console is registered."""
     return _links[-1](scope.tenant_id, path) if _links else path

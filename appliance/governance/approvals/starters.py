@@ -1,4 +1,4 @@
-"""Who began what asks for an approval: nobody approves what they have started themselves."""
+"""Who started the execution or run that requests an approval: people may not approve what they started themselves."""
 
 from collections.abc import Callable
 
@@ -13,26 +13,26 @@ _RUNS = ("agent", "run")
 
 
 def on_starter(kind: str, find: Starter) -> Callable[[], None]:
-    """Have `find(scope, name)` say which actor began what acts as `<kind>:<name>`; answers what takes it away again."""
+    """Register `find(scope, name)`, which returns the actor that started `<kind>:<name>`; returns the function that removes it."""
     _starters[kind] = find
 
-    def forget() -> None:
+    def unregister() -> None:
         del _starters[kind]
 
-    return forget
+    return unregister
 
 
 def find_starter(scope: TenantScope, actor: str) -> str:
-    """The actor that began what this one does: whoever started the execution, or the chain of child executions, or the run.
+    """The actor that started this one's work: the starter of the execution, of its chain of parents, or of the run.
 
-    NotFound when there is no such execution; PolicyDenied when nobody knows who started a run, for then anybody could be it.
+    NotFound if there is no such execution; PolicyDenied if the starter of a run is unknown, because it could be anyone.
     """
     while True:
         kind, _, name = actor.partition(":")
         if kind in _starters:
             actor = _starters[kind](scope, name)
         elif kind in _RUNS:
-            raise PolicyDenied("nobody knows who started this run, so nobody could be told from them; start it anew")
+            raise PolicyDenied("it is not known who started this run, so an approver could be that person; start it again")
         elif kind != "execution":
             return actor
         else:
@@ -40,8 +40,8 @@ def find_starter(scope: TenantScope, actor: str) -> str:
 
 
 def _starter_of_execution(scope: TenantScope, execution_id: str) -> str:
-    # Plain SQL: executions belong to the layer above, and who asked is not for the asking code to say.
-    found = db.rows("SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
-    if not found:
+    # Plain SQL: executions belong to a higher layer, and the requesting code must not name its own starter.
+    rows = db.rows("SELECT actor FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
+    if not rows:
         raise NotFound(Sentence("there is no execution %(execution_id)s here", execution_id=execution_id))
-    return str(found[0][0])
+    return str(rows[0][0])

@@ -1,10 +1,10 @@
-"""What a request to people is about, in a few words of ours and in the reader's language."""
+"""Descriptions of requests for people, in the reader's language."""
 
 from appliance.core.texts import gettext as _
 from appliance.core.texts import mark
 from appliance.governance.approvals.approvals import Approval
 
-# What the tools do; any other is called by its name.
+# Names of the built-in tools; any other tool is shown by its own name.
 TOOLS = {
     "execute_process": mark("Execute a process"),
     "get_execution": mark("View an execution"),
@@ -20,14 +20,14 @@ TOOLS = {
 }
 
 
-def title_of(asked: Approval) -> str:
-    """The action that a request is about; the asker's own title where it is about none."""
-    return action_of(asked) or asked.about.heading or asked.request.title
+def title_of(approval: Approval) -> str:
+    """The action that a request is about, or the requester's title if it is about none."""
+    return action_of(approval) or approval.about.heading or approval.request.title
 
 
-def action_of(asked: Approval) -> str:
-    """The action in words, made of nothing but its tool, or its operation and integration; empty without one."""
-    heading = asked.about.heading if asked.about.digest is not None else ""
+def action_of(approval: Approval) -> str:
+    """The action in words, derived from its tool, or its operation and integration; empty if there is none."""
+    heading = approval.about.heading if approval.about.digest is not None else ""
     operation, of, integration = heading.rpartition(" of ")
     if of:
         return _("Call %(operation)s of %(integration)s", operation=operation, integration=integration)

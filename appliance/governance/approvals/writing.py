@@ -1,4 +1,4 @@
-"""What the letters of the appliance go by, and the languages they may be in."""
+"""What the appliance's e-mails need: the executor and integration that send them, and the available languages."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from appliance.integrations import Integrations
 
 @dataclass(frozen=True)
 class Writing:
-    """Letters are actions of an integration; whoever writes one speaks the language of its reader meanwhile."""
+    """Dependencies of e-mails, which are actions of an integration and are written in the reader's language."""
 
     executor: GovernedExecutor
     integrations: Integrations

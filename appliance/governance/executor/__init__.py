@@ -1,4 +1,4 @@
-"""The governed executor: judges an action, records it and makes the call."""
+"""The governed executor: evaluates an action, records it and makes the call."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What rules hide of a result: removed at JSON pointers before anybody sees it or anything keeps it."""
+"""Redacts results: removes the values at JSON pointers before anyone sees or stores them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from appliance.connectors.contract import ConnectorError
 
 EACH = "*"
-"""A segment of a pointer that stands for every element of an array and every member of an object."""
+"""A pointer segment that matches every element of an array and every member of an object."""
 
 
 def conceal(value: Any, pointers: Sequence[str]) -> Any:
-    """The value without what the pointers name; what is not there is no error.  `*` stands for each element or member.
+    """The value without what the pointers name; missing members are ignored.  `*` matches each element or member.
 
-    Every pointer counts elements as they came: where one is hidden, None holds its place.
+    Pointers count elements of the original array: a removed element leaves None in its place.
     """
     for pointer in pointers:
         segments = [each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
@@ -30,24 +30,24 @@ def _without(value: Any, segments: Sequence[str]) -> Any:
         return {name: _without(item, rest) if first in (name, EACH) else item for name, item in value.items()}
     if isinstance(value, list):
         if not rest:
-            # None holds the place: the next pointer counts the elements as they came.
+            # None keeps the position: the next pointer counts the elements of the original array.
             return [] if first == EACH else [None if first == str(place) else item for place, item in enumerate(value)]
         return [_without(item, rest) if first in (str(place), EACH) else item for place, item in enumerate(value)]
     return value
 
 
 def conceal_failure(error: ConnectorError, label: str) -> None:
-    """Leave of a failure its class, its outcome and the status: what else it says may quote the foreign system."""
+    """Reduce a failure to its class, its outcome and the status: everything else may quote the foreign system."""
     status = error.details.get("status")
-    told = f" ({status})" if isinstance(status, int) else ""
-    error.message = f"{label} failed: {error.error_class}{told}; a rule hides what the foreign system said, look there for more."
+    suffix = f" ({status})" if isinstance(status, int) else ""
+    error.message = f"{label} failed: {error.error_class}{suffix}; a rule redacts its message, so check the foreign system."
     error.args = (error.message,)
     error.details = {"status": status} if isinstance(status, int) else {}
 
 
-def conceal_hosts(told: Mapping[str, Any] | None, known: str) -> dict[str, Any] | None:
-    """The traffic with only those hosts that the settings name (`known`, with commas): a redirect may name any."""
-    if told is None:
+def conceal_hosts(traffic: Mapping[str, Any] | None, setting_hosts: str) -> dict[str, Any] | None:
+    """The traffic with only those hosts that the settings name (`known`, comma-separated), since a redirect may name any."""
+    if traffic is None:
         return None
-    names = {part.strip().lower() for part in known.split(",")}
-    return {**told, "hosts": [each for each in told["hosts"] if {each.lower(), each.lower().rpartition(":")[0]} & names]}
+    names = {part.strip().lower() for part in setting_hosts.split(",")}
+    return {**traffic, "hosts": [each for each in traffic["hosts"] if {each.lower(), each.lower().rpartition(":")[0]} & names]}

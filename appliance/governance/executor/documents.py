@@ -1,4 +1,4 @@
-"""Documents as one connector call reaches them: what its caller may read and write, a piece at a time, until its deadline."""
+"""Documents of one connector call: streams what its caller may read and write, until the call's deadline."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ from appliance.documents import Documents, NewDocument, clean_name
 
 @dataclass(frozen=True)
 class DocumentDoor:
-    """The documents of every tenant; one that a connector writes has at most `most_bytes`."""
+    """Access to every tenant's documents; a document that a connector writes has at most `most_bytes`."""
 
     documents: Documents
     most_bytes: int
 
     def of_call(self, scope: TenantScope, access: frozenset[str]) -> "CallDocuments":
-        """The documents of a call that may `read` and `write` them as far as `access` says."""
+        """The documents of one call, for `read` and `write` as far as `access` allows."""
         return CallDocuments(self, scope, access)
 
 
 @dataclass(frozen=True)
 class CallDocuments:
-    """The contract's `Documents` of one call; `deadline` is set when it begins."""
+    """The contract's `Documents` of one call; `deadline` is set when the call begins."""
 
     door: DocumentDoor
     scope: TenantScope
@@ -33,34 +33,38 @@ class CallDocuments:
     deadline: float = 0.0
 
     def until(self, deadline: float) -> "CallDocuments":
-        """The same until the deadline, in monotonic seconds."""
+        """The same documents with a deadline, in monotonic seconds."""
         return replace(self, deadline=deadline)
 
     def open(self, document_id: str) -> DocumentContent:
-        """See the contract."""
+        """See `Documents.open` in the connector contract."""
         self._need("read")
         try:
-            found = self.door.documents.open_content(self.scope, document_id)
+            content = self.door.documents.open_content(self.scope, document_id)
         except NotFound as error:
-            raise ConfigError(f"There is no document {document_id[:80]!r} here; check its id.") from error
-        pieces = found.pieces
+            raise ConfigError(f"There is no document {document_id[:80]!r} in this tenant; check its id.") from error
+        pieces = content.pieces
         return DocumentContent(
-            found.document_id, found.name, found.media_type, found.size, lambda: self._timely(pieces(0, found.size), "read")
+            content.document_id,
+            content.name,
+            content.media_type,
+            content.size,
+            lambda: self._until_deadline(pieces(0, content.size), "read"),
         )
 
     def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
-        """See the contract."""
+        """See `Documents.create` in the connector contract."""
         self._need("write")
-        new = NewDocument(clean_name(name), content_type or None)
+        draft = NewDocument(clean_name(name), content_type or None)
         try:
-            made = self.door.documents.store_document(self.scope, new, self._timely(self._capped(chunks), "written"))
+            document = self.door.documents.store_document(self.scope, draft, self._until_deadline(self._capped(chunks), "written"))
         except StorageFull as error:
             raise TransientError(error.message) from error
         except ApplianceError as error:
             raise Rejected(
-                Sentence("The document %(name)s cannot be kept: %(message)s", name=repr(name[:80]), message=error.message)
+                Sentence("The document %(name)s cannot be stored: %(message)s", name=repr(name[:80]), message=error.message)
             ) from error
-        return made.id
+        return document.id
 
     def _need(self, access: str) -> None:
         if access not in self.access:
@@ -75,12 +79,12 @@ class CallDocuments:
             size += len(chunk)
             if size > self.door.most_bytes:
                 raise Rejected(Sentence(
-                    "The content is larger than the %(most_bytes)s MB a document may have here.",
+                    "The content exceeds the maximum document size of %(most_bytes)s MB.",
                     most_bytes=self.door.most_bytes >> 20,
                 ))
             yield chunk
 
-    def _timely(self, chunks: Iterable[bytes], done: str) -> Iterator[bytes]:
+    def _until_deadline(self, chunks: Iterable[bytes], done: str) -> Iterator[bytes]:
         for chunk in chunks:
             if clock.monotonic() >= self.deadline:
                 raise TransientError(f"The call ran out of time while a document was {done}.")

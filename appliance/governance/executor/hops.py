@@ -1,4 +1,4 @@
-"""Where a call goes on to: each host that was not judged before the call is judged before anything is sent there."""
+"""Checks every host that a call is redirected or connects to, unless it was already part of the decision."""
 
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ _PORTS = {"http": "80", "https": "443"}
 
 @dataclass
 class Hops:
-    """The hosts of one call; `known` are those that were judged with it."""
+    """The hosts of one call; `known` are those the decision covers."""
 
     governor: Governor
     permit: Permit
@@ -26,7 +26,7 @@ class Hops:
         self.known.update(hosts_of(self.permit.action))
 
     def admit(self, place: str) -> None:
-        """Before a request or a connection: AddressNotAllowed where the rules hold another host to more than this call."""
+        """Before a request or a connection: AddressNotAllowed if the rules are stricter for this host than for the call."""
         host = _host_of(place)
         if not self.known.isdisjoint((host, without_port(host))):
             return
@@ -39,8 +39,8 @@ class Hops:
         if stricter or asks_others:
             why = "; ".join(decision.reasons) or "no rule allows it"
             message = Sentence(
-                "%(integration)s leads on to %(host)s, where the policies do not let this call go: %(why)s; call "
-                "that host by itself, or ask somebody who writes policies to allow it",
+                "%(integration)s leads on to %(host)s, which the policies do not allow for this call: %(why)s; call "
+                "that host directly, or ask an administrator of the policies to allow it",
                 integration=action.integration, host=host, why=why,
             )
             db.write(lambda: permit.note_refusal(message))
@@ -49,7 +49,7 @@ class Hops:
 
 
 def _host_of(place: str) -> str:
-    """The host and port of an address, or of a place that is dialled."""
+    """The host and port of a URL, or of a `host:port` that is dialled."""
     if "://" not in place:
         return normal_host(place)
     parts = urlsplit(place)

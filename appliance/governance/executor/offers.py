@@ -1,4 +1,4 @@
-"""Finding the action a request names: a declared one, or one that was discovered, which is done first where it is due."""
+"""Finds the action a request names, among declared and discovered actions; discovers them first when that is due."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from appliance.core.sentences import Sentence
 from appliance.integrations import Gate, Integrations, Ready
 from appliance.monitor import audit
 
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 
 class ActionWithheld(Conflict):
-    """The foreign system offers the action otherwise than it was approved; the message says what to do."""
+    """The foreign system now offers the action differently from the approved version; the message says what to do."""
 
     code = "action_withheld"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An action that somebody wants of a ready integration; `allow` judges what is known of it (its effect, a write where nobody
-    knows, and whether anybody does) before its foreign system is asked for its actions, and raises what forbids that."""
+    """The action to find; `allow(effect, is_known)` checks the policies before the foreign system is called for its actions
+    (an unknown action counts as a write), and raises if they deny it."""
 
     ready: Ready
     name: str
@@ -32,58 +32,58 @@ class Wanted:
     allow: Callable[[Effect, bool], None]
 
 
-def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, wanted: Wanted) -> Action:
-    """The action; ValidationFailed when there is none of that name, ActionWithheld when it is not offered at present (which
-    the audit trail says as well), ConnectorError when discovering fails, and what `allow` raises."""
-    ready, name = wanted.ready, wanted.name
+def find_action(integrations: Integrations, gate: Gate, scope: TenantScope, query: Wanted) -> Action:
+    """The action; ValidationFailed if there is none of that name, ActionWithheld if it is not offered at present (also recorded
+    in the audit trail), ConnectorError if discovery fails, and whatever `allow` raises."""
+    ready, name = query.ready, query.name
     declared = ready.installed.actions.get(name)
     if declared is not None:
         return declared
     if integrations.must_discover(scope, ready):
         stored = integrations.actions_of(scope, ready).get(name)
-        allow = partial(wanted.allow, stored.effect if stored is not None else "write", stored is not None)
+        allow = partial(query.allow, stored.effect if stored is not None else "write", stored is not None)
         allow()
 
         def discover(left: float) -> None:
-            allow()  # it may have waited for its turn
+            allow()  # it may have waited for a free slot
             integrations.discover(scope, ready, left)
 
-        gate.run(scope, ready.slug, wanted.seconds, discover, ready.concurrency)
+        gate.run(scope, ready.slug, query.seconds, discover, ready.concurrency)
     actions = integrations.actions_of(scope, ready)
-    found = actions.get(name)
-    if found is None:
+    action = actions.get(name)
+    if action is None:
         message = Sentence(
             "%(name)s has no action %(name2)s; %(ready)s",
-            name=ready.installed.name, name2=repr(name[:80]), ready=_known(ready, list(actions)),
+            name=ready.installed.name, name2=repr(name[:80]), ready=_describe_actions(ready, list(actions)),
         )
         raise ValidationFailed(message, pointer="/action")
-    if found.withheld:
-        refused = ActionWithheld(found.withheld, pointer="/action", extra={"integration": ready.slug, "action": name})
-        told = {"code": refused.code, "reason": found.withheld}
-        db.write(partial(audit.record, scope, "integration.refuse", f"{ready.slug}/{name}", told))
-        raise refused
-    return found
+    if action.withheld:
+        error = ActionWithheld(action.withheld, pointer="/action", extra={"integration": ready.slug, "action": name})
+        details = {"code": error.code, "reason": action.withheld}
+        db.write(partial(audit.record, scope, "integration.refuse", f"{ready.slug}/{name}", details))
+        raise error
+    return action
 
 
 def judged_unknown(refusal: PolicyDenied, ready: Ready) -> PolicyDenied:
-    """The refusal of an action that counts as a write because nobody knows it."""
-    told = Sentence(
-        "the actions of %(slug)s are not known yet, so this counts as a write: have somebody test the integration first",
+    """The refusal of an action that counts as a write because it is unknown."""
+    hint = Sentence(
+        "the actions of %(slug)s are not known yet, so this counts as a write: test the integration first",
         slug=ready.slug,
     )
-    return PolicyDenied(Sentence("%(message)s; %(told)s", message=refusal.message, told=told), extra=refusal.extra)
+    return PolicyDenied(Sentence("%(message)s; %(told)s", message=refusal.message, told=hint), extra=refusal.extra)
 
 
-def check_input(ready: Ready, action: Action, given: dict[str, object]) -> None:
-    """ValidationFailed with everything in the input that does not suit the action."""
-    problems = ready.installed.input_of(action).problems(given, under="/input", namespace=ready.tenant_id)
+def check_input(ready: Ready, action: Action, values: dict[str, object]) -> None:
+    """ValidationFailed with every error in the action's input."""
+    problems = ready.installed.input_of(action).problems(values, under="/input", namespace=ready.tenant_id)
     if problems:
         raise ValidationFailed(
-            Sentence("the input does not suit %(name)s of %(slug)s", name=action.name, slug=ready.slug), details=problems
+            Sentence("the input is not valid for %(name)s of %(slug)s", name=action.name, slug=ready.slug), details=problems
         )
 
 
-def _known(ready: Ready, names: list[str]) -> str:
-    if len(names) <= _MOST_NAMED:
+def _describe_actions(ready: Ready, names: list[str]) -> str:
+    if len(names) <= _MAX_LISTED:
         return f"it has {', '.join(sorted(names)) or 'none'}"
-    return f"it has {len(names)}; GET /api/v1/integrations/{ready.slug}/actions?q=… finds one by words"
+    return f"it has {len(names)}; GET /api/v1/integrations/{ready.slug}/actions?q=… searches them"

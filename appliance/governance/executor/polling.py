@@ -1,4 +1,4 @@
-"""Asking a connector for what is new: judged and bound like every call that reads, and never recorded as one of them."""
+"""Polls a connector for new items: governed like every call that reads, but not recorded as one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ POLL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class PollRequest:
-    """What is asked: a trigger of an integration, from where the last poll left off."""
+    """A poll of an integration's trigger, continuing after the last poll's cursor."""
 
     integration: str
     trigger: str
@@ -30,14 +30,14 @@ class PollRequest:
 
 
 def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRequest) -> tuple[Ready, Trigger]:
-    """The integration, ready, and its trigger; NotFound, ConnectorFailed, ValidationFailed for a wrong query."""
+    """The integration and its trigger; NotFound, ConnectorFailed, ValidationFailed for an invalid query."""
     ready = integrations.ready(scope, request.integration)
     trigger = ready.installed.triggers.get(request.trigger)
     if trigger is None:
-        known = ", ".join(sorted(ready.installed.triggers)) or "none"
+        names = ", ".join(sorted(ready.installed.triggers)) or "none"
         message = Sentence(
             "%(name)s has no trigger %(trigger)s; it has %(known)s",
-            name=ready.installed.name, trigger=repr(request.trigger[:80]), known=known,
+            name=ready.installed.name, trigger=repr(request.trigger[:80]), known=names,
         )
         raise ValidationFailed(message, pointer="/trigger")
     problems = ready.installed.queries[trigger.name].problems(dict(request.query), under="/query", namespace=scope.tenant_id)
@@ -45,7 +45,7 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
         first = f"{problems[0].pointer}: {problems[0].message}"
         raise ValidationFailed(
             Sentence(
-                "the query does not suit %(name)s of %(integration)s, %(first)s",
+                "the query is not valid for %(name)s of %(integration)s, %(first)s",
                 name=trigger.name, integration=request.integration, first=first,
             ),
             details=problems,
@@ -56,30 +56,30 @@ def find_trigger(integrations: Integrations, scope: TenantScope, request: PollRe
 def admit(
     governor: Governor, scope: TenantScope, request: PollRequest, describer: Describer, ready: Ready, trigger: Trigger
 ) -> Permit:
-    """Leave for one poll, counted against the caps of the rules that hold.
+    """Permission for one poll, counted against the caps of the rules that match.
 
-    PolicyDenied, BudgetExceeded.  Nobody can be asked, or look at a preview, each time: rules that want that refuse the poll.
+    PolicyDenied, BudgetExceeded.  A poll can neither wait for approval nor be previewed, so rules that require that refuse it.
     """
-    asked = describe(ready, trigger.name, "read", dict(request.query), describer.kin_of(scope, ready))
+    action = describe(ready, trigger.name, "read", dict(request.query), describer.kin_of(scope, ready))
     try:
-        permit = governor.permit(scope, subject_of(scope), asked)
+        permit = governor.permit(scope, subject_of(scope), action)
     except ActionNeedsApproval as refusal:
-        raise _impossible(refusal.permit, "approval_at_poll", "a person's approval") from refusal
+        raise _poll_refused(refusal.permit, "approval_at_poll", "a person's approval") from refusal
     if permit.decision.obligations.dry_run_first:
         db.write(permit.note_refusal)
-        raise _impossible(permit, "preview_at_poll", "a preview first")
+        raise _poll_refused(permit, "preview_at_poll", "a preview first")
     if permit.is_owing:
         db.write(lambda: permit.take(f"poll:{request.integration}/{trigger.name}"))
     return permit
 
 
-def _impossible(permit: Permit, reason: str, wanted: str) -> PolicyDenied:
-    rules = ", ".join(permit.decision.rules) or "what holds without a rule"
+def _poll_refused(permit: Permit, reason: str, requirement: str) -> PolicyDenied:
+    rules = ", ".join(permit.decision.rules) or "the default policy"
     action = permit.action
     message = Sentence(
-        "%(rules)s wants %(wanted)s for %(operation)s of %(integration)s, which no poll can have; have a "
-        "policy allow this trigger its polls (subject: {actors: [%(actor)s]})",
-        rules=rules, wanted=wanted, operation=action.operation, integration=action.integration, actor=permit.subject.actor,
+        "%(rules)s requires %(wanted)s for %(operation)s of %(integration)s, which is not possible for a poll; add a "
+        "policy rule that allows this trigger to poll (subject: {actors: [%(actor)s]})",
+        rules=rules, wanted=requirement, operation=action.operation, integration=action.integration, actor=permit.subject.actor,
     )
     return PolicyDenied(message, extra={**told_of(permit.decision), "reason": reason})
 
@@ -88,15 +88,15 @@ def poll(
     integrations: Integrations, gate: Gate, scope: TenantScope, request: PollRequest, allow: Callable[[Ready, Trigger], Permit],
     governor: Governor,
 ) -> Polled:
-    """What is new, once `allow` lets it, without what the rules hide; ConnectorError from the connector itself.
+    """The new items, once `allow` permits the poll, without what the rules redact; ConnectorError from the connector itself.
 
-    Pointers that hide something lead into an item, as they do into the result of an action.
+    Redaction pointers apply to each item, as they do to the result of an action.
     """
     ready, trigger = find_trigger(integrations, scope, request)
     permit = allow(ready, trigger)
     hops = Hops(governor, permit)
 
-    def ask(seconds: float) -> Polled:
+    def call(seconds: float) -> Polled:
         permit.refuse_switched_off()
         shot = PollShot(trigger.name, request.query, request.cursor, seconds, permit.hides, hops.admit)
         try:
@@ -105,5 +105,5 @@ def poll(
             permit.conceal_failure(error)
             raise
 
-    found = gate.run(scope, ready.slug, POLL_SECONDS, ask, ready.concurrency)
-    return replace(found, items=[replace(each, data=permit.conceal(each.data)) for each in found.items])
+    polled = gate.run(scope, ready.slug, POLL_SECONDS, call, ready.concurrency)
+    return replace(polled, items=[replace(each, data=permit.conceal(each.data)) for each in polled.items])

@@ -1,4 +1,4 @@
-"""What is asked of the governed executor, and what comes back."""
+"""Requests to the governed executor, and their results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ MOST_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class ActionRequest:
-    """What somebody wants done.
+    """An action to run.
 
-    `idempotency_key` stays the same when the same request is repeated; without one each request is its own.
-    `seconds` is what the call may take, at most 15 minutes; `documents` whether it may `read` and `write` documents.
-    `hidden` are texts of the input that no record may show.  `subject` is who wants it, by default whom the scope names;
-    `approval_id` an approval of exactly this action.
+    `idempotency_key` stays the same when the same request is repeated; without one each request is separate.
+    `seconds` limits the duration of the call, at most 15 minutes; `documents` says whether it may `read` and `write` documents.
+    `hidden` are texts of the input that no record may show.  `subject` requests the action, by default the scope's actor;
+    `approval_id` names an approval of exactly this action.
     """
 
     integration: str
@@ -42,7 +42,7 @@ class ActionRequest:
 
 @dataclass(frozen=True)
 class ActionResult:
-    """`executed` with the output, `recorded` with the output of the first time, or `previewed` without any."""
+    """`executed` with the output, `recorded` with the output of the first execution, or `previewed` without output."""
 
     status: Literal["executed", "recorded", "previewed"]
     effect: Effect
@@ -54,7 +54,7 @@ class ActionResult:
 
 @dataclass(frozen=True)
 class Ruling:
-    """What the policies say of a previewed action; `action_digest` is what an approval would be about."""
+    """The policies' decision about a previewed action; an approval would refer to `action_digest`."""
 
     decision: Decision
     action_digest: str
@@ -62,7 +62,7 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An action that exists, with valid input, its effect, and how policies see it."""
+    """A validated call: the action, its effect, and its description for policies."""
 
     request: ActionRequest
     ready: Ready
@@ -73,15 +73,15 @@ class Proposal:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The input that is sent."""
+        """The input to send."""
         return dict(self.described.input)
 
 
 class ActionFailed(ConnectorFailed):
-    """The foreign system failed or refused.
+    """The foreign system failed or refused the action.
 
     `error_class` is the connector contract's; `outcome` is `not_done` or `unknown`; `retryable` says whether the same
-    request may be sent again; `retry_after` is in seconds.  All travel in `extra`.
+    request may be sent again; `retry_after` is in seconds.  All are included in `extra`.
     """
 
     def __init__(self, error: ConnectorError, effect: Effect, call_id: str) -> None:
@@ -104,7 +104,7 @@ class ActionFailed(ConnectorFailed):
 
 
 def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
-    """What the record shows of a call: nothing secret."""
+    """The record of a call, without secrets."""
     request, ready = proposal.request, proposal.ready
     return Draft(
         integration=request.integration,
@@ -122,7 +122,7 @@ def draft_of(proposal: Proposal, permit: Permit | None = None) -> Draft:
 
 
 def coded(error: ConnectorError | PolicyDenied, effect: Effect, call_id: str) -> ApplianceError:
-    """A connector's error, or a refusal of the last moment, as callers see it."""
+    """Convert a connector's error, or a late policy refusal, to the error callers receive."""
     if isinstance(error, PolicyDenied):
         return PolicyDenied(error.message, extra={**error.extra, "call_id": call_id})
     if isinstance(error, AddressNotAllowed):

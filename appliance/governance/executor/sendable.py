@@ -1,4 +1,4 @@
-"""Whether an input can be sent at all."""
+"""Checks that an input can be serialized."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 
 
-def check_sendable(given: Mapping[str, Any]) -> None:
-    """ValidationFailed for what JSON or UTF-8 cannot hold: NaN, half of a surrogate pair."""
+def check_sendable(values: Mapping[str, Any]) -> None:
+    """ValidationFailed for values that JSON or UTF-8 cannot represent: NaN, half of a surrogate pair."""
     try:
-        db.dump_json(dict(given)).encode()
+        db.dump_json(dict(values)).encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise ValidationFailed(
-            Sentence("the input is not JSON that can be sent: %(error)s", error=error), pointer="/input"
+            Sentence("the input cannot be sent as JSON: %(error)s", error=error), pointer="/input"
         ) from error

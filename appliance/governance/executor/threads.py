@@ -1,4 +1,4 @@
-"""Threads for what takes its time, foreign systems and replays: kept apart, so that one tenant holds up nobody else."""
+"""Thread pools for slow work (foreign systems, replays) with a limit per tenant, so that one tenant cannot block others."""
 
 import threading
 from collections import Counter
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Share:
-    """So many threads, so many of them for one tenant; `told` is what a tenant is told that has as many under way."""
+    """A pool's threads and the maximum per tenant; `told` is the error message for a tenant at its maximum."""
 
     threads: int
     per_tenant: int
@@ -24,8 +24,8 @@ class Share:
     retry_seconds: int = 1
 
 
-FOREIGN = Share(32, 16, "16 calls of this tenant are under way; wait for one, or call with async=true")
-REPLAYS = Share(2, 1, "a replay of policies is under way in this tenant; wait until it answers, then ask again", 5)
+FOREIGN = Share(32, 16, "16 calls of this tenant are in progress; wait for one to finish, or call with async=true")
+REPLAYS = Share(2, 1, "a policy replay is in progress in this tenant; wait until it finishes, then try again", 5)
 
 
 def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
@@ -34,7 +34,7 @@ def _work_for(tenant_id: str, work: Callable[[], T]) -> T:
 
 
 class TenantThreads:
-    """A pool of which each tenant has a part."""
+    """A thread pool with a maximum of concurrent work per tenant."""
 
     def __init__(self, share: Share = FOREIGN, name: str = "foreign") -> None:
         self._share = share
@@ -43,9 +43,9 @@ class TenantThreads:
         self._threads = ThreadPoolExecutor(share.threads, thread_name_prefix=name)
 
     def submit(self, scope: TenantScope, work: Callable[[], T]) -> "Future[T]":
-        """Run something that takes its time in a thread kept for that, so that it holds up nobody else.
+        """Run slow work in a thread of the pool.
 
-        ConcurrencyLimited when the tenant has too much under way already: slow systems of one must not stop the others.
+        ConcurrencyLimited if the tenant has reached its maximum: slow systems of one tenant must not block the others.
         """
         with self._lock:
             if self._under_way[scope.tenant_id] >= self._share.per_tenant:
@@ -62,5 +62,5 @@ class TenantThreads:
                 del self._under_way[tenant_id]
 
     def stop(self, *, wait: bool = False) -> None:
-        """Begin nothing any more; what is under way runs to its end."""
+        """Start no more work; work in progress runs to its end."""
         self._threads.shutdown(wait=wait, cancel_futures=True)

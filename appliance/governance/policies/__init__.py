@@ -1,4 +1,4 @@
-"""What may be done, by whom, and who must agree before."""
+"""Policies: what may be done, by whom, and who must approve it first."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Policies made ready for judging: every rule as a row of tests, sorted by what it can be about."""
+"""Compiled policies: every rule as a list of predicates, with the matching rules cached per action."""
 
 import hashlib
 import json
@@ -17,9 +17,9 @@ from appliance.governance.policies.language import Duties, Policy, Rule, Subject
 from appliance.governance.subjects import SkillUsed, Subject
 
 READABLE = frozenset({"method", "url", "query", "path", "headers"})
-"""Members of an HTTP action that are known however its body is written."""
-LANGUAGE = "2"  # counts up when the meaning of a rule or a default changes
-_MOST_KEPT = 2_048
+"""Members of an HTTP action's input that can be read whatever the body's encoding."""
+LANGUAGE = "2"  # incremented when the meaning of a rule or a default changes
+_MAX_CACHED = 2_048
 
 Test = Callable[[Facts], bool]
 NamesTest = Callable[[str], bool]
@@ -27,7 +27,7 @@ NamesTest = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Part:
-    """One of the tests of a rule, named as the member of the rule that it comes from."""
+    """One predicate of a rule, named after the rule's member it comes from."""
 
     name: str
     holds: Test
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class CompiledRule:
-    """A rule; it holds when all of `on_action`, `on_subject` and `when` do.  `named` is `policy/rule`."""
+    """A rule; it matches if all of `on_action`, `on_subject` and `when` hold.  `named` is `policy/rule`."""
 
     named: str
     effect: Verdict
@@ -48,27 +48,27 @@ class CompiledRule:
     on_subject: tuple[Part, ...]
     when: conditions.Test | None
     reads: frozenset[str] = frozenset()
-    """The members of the input that `when` looks at."""
+    """The members of the input that `when` inspects."""
     fault: str = ""
-    """Why the rule cannot be read; whatever it might be about is denied."""
+    """Why the rule cannot be read; everything it could apply to is denied."""
 
     @property
     def looks_at_request(self) -> bool:
-        """Whether what an action sends may make this rule fit."""
+        """Whether the rule inspects the request an action sends."""
         return any(part.name in ("operations", "hosts") for part in self.on_action)
 
     def records(self, facts: Facts, record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What `when` is tried on: the action as it was asked for, and as what it sends can be read."""
+        """The records `when` is evaluated on: the action as requested, and the alternative readings of what it sends."""
         sent = facts.action.sent
         if sent is None or not self.reads:
             return [record]
-        given = record["input"]
-        others = sent.bodies_of(given) if self.effect == "allow" else sent.inputs(given)
+        input_values = record["input"]
+        others = sent.bodies_of(input_values) if self.effect == "allow" else sent.inputs(input_values)
         return [record, *({**record, "input": each} for each in others)]
 
     def holds_when(self, facts: Facts, record: Mapping[str, Any]) -> bool:
-        """Whether `when` holds: of what an action may mean, one is enough to restrict, and all must fit to allow.  A body that
-        nobody can read may say anything."""
+        """Whether `when` holds: to restrict, one reading of the action is enough; to allow, all must match.  An opaque body could
+        contain anything."""
         test = self.when
         if test is None:
             return True
@@ -82,7 +82,7 @@ class CompiledRule:
 
 @dataclass(frozen=True)
 class Active:
-    """A version of a policy that judges; `document` is as it is stored."""
+    """An active version of a policy; `document` is as stored."""
 
     name: str
     version: int
@@ -91,7 +91,7 @@ class Active:
 
 
 class Compiled:
-    """A set of policies; `version` is the same for the same versions of the same policies, and for no others."""
+    """A compiled set of policies; `version` identifies the exact versions of these policies."""
 
     def __init__(self, active: Iterable[Active]) -> None:
         ordered = sorted(active, key=lambda each: each.name)
@@ -101,7 +101,7 @@ class Compiled:
 
     @cached_property
     def looks_at_requests(self) -> bool:
-        """Whether any rule looks at what an action sends: its operation, host or input."""
+        """Whether any rule inspects the request an action sends: its operation, host or input."""
         return any(rule.fault or rule.reads or rule.looks_at_request for rule in self.rules)
 
     @cached_property
@@ -111,31 +111,31 @@ class Compiled:
 
     @cached_property
     def reads_input(self) -> bool:
-        """Whether any rule looks at more than who does what."""
+        """Whether any rule has a `when` condition."""
         return any(rule.when is not None for rule in self.rules)
 
     def about(self, facts: Facts) -> tuple[CompiledRule, ...]:
-        """The rules whose tests of the action hold; remembered, for the same few actions come again and again."""
+        """The rules whose predicates on the action hold; cached, since the same few actions recur."""
         action = facts.action
         sent = (action.sent.methods, action.sent.host) if action.sent is not None else None
         key = (action.tool, action.integration, action.operation, action.effect, action.host, action.kin, sent)
-        found = self._kept.get(key)
-        if found is None:
-            found = tuple(rule for rule in self.rules if all(part.holds(facts) for part in rule.on_action))
-            if len(self._kept) >= _MOST_KEPT:
+        rules = self._kept.get(key)
+        if rules is None:
+            rules = tuple(rule for rule in self.rules if all(part.holds(facts) for part in rule.on_action))
+            if len(self._kept) >= _MAX_CACHED:
                 self._kept = {}
-            self._kept[key] = found
-        return found
+            self._kept[key] = rules
+        return rules
 
 
 def version_of(parts: Iterable[tuple[str, int, str]]) -> str:
-    """The stable name of a set of (policy, version, digest)."""
+    """A stable identifier of a set of (policy, version, digest)."""
     text = json.dumps([LANGUAGE, *sorted(parts)], separators=(",", ":"))
     return "pol_" + hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def record_of(facts: Facts) -> dict[str, Any]:
-    """What `when` looks at."""
+    """The record that `when` is evaluated on."""
     subject, action = facts.subject, facts.action
     credential = subject.judged_credential
     return {
@@ -153,17 +153,17 @@ def record_of(facts: Facts) -> dict[str, Any]:
 
 
 def names_test(globs: Iterable[str]) -> NamesTest:
-    """Whether a name is one of these, `*` in which stands for any characters; in time linear in the name."""
+    """A predicate for names that match one of the globs, in which `*` matches any characters; linear in the name's length."""
     exact = frozenset(glob for glob in globs if "*" not in glob)
     patterns = [glob.split("*") for glob in globs if "*" in glob]
     if not patterns:
         return exact.__contains__
     if any(set(parts) == {""} for parts in patterns):
         return lambda name: True
-    return lambda name: name in exact or any(_fits(name, parts) for parts in patterns)
+    return lambda name: name in exact or any(_matches_glob(name, parts) for parts in patterns)
 
 
-def _fits(name: str, parts: list[str]) -> bool:
+def _matches_glob(name: str, parts: list[str]) -> bool:
     first, *middle, last = parts
     if len(name) < len(first) + len(last) or not name.startswith(first) or not name.endswith(last):
         return False
@@ -176,21 +176,21 @@ def _fits(name: str, parts: list[str]) -> bool:
     return True
 
 
-# -- one rule
+# -- compiling one rule
 
 
 def _read(active: Active) -> list[CompiledRule]:
     try:
         policy = parse_policy(active.document, active.name)
-    except ApplianceError as error:  # written for another release: what it forbids is not known any more
-        watched = active.document.get("mode") == "observe"
-        fault = f"version {active.version} of it cannot be read ({error.message}); activate another one"
-        return [CompiledRule(active.name, "deny", "", Duties(), not watched, False, False, (), (), None, fault=fault)]
+    except ApplianceError as error:  # written for another release, so what it forbids is unknown
+        is_observed = active.document.get("mode") == "observe"
+        fault = f"version {active.version} of it cannot be read ({error.message}); activate another version"
+        return [CompiledRule(active.name, "deny", "", Duties(), not is_observed, False, False, (), (), None, fault=fault)]
     return [compile_rule(policy, rule) for rule in policy.rules]
 
 
 def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
-    """A rule of a policy that was parsed."""
+    """Compile a rule of a parsed policy."""
     subject = rule.subject or SubjectTest()
     condition = condition_of(rule)
     return CompiledRule(
@@ -201,7 +201,7 @@ def compile_rule(policy: Policy, rule: Rule) -> CompiledRule:
 
 
 def _members_read(condition: Condition | None) -> Iterable[str]:
-    """The members of the input that a condition looks at."""
+    """The members of the input that a condition inspects."""
     match condition:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
@@ -222,14 +222,14 @@ def _names_of(condition: Condition) -> Iterable[str]:
 def _on_action(rule: Rule) -> Iterable[Part]:
     restricts = rule.effect != "allow"
     if rule.tools is not None:
-        yield Part("tools", _named(rule.tools, lambda action: action.tool))
+        yield Part("tools", _match_name(rule.tools, lambda action: action.tool))
     if rule.integrations is not None:
         others = (lambda action: action.kin) if restricts else None
-        yield Part("integrations", _named(rule.integrations, lambda action: action.integration, others))
+        yield Part("integrations", _match_name(rule.integrations, lambda action: action.integration, others))
     if rule.operations is not None:
         reads_method = "method" in set(_members_read(condition_of(rule)))
         others = partial(_methods_of, reads_method) if restricts else None
-        yield Part("operations", _named(rule.operations, lambda action: action.operation, others))
+        yield Part("operations", _match_name(rule.operations, lambda action: action.operation, others))
     if rule.effects is not None and len(set(rule.effects)) == 1:
         wants_read = rule.effects[0] == "read"
         yield Part("effects", lambda facts: (facts.action.effect == "read") is wants_read)
@@ -238,16 +238,16 @@ def _on_action(rule: Rule) -> Iterable[Part]:
 
 
 def _methods_of(reads_method: bool, action: ToolAction) -> tuple[str, ...]:
-    """The methods that an action sends, by the names of operations; any of them is a `request` to a rule that asks for one."""
+    """The operation names of the methods an action sends; a rule that inspects the method also sees each as `request`."""
     if action.sent is None:
         return ()
     return (*action.sent.operations, "request") if reads_method else action.sent.operations
 
 
-def _named(
+def _match_name(
     globs: list[str], value: Callable[[ToolAction], str], others: Callable[[ToolAction], tuple[str, ...]] | None = None
 ) -> Test:
-    """Whether a name fits, or one of the others under which an action may be meant."""
+    """A predicate on the action's name, or on any of the `others` the action may stand for."""
     fits = names_test(globs)
     if others is None:
         return lambda facts: fits(value(facts.action))
@@ -260,25 +260,25 @@ def _named(
 
 
 def _on_host(globs: list[str], *, restricts: bool) -> Test:
-    """One of several hosts is enough to restrict, all must fit to allow; one that nobody knows beforehand may be any, so it is
-    restricted and never allowed.  A name fits whatever the port."""
+    """A predicate on the action's hosts: to restrict, one match is enough; to allow, all must match.  An unknown host counts as
+    any host, so it is restricted and never allowed.  A name matches with any port."""
     fits = names_test([normal_glob(glob) for glob in globs])
 
     def holds(facts: Facts) -> bool:
         hosts = hosts_of(facts.action)
         if not hosts:
             return restricts and bool(facts.action.integration)
-        found = (fits(host) or fits(without_port(host)) for host in hosts)
-        return any(found) if restricts else all(found)
+        matches = (fits(host) or fits(without_port(host)) for host in hosts)
+        return any(matches) if restricts else all(matches)
 
     return holds
 
 
 def hosts_of(action: ToolAction) -> list[str]:
-    """Whom an action would reach, `name` or `name:port` each."""
-    told = [normal_host(part) for part in action.host.split(",") if part.strip()]
-    reached = action.sent.host if action.sent is not None else ""
-    return told if not reached or {reached, without_port(reached)} & set(told) else [*told, reached]
+    """The hosts an action would reach, each as `name` or `name:port`."""
+    hosts = [normal_host(part) for part in action.host.split(",") if part.strip()]
+    sent_host = action.sent.host if action.sent is not None else ""
+    return hosts if not sent_host or {sent_host, without_port(sent_host)} & set(hosts) else [*hosts, sent_host]
 
 
 def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Part]:
@@ -293,8 +293,8 @@ def _on_subject(subject: SubjectTest, effect: Verdict) -> Iterable[Part]:
             yield Part(member, _by_subject(list(globs), value))
     if subject.skills is not None:
         yield Part("subject.skills", _on_skills(subject.skills, restricts=effect != "allow"))
-    if (wanted := subject.tainted) is not None:
-        yield Part("subject.tainted", lambda facts: facts.subject.is_tainted is wanted)
+    if (is_tainted := subject.tainted) is not None:
+        yield Part("subject.tainted", lambda facts: facts.subject.is_tainted is is_tainted)
 
 
 def _by_subject(globs: list[str], value: Callable[[Subject], str]) -> Test:
@@ -303,15 +303,15 @@ def _by_subject(globs: list[str], value: Callable[[Subject], str]) -> Test:
 
 
 def _on_skills(globs: list[str], *, restricts: bool) -> Test:
-    """One of these skills is enough to restrict a run; to allow something, the run has loaded nothing but these, each of
-    which a person trusts or the rule names by its digest."""
+    """A predicate on a run's skills: to restrict, one match is enough; to allow, the run has loaded only matching skills, each
+    trusted by a person or named by its digest."""
     fits = names_test(globs)
 
-    def is_meant(skill: SkillUsed) -> bool:
+    def matches(skill: SkillUsed) -> bool:
         return fits(skill.digest) or ((skill.is_trusted or restricts) and fits(skill.name))
 
     def holds(facts: Facts) -> bool:
         skills = facts.subject.skills
-        return any(map(is_meant, skills)) if restricts else bool(skills) and all(map(is_meant, skills))
+        return any(map(matches, skills)) if restricts else bool(skills) and all(map(matches, skills))
 
     return holds

@@ -1,4 +1,4 @@
-"""What a policy judges, and what it says."""
+"""What a policy evaluates, and its decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ Mode = Literal["observe", "enforce"]
 
 @dataclass(frozen=True)
 class ToolAction:
-    """Something that is about to be done, whichever tool does it.
+    """An action to be evaluated, whichever tool performs it.
 
-    `tool` is a name of CONTRACT § 12 (`execute_tenant_integration` for every integration action, by whatever road);
+    `tool` is a name of CONTRACT § 12 (`execute_tenant_integration` for every integration action, from any edge);
     `integration`, `operation`, `connector` (name and version), `host` (the address that would be called) and `credential`
-    (a reference, never a secret) are empty for tools that stay inside the appliance.  `sent` is what it sends over HTTP, None
-    where that is not HTTP or no rule asks for it; `kin` names the integrations that use the same credential.
+    (a reference, never a secret) are empty for tools that stay inside the appliance.  `sent` is the HTTP request, None for other
+    protocols or if no rule inspects it; `kin` names the integrations that share the credential.
     """
 
     tool: str
@@ -36,7 +36,7 @@ class ToolAction:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that rules may look at."""
+    """Everything that rules can inspect."""
 
     subject: Subject
     action: ToolAction
@@ -44,11 +44,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Obligations:
-    """What comes with permission.
+    """Conditions attached to a permission.
 
-    `approvers` are names as requests to people have them (`role:owner`, `user:ann`), `needed` of them must agree within
-    `ttl_seconds`; `redact` are JSON pointers hidden from the result; `calls_per_hour` and `calls_per_run` cap the rule's own
-    calls, `cost_per_run` what the models of the run cost before one; `dry_run_first` wants a preview of the same action before.
+    `approvers` are `role:owner` or `user:ann` as in requests to people; `needed` of them must approve within `ttl_seconds`;
+    `redact` are JSON pointers removed from the result; `calls_per_hour` and `calls_per_run` cap the rule's own calls,
+    `cost_per_run` the cost of the run's model calls so far; `dry_run_first` requires an earlier preview of the same action.
     """
 
     approvers: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Obligations:
 
 @dataclass(frozen=True)
 class RuleCaps:
-    """How many calls one rule (`policy/rule`) allows, counted for itself; None is no bound."""
+    """The call caps of one rule (`policy/rule`), counted separately for each rule; None means no cap."""
 
     rule: str
     calls_per_hour: int | None = None
@@ -72,11 +72,11 @@ class RuleCaps:
 
 @dataclass(frozen=True)
 class Decision:
-    """What holds, why, and by which rules (`policy/rule`).
+    """The verdict, its reasons, and the rules it comes from (`policy/rule`).
 
-    `version` names the set of policy versions that judged; `would_be` is what policies in observe mode would have said
-    when that differs, with their rules in `would_be_rules`; `caps` are those of every rule that holds, also of one that allows
-    what another wants approved.
+    `version` names the set of policy versions that was evaluated; `would_be` is the verdict if policies in observe mode were
+    enforced, where it differs, with their rules in `would_be_rules`; `caps` are those of every matching rule, including one
+    that allows what another rule requires approval for.
     """
 
     verdict: Verdict
@@ -91,7 +91,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Looks:
-    """What rules look at: what an action sends, and which integrations share a credential."""
+    """What rules inspect: the request an action sends, and which integrations share a credential."""
 
     requests: bool = False
     kin: bool = False

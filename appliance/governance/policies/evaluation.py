@@ -1,4 +1,4 @@
-"""The decision of policies about one action: pure, fast, and no where it is in doubt."""
+"""Evaluates policies for one action: a pure function that denies when in doubt."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "require_approval": 1, "deny": 2}
 
 @dataclass(frozen=True)
 class Hit:
-    """A rule that holds, or one that could not be evaluated: `fault` says why, and it denies."""
+    """A rule that matches, or one that could not be evaluated: then `fault` says why, and it denies."""
 
     rule: CompiledRule
     fault: str = ""
@@ -35,7 +35,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a set of hits comes to."""
+    """The combined result of a set of hits."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -45,47 +45,54 @@ class Judged:
 
 
 def decide(policies: Compiled, facts: Facts) -> Decision:
-    """What holds for this action.  It raises nothing: what cannot be evaluated is denied."""
+    """The decision about this action.  Never raises: what cannot be evaluated is denied."""
     hits = _hits(policies, facts)
     enforced = [hit for hit in hits if hit.rule.is_enforced]
-    judged = judge(enforced, facts)
+    evaluation = judge(enforced, facts)
     would_be: Verdict | None = None
     rules: tuple[str, ...] = ()
     if len(enforced) < len(hits):
         other = judge(hits, facts)
-        if other.verdict != judged.verdict:
+        if other.verdict != evaluation.verdict:
             would_be = other.verdict
             rules = tuple(hit.rule.named for hit in hits if not hit.rule.is_enforced and hit.effect == would_be)
     return Decision(
-        judged.verdict, judged.reasons, policies.version, judged.rules, judged.obligations, would_be, rules, judged.caps
+        evaluation.verdict,
+        evaluation.reasons,
+        policies.version,
+        evaluation.rules,
+        evaluation.obligations,
+        would_be,
+        rules,
+        evaluation.caps,
     )
 
 
 def judge(hits: Sequence[Hit], facts: Facts) -> Judged:
-    """deny > require_approval > allow; without a hit what holds by default, and never an unapproved write of a tainted run
-    unless the rule that allows it is about tainted runs."""
+    """Combine the hits: deny > require_approval > allow, or the default without a hit.  A write of a tainted run always needs an
+    approval, unless the rule that allows it names tainted runs."""
     if not hits:
         verdict, reason = _default(facts)
-        return _raised(Judged(verdict, (reason,), (), Obligations()), facts)
+        return _escalate_tainted(Judged(verdict, (reason,), (), Obligations()), facts)
     verdict = max((hit.effect for hit in hits), key=STRICTNESS.__getitem__)
     deciding = [hit for hit in hits if hit.effect == verdict]
     reasons, rules = tuple(hit.reason for hit in deciding), tuple(hit.rule.named for hit in deciding)
     if verdict == "deny":
         return Judged("deny", reasons, rules, Obligations())
-    judged = Judged(verdict, reasons, rules, _merged(hits), _caps(hits))
+    evaluation = Judged(verdict, reasons, rules, _merge_obligations(hits), _caps(hits))
     if verdict == "allow" and not any(hit.rule.is_for_tainted for hit in deciding):
-        judged = _raised(judged, facts)
+        evaluation = _escalate_tainted(evaluation, facts)
     if not any(hit.rule.is_for_skills for hit in deciding):
-        judged = _narrowed(judged, facts)
-    return _approvable(judged, hits)
+        evaluation = _escalate_skills(evaluation, facts)
+    return _deny_if_unapprovable(evaluation, hits)
 
 
 def _hits(policies: Compiled, facts: Facts) -> list[Hit]:
-    found: list[Hit] = []
+    hits: list[Hit] = []
     record: dict[str, Any] | None = None
     for rule in policies.about(facts):
         if rule.fault:
-            found.append(Hit(rule, rule.fault))
+            hits.append(Hit(rule, rule.fault))
             continue
         try:
             if rule.on_subject and not all(part.holds(facts) for part in rule.on_subject):
@@ -94,115 +101,115 @@ def _hits(policies: Compiled, facts: Facts) -> list[Hit]:
                 record = record if record is not None else record_of(facts)
                 if not rule.holds_when(facts, record):
                     continue
-            found.append(Hit(rule))
+            hits.append(Hit(rule))
         except Incomparable as error:
-            found.append(Hit(rule, str(error)))
+            hits.append(Hit(rule, str(error)))
         except Exception as error:
             log.exception("the rule %s could not be evaluated", rule.named)
-            found.append(Hit(rule, f"{type(error).__name__}; the log has the details"))
-    return found
+            hits.append(Hit(rule, f"{type(error).__name__}; the log has the details"))
+    return hits
 
 
 def _default(facts: Facts) -> tuple[Verdict, str]:
     subject, action = facts.subject, facts.action
     if subject.kind == "agent" or subject.via == "agent":
-        return "deny", f"no rule allows an agent {_what(facts)}; add one to a policy, and activate it"
+        return "deny", f"no rule allows an agent {_describe_action(facts)}; add one to a policy and activate it"
     if subject.has_agent_key and action.effect != "read":
         return (
             "require_approval",
-            f"no rule lets an agent key have {_what(facts)} done, so a person decides; add a rule that allows it",
+            f"no rule allows an agent key to run {_describe_action(facts)}, so a person must decide; add a rule that allows it",
         )
-    return "allow", "no rule is about this"
+    return "allow", "no rule applies to this action"
 
 
-def _what(facts: Facts) -> str:
+def _describe_action(facts: Facts) -> str:
     action = facts.action
     return f"{action.operation} of {action.integration}" if action.integration else action.tool
 
 
-def _raised(judged: Judged, facts: Facts) -> Judged:
+def _escalate_tainted(evaluation: Judged, facts: Facts) -> Judged:
     subject = facts.subject
-    if judged.verdict != "allow" or facts.action.effect == "read" or not subject.is_tainted:
-        return judged
+    if evaluation.verdict != "allow" or facts.action.effect == "read" or not subject.is_tainted:
+        return evaluation
     sources = ", ".join(subject.tainted_by[:5]) + (", …" if len(subject.tainted_by) > 5 else "")
     reason = (
-        f"content from outside the tenant ({sources}) may have asked for this write, so a person decides; "
-        "a rule with subject: {tainted: true} allows it without"
+        f"content from outside the tenant ({sources}) may have caused this write, so a person must decide; "
+        "a rule with subject: {tainted: true} can allow it without approval"
     )
-    return replace(judged, verdict="require_approval", reasons=(reason, *judged.reasons))
+    return replace(evaluation, verdict="require_approval", reasons=(reason, *evaluation.reasons))
 
 
-def _narrowed(judged: Judged, facts: Facts) -> Judged:
-    """What a rule allows, as far as people have granted it to each skill that the run follows."""
+def _escalate_skills(evaluation: Judged, facts: Facts) -> Judged:
+    """Require approval for a write that is not granted to every skill the run follows."""
     action = facts.action
-    if judged.verdict != "allow" or action.effect == "read":
-        return judged
+    if evaluation.verdict != "allow" or action.effect == "read":
+        return evaluation
     missing = [
         each.name
         for each in facts.subject.skills
         if each.is_trusted and each.granted is not None and action.tool not in each.granted
     ]
     if not missing:
-        return judged
+        return evaluation
     reason = (
-        f"{action.tool} is not granted to the skill {missing[0]}, which the run follows, so a person decides; "
-        "grant it on the skill's page, or have a rule with subject: {skills: …} allow it"
+        f"{action.tool} is not granted to the skill {missing[0]}, which the run follows, so a person must decide; "
+        "grant it on the skill's page, or allow it by a rule with subject: {skills: …}"
     )
-    return replace(judged, verdict="require_approval", reasons=(reason, *judged.reasons))
+    return replace(evaluation, verdict="require_approval", reasons=(reason, *evaluation.reasons))
 
 
-def _approvable(judged: Judged, hits: Sequence[Hit]) -> Judged:
-    """Denied when every rule names approvers of its own and nobody is named by all."""
-    if judged.verdict != "require_approval" or judged.obligations.approvers:
-        return judged
+def _deny_if_unapprovable(evaluation: Judged, hits: Sequence[Hit]) -> Judged:
+    """Deny if several rules name approvers and they have none in common."""
+    if evaluation.verdict != "require_approval" or evaluation.obligations.approvers:
+        return evaluation
     naming = [hit.rule.named for hit in hits if hit.rule.duties.approvers]
     if not naming:
-        return judged
-    told = f"{' and '.join(naming)} name different approvers, so nobody can approve this; have them name the same"
-    return Judged("deny", (told, *judged.reasons), tuple(naming), Obligations())
+        return evaluation
+    reason = f"{' and '.join(naming)} name different approvers, so no one can approve this; name the same approvers in each"
+    return Judged("deny", (reason, *evaluation.reasons), tuple(naming), Obligations())
 
 
 # -- obligations
 
 
-def _merged(hits: Sequence[Hit]) -> Obligations:
-    """The stricter of everything that the rules which hold demand."""
+def _merge_obligations(hits: Sequence[Hit]) -> Obligations:
+    """The strictest combination of the obligations of all matching rules."""
     every = [hit.rule.duties for hit in hits]
     naming = [duties.approvers for duties in every if duties.approvers]
-    known = Obligations()
+    defaults = Obligations()
     return Obligations(
-        approvers=_common(naming),
-        needed=max([duties.needed for duties in every if duties.needed is not None], default=known.needed),
-        ttl_seconds=_least(duties.ttl_seconds for duties in every) or known.ttl_seconds,
+        approvers=_common_approvers(naming),
+        needed=max([duties.needed for duties in every if duties.needed is not None], default=defaults.needed),
+        ttl_seconds=_minimum(duties.ttl_seconds for duties in every) or defaults.ttl_seconds,
         redact=tuple(sorted({pointer for duties in every for pointer in duties.redact or ()})),
-        calls_per_hour=_least(duties.calls_per_hour for duties in every),
-        calls_per_run=_least(duties.calls_per_run for duties in every),
-        cost_per_run=_least(duties.cost_per_run for duties in every),
+        calls_per_hour=_minimum(duties.calls_per_hour for duties in every),
+        calls_per_run=_minimum(duties.calls_per_run for duties in every),
+        cost_per_run=_minimum(duties.cost_per_run for duties in every),
         dry_run_first=any(duties.dry_run_first for duties in every),
     )
 
 
 def _caps(hits: Sequence[Hit]) -> tuple[RuleCaps, ...]:
-    """What each rule that holds counts for itself."""
+    """The caps of each matching rule, counted separately."""
     every = (RuleCaps(hit.rule.named, hit.rule.duties.calls_per_hour, hit.rule.duties.calls_per_run) for hit in hits)
     return tuple(caps for caps in every if caps.calls_per_hour is not None or caps.calls_per_run is not None)
 
 
-def _least(values: Iterable[T | None]) -> T | None:
+def _minimum(values: Iterable[T | None]) -> T | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _common(naming: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Whom every one of the lists names: of two roles the higher, which is both; nobody when nobody is surely in all."""
+def _common_approvers(naming: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The approvers named by every list: of two roles the higher, which includes the lower; empty if none is surely in all."""
     if not naming:
         return ()
     common = set(naming[0])
     for names in naming[1:]:
-        common = {both for one in common for other in names if (both := _both(one, other)) is not None}
+        common = {both for one in common for other in names if (both := _stricter_approver(one, other)) is not None}
     return tuple(sorted(common))
 
 
-def _both(one: str, other: str) -> str | None:
+def _stricter_approver(one: str, other: str) -> str | None:
     if one == other:
         return one
     if one.startswith("role:") and other.startswith("role:"):

@@ -1,4 +1,4 @@
-"""Why policies decide as they do: every rule with what speaks for and against it."""
+"""Explains a policy decision: every rule with the reason it matches or does not."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from appliance.governance.policies.decision import Facts, Mode, Verdict
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that holds, does not because of the member `because`, or cannot be evaluated: `fault` says why, and it denies."""
+    """A rule that matches, does not because of the member `because`, or cannot be evaluated (`fault` says why; it then denies)."""
 
     rule: str
     effect: Verdict
@@ -21,10 +21,10 @@ class Finding:
 
 
 def explain(policies: Compiled, facts: Facts) -> list[Finding]:
-    """Every active rule, those that hold first."""
+    """Every active rule, matching ones first."""
     record = record_of(facts)
-    found = [_finding(rule, facts, record) for rule in policies.rules]
-    return sorted(found, key=lambda each: not (each.holds or each.fault))
+    findings = [_finding(rule, facts, record) for rule in policies.rules]
+    return sorted(findings, key=lambda each: not (each.holds or each.fault))
 
 
 def _finding(rule: CompiledRule, facts: Facts, record: dict[str, Any]) -> Finding:

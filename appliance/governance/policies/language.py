@@ -1,4 +1,4 @@
-"""The policy language: a policy as typed data, with everything that is wrong in it at once."""
+"""The policy language: parses a policy into typed data and reports all of its errors at once."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ _SLUG = "^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 _APPROVER = rf"^(role:({'|'.join(ROLES)})|user:.{{1,254}})$"
 
 Glob = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[^\x00-\x20]+$")]
-"""A name, or a pattern of it in which `*` stands for any characters, also none; everything else stands for itself."""
+"""A name, or a pattern in which `*` matches any characters, including none; every other character matches itself."""
 Globs = Annotated[list[Glob], Field(min_length=1, max_length=MAX_NAMES)]
 Pointer = Annotated[str, Field(max_length=500, pattern="^(/([^~/]|~[01])*)+$")]
 Approver = Annotated[str, Field(pattern=_APPROVER), AfterValidator(str.lower)]
@@ -47,19 +47,19 @@ _FACTS: Mapping[str, conditions.Field] = {
 }
 
 
-class _Part(BaseModel):
-    """Base: unknown members are refused, types are exact."""
+class _PolicyModel(BaseModel):
+    """Base class: unknown members are refused, types are exact."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SubjectTest(_Part):
-    """Whom a rule is about; every member that is there must fit.  `tainted`: only runs that are, or only those that are not."""
+class SubjectTest(_PolicyModel):
+    """The subjects a rule applies to; all members that are set must match.  `tainted`: only tainted, or only untainted runs."""
 
     kinds: Annotated[list[Kind], Field(min_length=1)] | None = None
     credentials: Annotated[
         list[Credential] | None,
-        Field(min_length=1, description="The kind of the key: `agent` fits an agent key by every road, also REST."),
+        Field(min_length=1, description="The kind of the key: `agent` matches an agent key on every edge, including REST."),
     ] = None
     actors: Globs | None = None
     agents: Globs | None = None
@@ -68,8 +68,8 @@ class SubjectTest(_Part):
     tainted: bool | None = None
 
 
-class Duties(_Part):
-    """What comes with permission; what is absent is not demanded.  `approvers` and `needed` count when an approval is asked."""
+class Duties(_PolicyModel):
+    """Conditions attached to a permission; all are optional.  `approvers` and `needed` apply when an approval is requested."""
 
     approvers: Annotated[list[Approver], Field(min_length=1, max_length=MOST_APPROVERS)] | None = None
     needed: Annotated[int, Field(ge=1, le=10)] | None = None
@@ -84,12 +84,12 @@ class Duties(_Part):
     def _can_be_met(self) -> "Duties":
         people = self.approvers or []
         if people and all(name.startswith("user:") for name in people) and len(set(people)) < (self.needed or 1):
-            raise ValueError(f"{self.needed} must agree and only {len(set(people))} are named; name more, or a role")
+            raise ValueError(f"{self.needed} people must approve but only {len(set(people))} are named; name more, or a role")
         return self
 
 
-class Rule(_Part):
-    """One rule: what it says (`effect`) of which actions of whom, and why."""
+class Rule(_PolicyModel):
+    """One rule: its `effect` on which actions of which subjects, and why."""
 
     id: Annotated[str, Field(pattern=_SLUG, max_length=63)]
     effect: Verdict
@@ -106,12 +106,12 @@ class Rule(_Part):
     @model_validator(mode="after")
     def _deny_is_all(self) -> "Rule":
         if self.effect == "deny" and self.obligations is not None:
-            raise ValueError("a rule that denies has no obligations; take them out, or make it require_approval")
+            raise ValueError("a rule that denies cannot have obligations; remove them, or use require_approval")
         return self
 
 
-class Policy(_Part):
-    """A policy: rules under a name; those of mode `observe` are judged and reported, but decide nothing."""
+class Policy(_PolicyModel):
+    """A named set of rules; with mode `observe`, they are evaluated and reported, but decide nothing."""
 
     name: Annotated[str, Field(pattern=_SLUG, max_length=63)]
     description: Annotated[str, Field(max_length=2000)] = ""
@@ -119,28 +119,29 @@ class Policy(_Part):
     rules: Annotated[list[Rule], Field(min_length=1, max_length=MAX_RULES)]
 
     def document(self) -> dict[str, Any]:
-        """The policy as it is stored and written to a file: without what says nothing."""
-        shown = self.model_dump(exclude_none=True)
-        return shown if shown["description"] else {name: value for name, value in shown.items() if name != "description"}
+        """The policy as it is stored and written to a file, without empty members."""
+        document = self.model_dump(exclude_none=True)
+        return document if document["description"] else {name: value for name, value in document.items() if name != "description"}
 
     def digest(self) -> str:
-        """`sha256:` of what the policy says, the same however it was written."""
+        """`sha256:` of the policy's content, independent of its formatting."""
         text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_policy(document: Any, name: str) -> Policy:
-    """The policy `name` that a document in YAML or JSON describes; its own `name` may be left out.
+    """Parse the policy `name` from a YAML or JSON document, whose own `name` may be omitted.
 
-    ValidationFailed lists everything that is wrong, each finding with a JSON pointer and what to do.
+    ValidationFailed lists every error, each with a JSON pointer and what to do.
     """
     ids.check_slug(name, pointer="/name")
     if not isinstance(document, Mapping):
-        raise ValidationFailed("a policy is an object with mode and rules", pointer="")
+        raise ValidationFailed("a policy must be an object with mode and rules", pointer="")
     if (own := document.get("name", name)) != name:
         raise ValidationFailed(
             Sentence(
-                "the policy %(own)s is not %(name)s; take name out, or make it the same", own=repr(str(own)[:60]), name=repr(name)
+                "the policy's name is %(own)s instead of %(name)s; remove name, or make them equal",
+                own=repr(str(own)[:60]), name=repr(name),
             ),
             pointer="/name",
         )
@@ -148,19 +149,19 @@ def parse_policy(document: Any, name: str) -> Policy:
     try:
         policy = Policy.model_validate({**document, "name": name})
     except ValidationError as error:
-        raise _refusal(name, [_detail(found) for found in error.errors(include_url=False)]) from error
-    if details := [*_repeated(policy), *_faults(policy)]:
+        raise _refusal(name, [_detail(problem) for problem in error.errors(include_url=False)]) from error
+    if details := [*_duplicate_ids(policy), *_find_errors(policy)]:
         raise _refusal(name, details)
     return policy
 
 
 def condition_of(rule: Rule, pointer: str = "") -> Condition | None:
-    """The rule's `when`; InvalidFilter."""
+    """The rule's parsed `when`; InvalidFilter."""
     return None if rule.when is None else conditions.parse(composed(rule.when), _FACTS, pointer=f"{pointer}/when")
 
 
 def policy_schema() -> dict[str, Any]:
-    """JSON Schema of a policy's file, in which `name` may be left out."""
+    """JSON Schema of a policy file, in which `name` may be omitted."""
     schema = Policy.model_json_schema()
     schema["required"] = [name for name in schema["required"] if name != "name"]
     return {name: part for name, part in schema.items() if name != "title"}
@@ -173,7 +174,7 @@ def _check_size(document: Mapping[str, Any]) -> None:
         raise ValidationFailed(Sentence("the policy is not JSON: %(error)s", error=error), pointer="") from error
     if size > MAX_BYTES:
         raise ValidationFailed(
-            Sentence("a policy takes at most %(max_bytes)s KiB; make two of it", max_bytes=MAX_BYTES >> 10), pointer=""
+            Sentence("a policy may be at most %(max_bytes)s KiB; split it into two", max_bytes=MAX_BYTES >> 10), pointer=""
         )
 
 
@@ -189,60 +190,60 @@ def _refusal(name: str, details: list[Detail]) -> ApplianceError:
     )
 
 
-def _detail(found: Any) -> Detail:
-    pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in found["loc"])
-    return Detail(pointer, "validation_failed", _sentence(found))
+def _detail(problem: Any) -> Detail:
+    pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in problem["loc"])
+    return Detail(pointer, "validation_failed", _describe_error(problem))
 
 
-def _sentence(found: Any) -> str:
-    kind, context = found["type"], found.get("ctx", {})
+def _describe_error(problem: Any) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
     if kind == "missing":
         return "this member is required; add it"
     if kind == "extra_forbidden":
-        return Sentence("this member is not known; known are %(loc)s", loc=', '.join(_members_at(found['loc'][:-1])))
+        return Sentence("unknown member; valid members are %(loc)s", loc=', '.join(_members_at(problem['loc'][:-1])))
     if kind == "too_short":
-        return "an empty list would fit nothing; leave the member out to mean any"
+        return "an empty list matches nothing; omit the member to match anything"
     if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(context["pattern"], "it does not have the form it must have; see docs/policies.md")
-    text = str(found["msg"]).removeprefix("Value error, ")
+        return _PATTERNS.get(context["pattern"], "the value has an invalid format; see docs/policies.md")
+    text = str(problem["msg"]).removeprefix("Value error, ")
     return text[:1].lower() + text[1:]
 
 
 _PATTERNS = {
     _SLUG: "use lower-case letters, digits and single hyphens, begin with a letter, at most 63 characters",
     _APPROVER: f"name role:{'|'.join(ROLES)} or user:<login>",
-    r"^[^\x00-\x20]+$": "a name or pattern has no spaces; take them out, or put * in their place",
+    r"^[^\x00-\x20]+$": "a name or pattern cannot contain spaces; remove them, or replace them with *",
     "^(/([^~/]|~[01])*)+$": "write a JSON pointer into the result, such as /customer/iban",
 }
 
 
 def _members_at(place: tuple[str | int, ...]) -> Iterator[str]:
     path = [part for part in place if isinstance(part, str)]
-    parts: Mapping[tuple[str, ...], type[_Part]] = {
+    parts: Mapping[tuple[str, ...], type[_PolicyModel]] = {
         (): Policy, ("rules",): Rule, ("rules", "subject"): SubjectTest, ("rules", "obligations"): Duties,
     }  # fmt: skip
     yield from parts[tuple(path)].model_fields
 
 
-def _repeated(policy: Policy) -> Iterator[Detail]:
+def _duplicate_ids(policy: Policy) -> Iterator[Detail]:
     seen: set[str] = set()
     for index, rule in enumerate(policy.rules):
         if rule.id in seen:
             yield Detail(
                 f"/rules/{index}/id",
                 "validation_failed",
-                Sentence("there are two rules %(id)s; give each its own id", id=repr(rule.id)),
+                Sentence("there are two rules with the id %(id)s; give each its own id", id=repr(rule.id)),
             )
         seen.add(rule.id)
 
 
-def _faults(policy: Policy) -> Iterator[Detail]:
+def _find_errors(policy: Policy) -> Iterator[Detail]:
     for index, rule in enumerate(policy.rules):
         here = f"/rules/{index}"
         for field in ("tools", "integrations", "operations", "hosts"):
-            yield from _crowded(getattr(rule, field), f"{here}/{field}")
+            yield from _too_many_stars(getattr(rule, field), f"{here}/{field}")
         for field in ("actors", "agents", "skills"):
-            yield from _crowded(getattr(rule.subject, field) if rule.subject else None, f"{here}/subject/{field}")
+            yield from _too_many_stars(getattr(rule.subject, field) if rule.subject else None, f"{here}/subject/{field}")
         try:
             condition = condition_of(rule, here)
         except InvalidFilter as error:
@@ -252,13 +253,13 @@ def _faults(policy: Policy) -> Iterator[Detail]:
             yield from (Detail(f"{here}/when", "invalid_filter", message) for message in dict.fromkeys(_misuses(condition)))
 
 
-def _crowded(globs: list[str] | None, pointer: str) -> Iterator[Detail]:
+def _too_many_stars(globs: list[str] | None, pointer: str) -> Iterator[Detail]:
     for index, glob in enumerate(globs or ()):
         if glob.count("*") > MAX_STARS:
             yield Detail(
                 f"{pointer}/{index}",
                 "validation_failed",
-                Sentence("a pattern has at most %(max_stars)s stars; write it shorter", max_stars=MAX_STARS),
+                Sentence("a pattern may contain at most %(max_stars)s stars; shorten it", max_stars=MAX_STARS),
             )
 
 
@@ -273,4 +274,4 @@ def _misuses(condition: Condition, *, top: bool = True) -> Iterator[str]:
             if top:
                 yield f'{field} is an object; compare what is inside it, such as {{"input": {{"total": {{"_gt": 100}}}}}}'
             if any(isinstance(part, Placeholder) for part in (value if isinstance(value, tuple) else (value,))):
-                yield "a policy has no $actor, $request and $now; compare subject and action, or write \\$ for the text itself"
+                yield "a policy cannot use $actor, $request and $now; compare subject and action, or write \\$ for a literal $"

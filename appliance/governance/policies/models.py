@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class PolicyRow(TenantModel):
-    """A policy: its draft, and which of its versions judges."""
+    """A policy: its draft, and the number of its active version."""
 
     label = "policy"
     id = peewee.TextField()  # the name
@@ -24,7 +24,7 @@ class PolicyRow(TenantModel):
 
 
 class PolicyVersionRow(TenantModel):
-    """A version: what it says never changes; `activated_at` is when it last began to judge."""
+    """A version: its content never changes; `activated_at` is when it was last activated."""
 
     label = "policy version"
     policy_id = peewee.TextField()

@@ -1,9 +1,8 @@
-"""What a draft would have changed: the recorded calls judged anew, without it and with it.
+"""Replays recorded calls against a draft policy: evaluates them with and without it, and lists the changed decisions.
 
-A record lacks some of what rules look at: secrets in inputs are blotted out, very large inputs were not kept, nor were
-credentials and who trusted which skill.  A rule that depends on such a thing may hold or not; a call is counted as changed or
-unchanged only if that makes no difference.  Calls that were refused left no record, so that a draft which allows more shows
-nothing here.
+A record lacks some of what rules inspect: secrets in inputs are redacted, very large inputs were not stored, nor were
+credentials and trust in skills.  Where a rule depends on missing data, both possibilities are evaluated; a call counts as
+changed or unchanged only if they agree.  Refused calls left no record, so a draft that allows more shows no changes here.
 """
 
 from collections import Counter
@@ -40,7 +39,7 @@ Known = Verdict | Literal["undecidable"]
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Which calls, times in epoch ms, [since, until): at most `limit` changed ones are listed, on from `cursor`."""
+    """The calls of [since, until), in epoch ms: lists at most `limit` changed ones, starting after `cursor`."""
 
     since: int
     until: int
@@ -50,7 +49,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class Rejudged:
-    """A call of which the draft changes the verdict, or may: the verdicts and their rules, and what is not known."""
+    """A call whose verdict the draft changes, or may change: both verdicts, the rules, and the missing data."""
 
     call: PastCall
     outcome: Outcome
@@ -62,9 +61,9 @@ class Rejudged:
 
 @dataclass
 class Replayed:
-    """What was found of the calls looked at; `next_cursor` leads on, and counts of several pages add up.
+    """The result for the calls examined; `next_cursor` continues, and the counts of several pages add up.
 
-    `undecidable` lists the first calls of which nobody can say whether the draft changes them, `undecidable_count` counts all.
+    `undecidable` lists the first calls whose change cannot be determined, `undecidable_count` counts all of them.
     """
 
     scanned: int = 0
@@ -78,31 +77,33 @@ class Replayed:
 
 
 def replay(scope: TenantScope, draft: Policy, request: ReplayRequest) -> Replayed:
-    """Judge the calls of a time anew, newest first, by what is active now and by the same with the draft enforced.
+    """Evaluate the calls of a period, newest first, with the active policies and with the draft enforced.
 
-    It stops at the end, at `limit` changed calls, and after as many calls or seconds as one request may take.
+    Stops at the end of the period, at `limit` changed calls, or at the maximum of calls or seconds of one request.
     """
     if not 1 <= request.limit <= MOST_SHOWN:
-        raise ValidationFailed(Sentence("limit is 1 to %(most_shown)s", most_shown=MOST_SHOWN), pointer="/limit")
+        raise ValidationFailed(Sentence("limit must be between 1 and %(most_shown)s", most_shown=MOST_SHOWN), pointer="/limit")
     if request.since >= request.until:
-        raise ValidationFailed("since is before until", pointer="/since")
+        raise ValidationFailed("since must be before until", pointer="/since")
     active = active_policies(scope)
     enforced = draft.model_copy(update={"mode": "enforce"})
     others = [each for each in active if each.name != draft.name]
-    judges = _Judges(Compiled(active), Compiled([*others, Active(draft.name, 0, draft.digest(), enforced.document())]), draft.name)
-    found, ends = Replayed(), clock.monotonic() + MOST_SECONDS
+    evaluator = _Evaluator(
+        Compiled(active), Compiled([*others, Active(draft.name, 0, draft.digest(), enforced.document())]), draft.name
+    )
+    report, ends = Replayed(), clock.monotonic() + MOST_SECONDS
     place: tuple[int, str] | None = None
     if request.cursor is not None:
         at, call_id = decode_cursor(request.cursor, _ORDER, 2)
         if type(at) is not int or not isinstance(call_id, str):
-            raise InvalidCursor("the cursor is not one of a replay; start again without it")
+            raise InvalidCursor("the cursor does not belong to a replay; start again without it")
         place = (at, call_id)
-    for call in _calls(scope, request, place, with_input=judges.reads_input):
-        _count(found, judges.rejudge(call), request.limit)
-        if len(found.changed) >= request.limit or found.scanned >= MOST_SCANNED or clock.monotonic() > ends:
-            found.next_cursor = encode_cursor([call.created_at, call.id], _ORDER)
+    for call in _calls(scope, request, place, with_input=evaluator.reads_input):
+        _count(report, evaluator.rejudge(call), request.limit)
+        if len(report.changed) >= request.limit or report.scanned >= MOST_SCANNED or clock.monotonic() > ends:
+            report.next_cursor = encode_cursor([call.created_at, call.id], _ORDER)
             break
-    return found
+    return report
 
 
 def _calls(scope: TenantScope, request: ReplayRequest, place: tuple[int, str] | None, *, with_input: bool) -> Iterator[PastCall]:
@@ -111,33 +112,33 @@ def _calls(scope: TenantScope, request: ReplayRequest, place: tuple[int, str] | 
         place = (batch[-1].created_at, batch[-1].id)
 
 
-def _count(found: Replayed, judged: Rejudged, limit: int) -> None:
-    found.scanned += 1
-    found.oldest_at = judged.call.created_at
-    found.before[judged.before] += 1
-    found.after[judged.after] += 1
-    shown = replace(judged, call=replace(judged.call, input=None))  # so that what is listed takes no room
-    if judged.outcome == "changed":
-        found.changed.append(shown)
-    elif judged.outcome == "undecidable":
-        found.undecidable_count += 1
-        if len(found.undecidable) < min(limit, 20):
-            found.undecidable.append(shown)
+def _count(report: Replayed, call: Rejudged, limit: int) -> None:
+    report.scanned += 1
+    report.oldest_at = call.call.created_at
+    report.before[call.before] += 1
+    report.after[call.after] += 1
+    listed = replace(call, call=replace(call.call, input=None))  # the list would otherwise hold every input in memory
+    if call.outcome == "changed":
+        report.changed.append(listed)
+    elif call.outcome == "undecidable":
+        report.undecidable_count += 1
+        if len(report.undecidable) < min(limit, 20):
+            report.undecidable.append(listed)
 
 
 # -- one call
 
 
 @dataclass(frozen=True)
-class _Open:
-    """A rule of which is not known whether it holds, and why not."""
+class _Undetermined:
+    """A rule whose match is undetermined, and why."""
 
     hit: Hit
     unknown: str
 
 
-class _Judges:
-    """The policies without the draft and with it."""
+class _Evaluator:
+    """Evaluates calls against the policies without and with the draft."""
 
     def __init__(self, without: Compiled, with_it: Compiled, draft: str) -> None:
         self._without, self._with, self._own = without, with_it, f"{draft}/"
@@ -146,61 +147,68 @@ class _Judges:
     def rejudge(self, call: PastCall) -> Rejudged:
         facts = facts_of(call)
         record = _record(call, facts)
-        sides = [_standing(policies, facts, record) for policies in (self._without, self._with)]
-        opened = {key: each for side, (_, open_) in enumerate(sides) for each in open_ for key in [self._key(side, each)]}
-        if len(opened) > MOST_OPEN:
-            return Rejudged(call, "undecidable", "undecidable", "undecidable", (), _told(opened.values()))
+        sides = [_match_rules(policies, facts, record) for policies in (self._without, self._with)]
+        undetermined = {
+            key: each
+            for side, (_, undetermined_rules) in enumerate(sides)
+            for each in undetermined_rules
+            for key in [self._key(side, each)]
+        }
+        if len(undetermined) > MOST_OPEN:
+            return Rejudged(call, "undecidable", "undecidable", "undecidable", (), _reasons(undetermined.values()))
         pairs = set()
         rules: dict[str, None] = {}
-        for chosen in product((False, True), repeat=len(opened)):
-            holding = {key for key, holds in zip(opened, chosen, strict=True) if holds}
-            judged = [
-                judge([*hits, *(each.hit for each in open_ if self._key(side, each) in holding)], facts)
-                for side, (hits, open_) in enumerate(sides)
+        for assumption in product((False, True), repeat=len(undetermined)):
+            matching = {key for key, holds in zip(undetermined, assumption, strict=True) if holds}
+            evaluations = [
+                judge([*hits, *(each.hit for each in undetermined_rules if self._key(side, each) in matching)], facts)
+                for side, (hits, undetermined_rules) in enumerate(sides)
             ]
-            pairs.add((judged[0].verdict, judged[1].verdict))
-            rules |= dict.fromkeys(judged[1].rules or judged[0].rules)
+            pairs.add((evaluations[0].verdict, evaluations[1].verdict))
+            rules |= dict.fromkeys(evaluations[1].rules or evaluations[0].rules)
         before, after = ({pair[side] for pair in pairs} for side in (0, 1))
         differing = sum(one != other for one, other in pairs)
-        outcome: Outcome = "unchanged" if not differing else "changed" if differing == len(pairs) else "undecidable"
-        return Rejudged(call, outcome, _only(before), _only(after), tuple(rules), _told(opened.values()))
+        result: Outcome = "unchanged" if not differing else "changed" if differing == len(pairs) else "undecidable"
+        return Rejudged(
+            call, result, _single_verdict(before), _single_verdict(after), tuple(rules), _reasons(undetermined.values())
+        )
 
-    def _key(self, side: int, each: _Open) -> tuple[int, str]:
-        """A rule that stands on both sides holds on both or on neither; those of the draft are others than those it replaces."""
-        named = each.hit.rule.named
-        return (side if named.startswith(self._own) else 2, named)
+    def _key(self, side: int, each: _Undetermined) -> tuple[int, str]:
+        """The identity of a rule: one in both sets matches in both or in neither; the draft's own rules count separately."""
+        name = each.hit.rule.named
+        return (side if name.startswith(self._own) else 2, name)
 
 
-def _only(verdicts: set[Verdict]) -> Known:
+def _single_verdict(verdicts: set[Verdict]) -> Known:
     return next(iter(verdicts)) if len(verdicts) == 1 else "undecidable"
 
 
-def _told(opened: Iterable[_Open]) -> tuple[str, ...]:
-    return tuple(sorted({f"{each.hit.rule.named}: {each.unknown}" for each in opened}))
+def _reasons(undetermined: Iterable[_Undetermined]) -> tuple[str, ...]:
+    return tuple(sorted({f"{each.hit.rule.named}: {each.unknown}" for each in undetermined}))
 
 
 def facts_of(call: PastCall) -> Facts:
-    """What is known of who made a call and what it was; records without a decision are older than agents."""
-    told = call.decision or {}
-    via = told.get("via", "process" if call.execution_id else "rest")
-    skills = tuple(SkillUsed(str(name), str(digest)) for name, digest in told.get("skills", ()))
+    """The facts of a recorded call; records without a decision predate agents."""
+    decision = call.decision or {}
+    via = decision.get("via", "process" if call.execution_id else "rest")
+    skills = tuple(SkillUsed(str(name), str(digest)) for name, digest in decision.get("skills", ()))
     subject = Subject(
-        told.get("actor", call.actor),
+        decision.get("actor", call.actor),
         via,
-        told.get("agent", ""),
-        told.get("run", ""),
+        decision.get("agent", ""),
+        decision.get("run", ""),
         skills,
-        tuple(told.get("tainted_by", ())),
-        told.get("credential", ""),
+        tuple(decision.get("tainted_by", ())),
+        decision.get("credential", ""),
     )
-    given = call.input if isinstance(call.input, Mapping) else {}
+    input_values = call.input if isinstance(call.input, Mapping) else {}
     hosts = ", ".join(call.hosts)
-    return Facts(subject, ToolAction(TOOL, call.effect, given, call.integration, call.action, call.connector, hosts))
+    return Facts(subject, ToolAction(TOOL, call.effect, input_values, call.integration, call.action, call.connector, hosts))
 
 
 def _record(call: PastCall, facts: Facts) -> dict[str, Any]:
     record = record_of(facts)
-    record["input"] = _unblotted(call.input) if call.input is not None else UNKNOWN
+    record["input"] = _mark_redacted(call.input) if call.input is not None else UNKNOWN
     record["action"]["credential"] = UNKNOWN
     if not call.hosts:
         record["action"]["host"] = UNKNOWN
@@ -209,28 +217,28 @@ def _record(call: PastCall, facts: Facts) -> dict[str, Any]:
     return record
 
 
-def _unblotted(value: Any) -> Any:
-    """The value with what was blotted out as UNKNOWN; a blot in a member's name makes its whole object that."""
+def _mark_redacted(value: Any) -> Any:
+    """The value with redacted parts as UNKNOWN; a redaction in a member's name makes its whole object UNKNOWN."""
     if isinstance(value, str):
         return UNKNOWN if BLOT in value else value
     if isinstance(value, list):
-        return [_unblotted(item) for item in value]
+        return [_mark_redacted(item) for item in value]
     if isinstance(value, dict):
-        return UNKNOWN if any(BLOT in name for name in value) else {name: _unblotted(item) for name, item in value.items()}
+        return UNKNOWN if any(BLOT in name for name in value) else {name: _mark_redacted(item) for name, item in value.items()}
     return value
 
 
-def _standing(policies: Compiled, facts: Facts, record: Mapping[str, Any]) -> tuple[list[Hit], list[_Open]]:
-    """The enforced rules that hold, and those of which is not known whether they do."""
+def _match_rules(policies: Compiled, facts: Facts, record: Mapping[str, Any]) -> tuple[list[Hit], list[_Undetermined]]:
+    """The enforced rules that match, and those whose match is undetermined."""
     hits: list[Hit] = []
-    opened: list[_Open] = []
+    undetermined: list[_Undetermined] = []
     for rule in policies.rules:
         if not rule.is_enforced:
             continue
         if rule.fault:
             hits.append(Hit(rule, rule.fault))
             continue
-        unknown = _unknown(rule, facts)
+        unknown = _why_undetermined(rule, facts)
         if unknown is None:
             continue
         fault = ""
@@ -239,27 +247,27 @@ def _standing(policies: Compiled, facts: Facts, record: Mapping[str, Any]) -> tu
         except Incomparable as error:
             holds, fault = True, str(error)
         if holds is None:
-            unknown = unknown or "what it looks at was not kept, or was blotted out"
+            unknown = unknown or "the data it inspects was not stored, or was redacted"
         if holds is not False and unknown:
-            opened.append(_Open(Hit(rule, fault), unknown))
+            undetermined.append(_Undetermined(Hit(rule, fault), unknown))
         elif holds:
             hits.append(Hit(rule, fault))
-    return hits, opened
+    return hits, undetermined
 
 
-def _unknown(rule: CompiledRule, facts: Facts) -> str | None:
-    """Why the tests of a rule cannot be decided, empty when they hold, None when they do not."""
+def _why_undetermined(rule: CompiledRule, facts: Facts) -> str | None:
+    """Why a rule's predicates are undetermined; empty if they hold, None if they do not."""
     unknown = ""
-    trusting = Facts(_trusting(facts.subject), facts.action)
+    trusting = Facts(_trust_all(facts.subject), facts.action)
     for part in (*rule.on_action, *rule.on_subject):
         if part.name == "hosts" and not facts.action.host:
             unknown = "the host was not recorded"
         elif part.name == "subject.skills" and part.holds(facts) != part.holds(trusting):
-            unknown = "who trusted the skills was not recorded"
+            unknown = "trust in the skills was not recorded"
         elif not part.holds(facts):
             return None
     return unknown
 
 
-def _trusting(subject: Subject) -> Subject:
+def _trust_all(subject: Subject) -> Subject:
     return replace(subject, skills=tuple(replace(each, is_trusted=True) for each in subject.skills))

@@ -1,4 +1,4 @@
-"""What one can do with policies: write drafts, have versions of them judge, and ask for the decision about an action."""
+"""Manages policies: drafts, activated versions, and the decision about an action."""
 
 import threading
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from appliance.monitor import audit
 
 MAX_POLICIES = 200
 MAX_ACTIVE_RULES = 2 * MAX_RULES
-_MOST_CACHED = 1_000
+_MAX_CACHED = 1_000
 _MAY_CHANGE = ("user", "key", "system")
 
 State = Literal["active", "retired"]
@@ -29,7 +29,7 @@ State = Literal["active", "retired"]
 
 @dataclass(frozen=True)
 class StoredPolicy:
-    """A policy as it is read back; times in epoch ms.  `active_version` is None while nothing of it judges."""
+    """A stored policy; times in epoch ms.  `active_version` is None while it is not active."""
 
     name: str
     draft: Mapping[str, Any]
@@ -43,7 +43,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True)
 class PolicyVersion:
-    """A version; it is `active` or `retired`, and what it says never changes."""
+    """A version, `active` or `retired`; its content never changes."""
 
     policy: str
     number: int
@@ -59,25 +59,25 @@ class PolicyVersion:
 
 
 class PolicyService:
-    """The verbs.  Those that change something need the scope `policies.write`, and no run of an agent or process has them."""
+    """Operations on policies.  Changes need the scope `policies.write`, which agents and processes never have."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cached: dict[str, tuple[str, Compiled]] = {}
 
-    # -- judging
+    # -- evaluation
 
     def decide(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What the tenant's active policies say, from the moment on at which they were activated, in every process."""
+        """The decision of the tenant's active policies; activations take effect immediately, in every process."""
         return decide(self.compiled(scope), Facts(subject, action))
 
     def looks_at(self, scope: TenantScope) -> Looks:
-        """What the active policies have to know of an action, beside its own name and input."""
+        """Which details of an action the active policies inspect, besides its name and input."""
         compiled = self.compiled(scope)
         return Looks(compiled.looks_at_requests, compiled.looks_at_kin)
 
     def compiled(self, scope: TenantScope) -> Compiled:
-        """The policies that judge now."""
+        """The active policies, compiled and cached until they change."""
         stamp = _stamp(scope)
         cached = self._cached.get(scope.tenant_id)
         if cached is not None and cached[0] == stamp:
@@ -85,33 +85,33 @@ class PolicyService:
         with db.snapshot():
             stamp, compiled = _stamp(scope), Compiled(active_policies(scope))
         with self._lock:
-            while len(self._cached) >= _MOST_CACHED:
+            while len(self._cached) >= _MAX_CACHED:
                 del self._cached[next(iter(self._cached))]
             self._cached[scope.tenant_id] = (stamp, compiled)
         return compiled
 
     def compiled_with(self, scope: TenantScope, draft: Policy) -> Compiled:
-        """The policies that would judge if this one were active, in the place of the active one of its name."""
+        """The active policies with this draft in place of the active version of its name."""
         others = [each for each in active_policies(scope) if each.name != draft.name]
         return Compiled([*others, Active(draft.name, 0, draft.digest(), draft.document())])
 
     # -- reading
 
     def list_policies(self, scope: TenantScope, page: PageRequest) -> Page[StoredPolicy]:
-        """The tenant's policies by name."""
+        """The tenant's policies, by name."""
         fields = {"name": PolicyRow.id, "updated_at": PolicyRow.updated_at, "created_at": PolicyRow.created_at}
-        return paginate(scope.select(PolicyRow), page, fields, default="name", tie="name").map(_stored)
+        return paginate(scope.select(PolicyRow), page, fields, default="name", tie="name").map(_from_row)
 
     def get_policy(self, scope: TenantScope, name: str) -> StoredPolicy:
         """A policy with its draft; NotFound."""
-        return _stored(scope.get(PolicyRow, id=name))
+        return _from_row(scope.get(PolicyRow, id=name))
 
     def list_versions(self, scope: TenantScope, name: str, page: PageRequest) -> Page[PolicyVersion]:
         """The versions of a policy, newest first; NotFound."""
         active = scope.get(PolicyRow, id=name).active_version
         query = scope.select(PolicyVersionRow).where(PolicyVersionRow.policy_id == name)
-        found = paginate(query, page, {"number": PolicyVersionRow.number}, default="-number", tie="number")
-        return found.map(lambda row: _version(row, active))
+        result = paginate(query, page, {"number": PolicyVersionRow.number}, default="-number", tie="number")
+        return result.map(lambda row: _version(row, active))
 
     def get_version(self, scope: TenantScope, name: str, number: int) -> PolicyVersion:
         """One version; NotFound."""
@@ -121,23 +121,23 @@ class PolicyService:
     # -- changing
 
     def put_draft(self, scope: TenantScope, name: str, document: Any, *, if_digest: str | None = None) -> tuple[StoredPolicy, bool]:
-        """Create a policy, or replace its draft; nothing of it judges before `activate`.  The flag tells whether it is new.
+        """Create a policy, or replace its draft; it takes effect only with `activate`.  The flag says whether it is new.
 
-        ValidationFailed with every finding; VersionConflict when the stored draft's digest is not `if_digest`.
+        ValidationFailed with every error; VersionConflict if the stored draft's digest is not `if_digest`.
         """
-        _may_change(scope)
+        _check_may_change(scope)
         policy = parse_policy(document, name)
         digest, now = policy.digest(), clock.now_ms()
         values = {"draft": policy.document(), "draft_digest": digest, "updated_at": now, "updated_by": scope.actor}
 
-        def put() -> bool:
+        def save() -> bool:
             row = scope.find(PolicyRow, id=name)
             if if_digest is not None and (row is None or row.draft_digest != if_digest):
-                raise VersionConflict("the draft is not the one you read; read it again and repeat your change")
+                raise VersionConflict("the draft has changed since you read it; read it again and repeat your change")
             if row is None:
                 if scope.select(PolicyRow).count() >= MAX_POLICIES:
                     raise Conflict(Sentence(
-                        "a tenant has at most %(max_policies)s policies; put the rules into one that is there",
+                        "a tenant can have at most %(max_policies)s policies; add the rules to an existing one",
                         max_policies=MAX_POLICIES,
                     ))
                 scope.insert(PolicyRow, id=name, created_at=now, created_by=scope.actor, **values)
@@ -148,29 +148,29 @@ class PolicyService:
             audit.record(scope, "policy.draft", name, {"digest": digest, "mode": policy.mode, "rules": len(policy.rules)})
             return row is None
 
-        is_new = db.write(put)
+        is_new = db.write(save)
         return self.get_policy(scope, name), is_new
 
     def activate(
         self, scope: TenantScope, name: str, *, version: int | None = None, message: str = "", if_digest: str | None = None
     ) -> PolicyVersion:
-        """Have a version judge from now on; without a number the draft, which becomes the next version unless it is the newest.
+        """Activate a version; without a number the draft, which becomes the next version unless it equals the newest.
 
-        NotFound; VersionConflict when what would judge does not have the digest `if_digest`; ValidationFailed when this
-        release cannot read it; Conflict when the active rules became too many.
+        NotFound; VersionConflict if the version's digest is not `if_digest`; ValidationFailed if this release cannot read the
+        version; Conflict if there would be too many active rules.
         """
-        _may_change(scope)
+        _check_may_change(scope)
         if len(message) > 500:
-            raise ValidationFailed("a message has at most 500 characters", pointer="/message")
+            raise ValidationFailed("a message may have at most 500 characters", pointer="/message")
 
         def activate() -> int:
-            _restamp(scope)  # first, so that two that activate at once take turns
+            _renew_stamp(scope)  # first: it locks the row, so that concurrent activations run one after the other
             row = scope.get(PolicyRow, id=name)
             target = _next_version(scope, row, message) if version is None else version
             chosen = scope.get(PolicyVersionRow, policy_id=name, number=target)
             if if_digest is not None and chosen.digest != if_digest:
                 raise VersionConflict(
-                    Sentence("what would be activated is %(digest)s; read it and decide again", digest=chosen.digest)
+                    Sentence("the version to activate has the digest %(digest)s; read it and decide again", digest=chosen.digest)
                 )
             if row.active_version == target:
                 return target
@@ -187,11 +187,11 @@ class PolicyService:
         return self.get_version(scope, name, db.write(activate))
 
     def deactivate(self, scope: TenantScope, name: str) -> StoredPolicy:
-        """Nothing of the policy judges any more; its versions stay.  NotFound."""
-        _may_change(scope)
+        """Deactivate the policy; its versions stay.  NotFound."""
+        _check_may_change(scope)
 
         def deactivate() -> None:
-            _restamp(scope)
+            _renew_stamp(scope)
             before = scope.get(PolicyRow, id=name).active_version
             if before is not None:
                 scope.update(PolicyRow, active_version=None).where(PolicyRow.id == name).execute()
@@ -202,8 +202,8 @@ class PolicyService:
         return self.get_policy(scope, name)
 
     def delete_policy(self, scope: TenantScope, name: str) -> None:
-        """Delete a policy with its versions; NotFound, and Conflict while it judges."""
-        _may_change(scope)
+        """Delete a policy with its versions; NotFound, and Conflict while it is active."""
+        _check_may_change(scope)
 
         def delete() -> None:
             row = scope.get(PolicyRow, id=name)
@@ -219,7 +219,7 @@ class PolicyService:
 
 
 def active_policies(scope: TenantScope) -> list[Active]:
-    """The versions that judge."""
+    """The active version of each policy."""
     versions = db.rows(
         "SELECT version.policy_id, version.number, version.digest, version.document FROM policy_version AS version "
         "JOIN policy ON policy.tenant_id = version.tenant_id AND policy.id = version.policy_id "
@@ -230,19 +230,21 @@ def active_policies(scope: TenantScope) -> list[Active]:
     return [Active(str(name), int(number), str(digest), read(document)) for name, number, digest, document in versions]
 
 
-def _may_change(scope: TenantScope) -> None:
+def _check_may_change(scope: TenantScope) -> None:
     scope.require("policies.write")
     if scope.actor.partition(":")[0] not in _MAY_CHANGE:
-        raise PolicyDenied("policies are changed by people and keys, not by what the policies judge; have one of them do it")
+        raise PolicyDenied(
+            "only people and API keys can change policies, not the agents and processes they govern; ask a person to change it"
+        )
 
 
 def _stamp(scope: TenantScope) -> str:
-    found = db.rows("SELECT stamp FROM policy_set WHERE tenant_id = ?", (scope.tenant_id,))
-    return str(found[0][0]) if found else ""
+    rows = db.rows("SELECT stamp FROM policy_set WHERE tenant_id = ?", (scope.tenant_id,))
+    return str(rows[0][0]) if rows else ""
 
 
-def _restamp(scope: TenantScope) -> None:
-    """Inside a write: another set of policies judges once it commits.  A new text each time: a tenant may go and come back."""
+def _renew_stamp(scope: TenantScope) -> None:
+    """Inside a write: mark the policy set as changed.  The stamp is a new id each time, as a tenant can be deleted and restored."""
     db.execute(
         "INSERT INTO policy_set (tenant_id, stamp) VALUES (?, ?) ON CONFLICT (tenant_id) DO UPDATE SET stamp = excluded.stamp",
         (scope.tenant_id, ids.new("set")),
@@ -250,7 +252,7 @@ def _restamp(scope: TenantScope) -> None:
 
 
 def _next_version(scope: TenantScope, row: PolicyRow, message: str) -> int:
-    """Inside a write: the number of the version that says what the draft says."""
+    """Inside a write: the number of the version with the draft's content, created if necessary."""
     newest = (
         scope.select(PolicyVersionRow)
         .where(PolicyVersionRow.policy_id == row.id)
@@ -272,12 +274,12 @@ def _refuse_too_many(scope: TenantScope, policy: Policy) -> None:
     others = sum(len(each.document.get("rules", ())) for each in active_policies(scope) if each.name != policy.name)
     if others + len(policy.rules) > MAX_ACTIVE_RULES:
         raise Conflict(Sentence(
-            "%(max_active_rules)s rules judge at most; deactivate a policy, or make fewer rules of this one",
+            "at most %(max_active_rules)s rules can be active; deactivate a policy, or reduce the rules of this one",
             max_active_rules=MAX_ACTIVE_RULES,
         ))
 
 
-def _stored(row: PolicyRow) -> StoredPolicy:
+def _from_row(row: PolicyRow) -> StoredPolicy:
     return StoredPolicy(
         row.id, row.draft, row.draft_digest, row.active_version, row.created_at, row.created_by, row.updated_at, row.updated_by
     )

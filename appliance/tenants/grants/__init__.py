@@ -1,4 +1,4 @@
-"""What was granted to processes and WebApps, and whether it still holds."""
+"""Grants of processes and WebApps: what they may access, and confirmations by owners."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""What waits for an owner: authority that goes beyond, or has outlived, whoever gave it, and the decision about each.
+"""Confirmations: decisions by owners about keys, grants and secrets whose authority exceeds or outlives that of their creator.
 
-A confirmation is found by its kind, its subject (a key, a process, a secret) and the digest of what exactly is asked for, so
-that a decision never covers anything else.
+A confirmation is identified by its kind, its subject (a key, a process, a secret) and the digest of the exact request, so a
+decision never covers anything else.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,15 +22,15 @@ Kind = Literal["key", "grant", "secret"]
 State = Literal["open", "confirmed", "refused"]
 KINDS: tuple[Kind, ...] = ("key", "grant", "secret")
 MOST_OPEN = 100
-"""Of one requester, all the keys that go back to them included: beyond it their oldest gives way, so that nobody can fill the
-page."""
+"""Per requester, including all keys derived from them: beyond it, their oldest confirmation is dropped, so that nobody can flood
+the page."""
 MOST_OPEN_IN_TENANT = 500
-"""But for what the appliance itself asks: beyond it the oldest of the requester who has most gives way."""
+"""Excluding the appliance's own requests: beyond it, the oldest one of the requester with the most is dropped."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What an owner is asked to confirm: `details` are what its page shows; at `deadline` (epoch ms) it ends unless one does."""
+    """A request for an owner's confirmation: the page shows `details`; at `deadline` (epoch ms) it expires undecided."""
 
     kind: Kind
     subject: str
@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """One request to the owners, and what became of it; times in epoch milliseconds."""
+    """A request to the owners and its current state; times in epoch milliseconds."""
 
     id: str
     kind: Kind
@@ -59,24 +59,24 @@ class Confirmation:
 Handler = Callable[[TenantScope, Confirmation], None]
 
 
-def ask(scope: TenantScope, wanted: Ask) -> Confirmation:
-    """Inside a write: have the owners decide; what was asked or decided already is answered as it is."""
-    known = find(scope, wanted.kind, wanted.subject, wanted.digest)
-    if known is not None:
-        return known
+def ask(scope: TenantScope, request: Ask) -> Confirmation:
+    """Inside a write: request a confirmation; an existing one for the same subject and digest is returned unchanged."""
+    existing = find(scope, request.kind, request.subject, request.digest)
+    if existing is not None:
+        return existing
     root = lineage.root_of(scope)
     _make_room(scope, root)
     confirmation = Confirmation(
-        ids.new("cnf"), wanted.kind, wanted.subject, wanted.digest, wanted.details, scope.actor, clock.now_ms(), wanted.deadline,
-        "open", None, None,
+        ids.new("cnf"), request.kind, request.subject, request.digest, request.details, scope.actor, clock.now_ms(),
+        request.deadline, "open", None, None,
     )  # fmt: skip
     scope.insert(ConfirmationRow, **vars(confirmation), requested_root=root)
-    audit.record(scope, f"{wanted.kind}.confirmation_requested", wanted.subject, _audited(confirmation))
+    audit.record(scope, f"{request.kind}.confirmation_requested", request.subject, _audit_details(confirmation))
     return confirmation
 
 
 def _make_room(scope: TenantScope, root: str) -> None:
-    """The appliance itself asks as often as there is cause."""
+    """Drop old requests beyond the limits; the appliance itself is not limited."""
     if scope.actor == "system":
         return
     _drop_oldest(scope, root, MOST_OPEN - 1)
@@ -90,114 +90,116 @@ def _make_room(scope: TenantScope, root: str) -> None:
         _drop_oldest(scope, str(busiest), int(most) - 1)
 
 
-def _drop_oldest(scope: TenantScope, root: str, most: int) -> None:
-    """Forget what is open of this requester but for the latest `most`."""
-    theirs = scope.select(ConfirmationRow).where(ConfirmationRow.requested_root == root, ConfirmationRow.state == "open")
-    for row in theirs.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(most).limit(MOST_OPEN):
+def _drop_oldest(scope: TenantScope, root: str, keep: int) -> None:
+    """Delete the requester's open confirmations except for the latest `most`."""
+    open_rows = scope.select(ConfirmationRow).where(ConfirmationRow.requested_root == root, ConfirmationRow.state == "open")
+    for row in open_rows.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.id.desc()).offset(keep).limit(MOST_OPEN):
         scope.delete(ConfirmationRow).where(ConfirmationRow.id == row.id).execute()
 
 
 def find(scope: TenantScope, kind: Kind, subject: str, digest: str) -> Confirmation | None:
-    """What was asked about exactly this, decided or not; None when nobody asked."""
+    """The confirmation of exactly this, decided or not; None if there is none."""
     row = scope.find(ConfirmationRow, kind=kind, subject=subject, digest=digest)
-    return None if row is None else _of_row(row)
+    return None if row is None else _from_row(row)
 
 
 def open_confirmations(scope: TenantScope) -> list[Confirmation]:
-    """What waits for an owner: what ends soonest first, then the oldest."""
+    """Open confirmations, by deadline, then oldest first."""
     rows = scope.select(ConfirmationRow).where(ConfirmationRow.state == "open")
     never = 1 << 62
-    return [_of_row(row) for row in sorted(rows, key=lambda row: (row.deadline or never, row.created_at, row.id))]
+    return [_from_row(row) for row in sorted(rows, key=lambda row: (row.deadline or never, row.created_at, row.id))]
 
 
 def count_open(scope: TenantScope) -> int:
-    """How many wait for an owner."""
+    """The number of open confirmations."""
     return int(scope.select(ConfirmationRow).where(ConfirmationRow.state == "open").count())
 
 
 def decided_confirmations(scope: TenantScope, most: int) -> list[Confirmation]:
-    """What owners decided, the latest first."""
+    """Decided confirmations, latest first."""
     rows = scope.select(ConfirmationRow).where(ConfirmationRow.state != "open")
-    return [_of_row(row) for row in rows.order_by(ConfirmationRow.decided_at.desc(), ConfirmationRow.id.desc()).limit(most)]
+    return [_from_row(row) for row in rows.order_by(ConfirmationRow.decided_at.desc(), ConfirmationRow.id.desc()).limit(most)]
 
 
 def refused_about(scope: TenantScope, kind: Kind, subject: str) -> list[Confirmation]:
-    """What owners refused about a subject."""
+    """Refused confirmations of a subject."""
     rows = scope.select(ConfirmationRow).where(
         ConfirmationRow.kind == kind, ConfirmationRow.subject == subject, ConfirmationRow.state == "refused"
     )
-    return [_of_row(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
 def withdraw(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> int:
-    """Inside a write: forget what is open about a subject that is gone or was settled otherwise; answers how many."""
-    mine = scope.delete(ConfirmationRow).where(
+    """Inside a write: delete open confirmations of a subject that is gone or settled otherwise; returns their number."""
+    query = scope.delete(ConfirmationRow).where(
         ConfirmationRow.kind == kind, ConfirmationRow.subject == subject, ConfirmationRow.state == "open"
     )
-    return int((mine if digest is None else mine.where(ConfirmationRow.digest == digest)).execute())
+    return int((query if digest is None else query.where(ConfirmationRow.digest == digest)).execute())
 
 
 def forget(scope: TenantScope, kind: Kind, subject: str, digest: str | None = None) -> None:
-    """Inside a write: let the same be asked and decided anew, whatever was decided."""
-    mine = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.subject == subject)
-    (mine if digest is None else mine.where(ConfirmationRow.digest == digest)).execute()
+    """Inside a write: delete confirmations in any state, so that the same can be requested and decided again."""
+    query = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.subject == subject)
+    (query if digest is None else query.where(ConfirmationRow.digest == digest)).execute()
 
 
 def forget_undenied(scope: TenantScope, kind: Kind, subject: str | None = None) -> None:
-    """Inside a write: forget what is open or confirmed about a subject, or about every one; what was refused stays refused."""
-    gone = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.state != "refused")
-    (gone if subject is None else gone.where(ConfirmationRow.subject == subject)).execute()
+    """Inside a write: delete open and confirmed confirmations of a subject, or of all subjects; refused ones stay."""
+    query = scope.delete(ConfirmationRow).where(ConfirmationRow.kind == kind, ConfirmationRow.state != "refused")
+    (query if subject is None else query.where(ConfirmationRow.subject == subject)).execute()
 
 
 def may_decide(scope: TenantScope) -> bool:
-    """Whether this is a signed-in owner who is one still: no key decides, whatever it holds."""
+    """Whether the scope belongs to a signed-in, current owner; API keys never decide, whatever their scopes."""
     return scope.actor.startswith("user:") and lineage.reread(scope).scopes >= ALL
 
 
 class ConfirmationDecisions:
-    """Carries out what owners decide: each kind has one handler, called inside the write with the decided confirmation."""
+    """Applies owners' decisions: one handler per kind, called inside the write with the decided confirmation."""
 
     def __init__(self) -> None:
         self._handlers: dict[Kind, Handler] = {}
 
     def register(self, kind: Kind, handler: Handler) -> None:
-        """Have `handler` called when a confirmation of this kind is decided; what it raises undoes the decision."""
+        """Call `handler` for every decided confirmation of this kind; an exception rolls the decision back."""
         self._handlers[kind] = handler
 
     def decide(self, scope: TenantScope, confirmation_id: str, confirm: bool) -> Confirmation:
-        """Confirm or refuse; one that was decided the other way is decided anew.
+        """Confirm or refuse; an earlier decision can be reversed.
 
-        NotFound; ScopeMissing unless an owner is signed in.
+        NotFound; ScopeMissing unless the actor is a signed-in owner.
         """
 
-        def put() -> Confirmation:
+        def save() -> Confirmation:
             row = scope.find(ConfirmationRow, id=confirmation_id)
             if row is None:
                 raise NotFound(
-                    Sentence("there is no confirmation %(confirmation_id)s here", confirmation_id=repr(confirmation_id[:80]))
+                    Sentence(
+                        "there is no confirmation %(confirmation_id)s in this tenant", confirmation_id=repr(confirmation_id[:80])
+                    )
                 )
             if not may_decide(scope):
-                raise ScopeMissing("only an owner who is signed in to the console decides this; ask one of them")
+                raise ScopeMissing("only an owner who is signed in to the console can decide this; ask one of them")
             state: State = "confirmed" if confirm else "refused"
             if row.state == state:
-                return _of_row(row)
+                return _from_row(row)
             changed = scope.update(ConfirmationRow, state=state, decided_by=scope.actor, decided_at=clock.now_ms())
             changed.where(ConfirmationRow.id == confirmation_id).execute()
-            decided = _of_row(scope.get(ConfirmationRow, id=confirmation_id))
-            audit.record(scope, f"{decided.kind}.{state}", decided.subject, _audited(decided))
+            decided = _from_row(scope.get(ConfirmationRow, id=confirmation_id))
+            audit.record(scope, f"{decided.kind}.{state}", decided.subject, _audit_details(decided))
             if decided.kind in self._handlers:
                 self._handlers[decided.kind](scope, decided)
             return decided
 
-        return db.write(put)
+        return db.write(save)
 
 
-def _of_row(row: ConfirmationRow) -> Confirmation:
+def _from_row(row: ConfirmationRow) -> Confirmation:
     return Confirmation(
         row.id, row.kind, row.subject, row.digest, row.details, row.requested_by, row.created_at, row.deadline, row.state,
         row.decided_by, row.decided_at,
     )  # fmt: skip
 
 
-def _audited(confirmation: Confirmation) -> Mapping[str, Any]:
+def _audit_details(confirmation: Confirmation) -> Mapping[str, Any]:
     return {"confirmation": confirmation.id, "digest": confirmation.digest, **confirmation.details}

@@ -1,4 +1,4 @@
-"""What was published before grants were recorded: granted silently where its author may do it, else the owners are asked."""
+"""Grants for what was published before grants existed: given automatically if the author has the scopes, else owners are asked."""
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Grace:
-    """How long what was published before the upgrade goes on without an owner's confirmation, in ms: what is wider than its
-    author, what its author has left behind."""
+    """How long something published before the upgrade may run without an owner's confirmation, in ms: if it exceeds its author's
+    scopes, or if its author has left."""
 
     wider_ms: int
     departed_ms: int
 
 
 def grace_of(config: Config) -> Grace:
-    """As it is configured."""
+    """The configured periods."""
     own = config.authority
     return Grace(clock.parse_duration(own.confirm_wider_within), clock.parse_duration(own.confirm_departed_within))
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published version: whose it is, what it reaches, and who published it when (epoch ms)."""
+    """A published version: its subject, what it may access, and its author and time (epoch ms)."""
 
     subject: str
     version: int
@@ -53,29 +53,29 @@ class Published:
 
 
 def assess(scope: TenantScope, published: Published, grace: Grace) -> int | None:
-    """Inside a write: until when (epoch ms) it may go on, None for good.
+    """Inside a write: until when (epoch ms) the published version may run; None without limit.
 
-    What its author holds, or held with the key that published, is granted silently, unless an owner has withdrawn or refused it;
-    else the owners are asked.
+    Access within its author's scopes, or those of the key that published it, is granted automatically, unless an owner withdrew
+    or refused it; otherwise the owners are asked.
     """
-    subject, reach = published.subject, published.reach
-    if grants.is_granted(scope, subject, reach):
+    subject, access = published.subject, published.reach
+    if grants.is_granted(scope, subject, access):
         return None
-    held = scopes_of_author(scope, published.author)
-    excess, is_withheld = reach.beyond(held or ()), grants.is_withheld(scope, subject, reach)
-    if held is not None and not excess and not is_withheld:
-        grants.give_grant(scope, subject, reach, by=published.author, at=published.at)
+    scopes = scopes_of_author(scope, published.author)
+    excess, is_withheld = access.beyond(scopes or ()), grants.is_withheld(scope, subject, access)
+    if scopes is not None and not excess and not is_withheld:
+        grants.give_grant(scope, subject, access, by=published.author, at=published.at)
         return None
     since = max(_upgraded_at(), service.get_tenant(scope.tenant_id).created_at)
-    until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if held is None else grace.wider_ms)
-    details = {"version": published.version, "author": published.author, "why": "departed" if held is None else "wider"}
-    grants.ask_for_grant(scope, subject, reach, excess, until, **details)
+    until: int = clock.now_ms() if is_withheld else since + (grace.departed_ms if scopes is None else grace.wider_ms)
+    details = {"version": published.version, "author": published.author, "why": "departed" if scopes is None else "wider"}
+    grants.ask_for_grant(scope, subject, access, excess, until, **details)
     audit.record(scope, "grant.suspended" if until <= clock.now_ms() else "grant.limited", subject, {"until": until, **details})
     return until
 
 
 def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
-    """What whoever published may do: a key as it was issued, a person in their role of today; None when they have left."""
+    """The scopes of an author: a key's as issued, a person's by their current role; None if they have left."""
     kind, _, name = author.partition(":")
     if kind == "system":
         return ALL
@@ -91,15 +91,15 @@ def scopes_of_author(scope: TenantScope, author: str) -> frozenset[str] | None:
 
 
 def _upgraded_at() -> int:
-    """When this appliance began to record grants."""
+    """When this appliance started to record grants."""
     ((at,),) = db.rows("SELECT applied_at FROM migration WHERE name = ?", (MIGRATION,))
     return int(at)
 
 
 class Assessor(Generic[Key]):
-    """Calls `assess` for what `find` names, `AT_ONCE` at a time.
+    """Calls `assess` for the keys that `find` returns, at most `AT_ONCE` per round.
 
-    What cannot be assessed is logged, and tried again `AGAIN_S` seconds later; the others go on.
+    A failure is logged and retried after `AGAIN_S` seconds; the others continue.
     """
 
     def __init__(self, find: Callable[[], Iterable[Key]], assess: Callable[[Key], object]) -> None:
@@ -108,7 +108,7 @@ class Assessor(Generic[Key]):
         self._again_at: dict[Key, float] = {}
 
     def assess_some(self) -> int:
-        """Answers how many were assessed."""
+        """Assess one round; returns the number of successes."""
         done = 0
         for key in self._find():
             if self._again_at.get(key, 0.0) > clock.monotonic():
@@ -116,7 +116,7 @@ class Assessor(Generic[Key]):
             try:
                 self._assess(key)
             except Exception:
-                log.exception("what %r reaches cannot be assessed; the others go on, and this is tried again in an hour", key)
+                log.exception("the access of %r cannot be assessed; it is retried in an hour", key)
                 self._again_at[key] = clock.monotonic() + AGAIN_S
                 continue
             done += 1

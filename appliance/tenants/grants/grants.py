@@ -1,7 +1,7 @@
-"""Grants: what a process or a WebApp may reach beyond itself, and who allowed that.
+"""Grants: what a process or a WebApp may access beyond its own data, and who allowed it.
 
-Whoever publishes must hold the scopes that the published thing acts with, or an owner has granted exactly this reach to exactly
-this subject before.  A grant is of a digest of what may be reached, not of code: changed code under the same grant needs none.
+The publisher must hold all scopes that the published thing uses, or an owner must have granted exactly this access to this
+subject.  A grant covers a digest of the access, not of the code: changed code with the same access needs no new grant.
 """
 
 import hashlib
@@ -43,8 +43,8 @@ class GrantRow(TenantModel):
         primary_key = peewee.CompositeKey("tenant_id", "subject", "digest")
 
 
-# What each member of a reach needs, and how it is told.  `*` names everything of its kind.
-_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
+# The scope that each kind of access needs, and its description.  `*` stands for everything of that kind.
+_DESCRIPTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("integrations", ""): ("integrations.execute", mark("call %(detail)s of the integration %(name)s")),
     ("datapool", "read"): ("entities.read", mark("read the collection %(name)s")),
     ("datapool", "write"): ("entities.write", mark("change the collection %(name)s")),
@@ -65,7 +65,7 @@ _WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that is reached: the scope it takes, and what it is; `text` is to be filled with `names`."""
+    """One kind of access: the scope it needs and its description, where `text` is formatted with `names`."""
 
     scope: str
     pointer: str
@@ -78,7 +78,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Reach:
-    """What something may reach, as a canonical document: every list sorted, nothing empty.
+    """What something may access, as a canonical document: lists sorted, empty members omitted.
 
     `{"datapool": {"orders": ["read"]}, "integrations": {"erp": ["create_order"]}, "human": true, "secrets": ["token"]}`
     """
@@ -93,33 +93,33 @@ class Reach:
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
-        """Everything that is reached, one by one."""
+        """Each kind of access in the document."""
         return tuple(_needs_of(self.document))
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes that it acts with."""
+        """All scopes that the access needs."""
         return frozenset(need.scope for need in self.needs)
 
     def beyond(self, scopes: Iterable[str]) -> list[Need]:
-        """What is reached beyond these scopes."""
-        held = frozenset(scopes)
-        found = [need for need in self.needs if need.scope not in held]
-        return sorted(found, key=lambda need: need.scope != "secrets.write")  # what weighs most is told first
+        """The access that these scopes do not cover, secrets first."""
+        held_scopes = frozenset(scopes)
+        excess = [need for need in self.needs if need.scope not in held_scopes]
+        return sorted(excess, key=lambda need: need.scope != "secrets.write")  # the most sensitive first
 
     def covers(self, other: "Reach") -> bool:
-        """Whether it reaches everything that the other one does; `*` stands for every name or action."""
+        """Whether this includes everything in `other`; `*` stands for every name or action."""
         own = self._members
-        return all(any(_fits(each, wanted) for each in own) for wanted in other._members)
+        return all(any(_covers(each, item) for each in own) for item in other._members)
 
     @cached_property
     def _members(self) -> frozenset[tuple[str, ...]]:
-        return frozenset(_members_of(self.document))
+        return frozenset(_items_of(self.document))
 
 
 def make_reach(members: Mapping[str, Any]) -> Reach:
-    """The reach of these members in canonical form: sets and mappings become sorted lists and objects, what is empty goes."""
-    return Reach({name: told for name, each in sorted(members.items()) if (told := _canonical(each))})
+    """Build a canonical document: sets and mappings become sorted lists and objects, empty members are omitted."""
+    return Reach({name: canonical for name, each in sorted(members.items()) if (canonical := _canonical(each))})
 
 
 def _canonical(value: Any) -> Any:
@@ -128,46 +128,46 @@ def _canonical(value: Any) -> Any:
     return value if isinstance(value, bool) else sorted(set(value))
 
 
-def _members_of(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Everything in a reach: its member, with the name and the detail where it has them."""
-    for member, given in document.items():
-        if given is True:
+def _items_of(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Each item as a tuple of its member and, where present, name and detail."""
+    for member, value in document.items():
+        if value is True:
             yield (member,)
-        elif isinstance(given, Mapping):
-            yield from ((member, name, detail) for name, details in given.items() for detail in details or ("",))
+        elif isinstance(value, Mapping):
+            yield from ((member, name, detail) for name, details in value.items() for detail in details or ("",))
         else:
-            yield from ((member, name) for name in given)
+            yield from ((member, name) for name in value)
 
 
-def _fits(mine: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return len(mine) == len(wanted) and all(own in (other, "*") for own, other in zip(mine, wanted, strict=True))
+def _covers(granted: tuple[str, ...], needed: tuple[str, ...]) -> bool:
+    return len(granted) == len(needed) and all(own in (other, "*") for own, other in zip(granted, needed, strict=True))
 
 
 def _needs_of(document: Mapping[str, Any]) -> Iterator[Need]:
-    for member, given in document.items():
+    for member, value in document.items():
         at = f"/grants/{member}"
-        if given is True:
+        if value is True:
             yield _need(member, "", at)
-        elif isinstance(given, Mapping):
-            for name, details in given.items():
+        elif isinstance(value, Mapping):
+            for name, details in value.items():
                 if member == "datapool":
                     yield from (_need(member, access, f"{at}/{name}", name) for access in details)
                 else:
                     yield _need(member, "", f"{at}/{name}", name, ", ".join(details))
         elif member == "documents":
-            yield from (_need(member, access, at) for access in given)
+            yield from (_need(member, access, at) for access in value)
         else:
-            yield from (_need(member, "", f"{at}/{name}", name) for name in given)
+            yield from (_need(member, "", f"{at}/{name}", name) for name in value)
 
 
 def _need(member: str, access: str, pointer: str, name: str = "", detail: str = "") -> Need:
-    scope, text = _WORDS[member, access]
+    scope, text = _DESCRIPTIONS[member, access]
     return Need(scope, pointer, text, {"name": name, "detail": detail})
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A reach that a subject was allowed; `withdrawn_at` is set once an owner has taken it back.  Times in epoch milliseconds."""
+    """Access that was granted to a subject; `withdrawn_at` is set once an owner withdraws it.  Times in epoch milliseconds."""
 
     subject: str
     digest: str
@@ -183,197 +183,198 @@ class Grant:
 
 
 def find_grant(scope: TenantScope, subject: str, digest: str) -> Grant | None:
-    """What was recorded for exactly this; None when nothing was."""
+    """The grant for exactly this digest, valid or withdrawn; None if there is none."""
     row = scope.find(GrantRow, subject=subject, digest=digest)
-    return None if row is None else _grant(row)
+    return None if row is None else _from_row(row)
 
 
 def list_grants(scope: TenantScope, subject: str) -> list[Grant]:
-    """Everything that was recorded for a subject, the latest first."""
+    """All grants of a subject, latest first."""
     rows = scope.select(GrantRow).where(GrantRow.subject == subject)
-    return [_grant(row) for row in rows.order_by(GrantRow.granted_at.desc(), GrantRow.digest)]
+    return [_from_row(row) for row in rows.order_by(GrantRow.granted_at.desc(), GrantRow.digest)]
 
 
 def list_valid(scope: TenantScope) -> dict[tuple[str, str], Grant]:
-    """Every grant of the tenant that holds, by subject and digest."""
+    """Every valid grant of the tenant, by subject and digest."""
     rows = scope.select(GrantRow).where(GrantRow.withdrawn_at.is_null())
-    return {(row.subject, row.digest): _grant(row) for row in rows}
+    return {(row.subject, row.digest): _from_row(row) for row in rows}
 
 
-def _grant(row: GrantRow) -> Grant:
+def _from_row(row: GrantRow) -> Grant:
     return Grant(
         row.subject, row.digest, Reach(row.reach), row.granted_by, row.granted_at, row.withdrawn_by, row.withdrawn_at
     )  # fmt: skip
 
 
-def is_granted(scope: TenantScope, subject: str, reach: Reach) -> bool:
-    """Whether the subject may reach this: it reaches nothing, or an unwithdrawn grant says so."""
-    if not reach.needs:
+def is_granted(scope: TenantScope, subject: str, access: Reach) -> bool:
+    """Whether the subject may access this: it needs nothing, or there is a valid grant."""
+    if not access.needs:
         return True
-    found = find_grant(scope, subject, reach.digest)
-    return found is not None and found.is_valid
+    grant = find_grant(scope, subject, access.digest)
+    return grant is not None and grant.is_valid
 
 
-def require_grant(scope: TenantScope, subject: str, reach: Reach) -> bool:
-    """Inside a write: the subject may reach this from now on; answers whether a grant was recorded for it.
+def require_grant(scope: TenantScope, subject: str, access: Reach) -> bool:
+    """Inside a write: ensure the subject may access this; returns whether a grant was recorded.
 
-    GrantRequired, and the owners are asked, when there is no grant and whoever publishes does not hold what it takes.  What an
-    owner has withdrawn or refused only an owner allows, also as part of something larger.
+    GrantRequired if the publisher lacks the scopes and there is no grant; the owners are then asked for one.  Access that an
+    owner withdrew or refused can only be allowed by an owner, even as part of something larger.
     """
-    if not reach.needs:
+    if not access.needs:
         return False
-    if is_granted(scope, subject, reach):
+    if is_granted(scope, subject, access):
         return False
-    excess = reach.beyond(scope.scopes)
-    if excess or is_withheld(scope, subject, reach):
-        db.in_any_case(partial(ask_for_grant, scope, subject, reach, excess))
-        raise refusal_of(scope, subject, reach, excess)
-    give_grant(scope, subject, reach)
+    excess = access.beyond(scope.scopes)
+    if excess or is_withheld(scope, subject, access):
+        db.in_any_case(partial(ask_for_grant, scope, subject, access, excess))
+        raise refusal_of(scope, subject, access, excess)
+    give_grant(scope, subject, access)
     return True
 
 
-def is_withheld(scope: TenantScope, subject: str, reach: Reach) -> bool:
-    """Whether the reach contains what an owner has withdrawn from the subject or refused it, and nobody who may decide acts."""
+def is_withheld(scope: TenantScope, subject: str, access: Reach) -> bool:
+    """Whether this includes access that an owner withdrew or refused, and the actor is not an owner who may decide."""
     if may_decide(scope):
         return False
     withdrawn = scope.select(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null(False))
     refused = confirmations.refused_about(scope, "grant", subject)
     documents = [*(row.reach for row in withdrawn), *(each.details["reach"] for each in refused)]
-    return any(reach.covers(Reach(document)) for document in documents)
+    return any(access.covers(Reach(document)) for document in documents)
 
 
-def refuse_ungranted(scope: TenantScope, wanted: Mapping[str, Reach]) -> None:
-    """Inside a write: GrantRequired that names all of these subjects that may not reach what they would; the owners are asked."""
+def refuse_ungranted(scope: TenantScope, access_by_subject: Mapping[str, Reach]) -> None:
+    """Inside a write: GrantRequired naming all subjects that lack a grant; the owners are asked."""
     refusals: dict[str, GrantRequired] = {}
-    for subject, reach in wanted.items():
-        excess = reach.beyond(scope.scopes)
-        if (excess or is_withheld(scope, subject, reach)) and not is_granted(scope, subject, reach):
-            db.in_any_case(partial(ask_for_grant, scope, subject, reach, excess))
-            refusals[subject] = refusal_of(scope, subject, reach, excess)
+    for subject, access in access_by_subject.items():
+        excess = access.beyond(scope.scopes)
+        if (excess or is_withheld(scope, subject, access)) and not is_granted(scope, subject, access):
+            db.in_any_case(partial(ask_for_grant, scope, subject, access, excess))
+            refusals[subject] = refusal_of(scope, subject, access, excess)
     if len(refusals) == 1:
         raise next(iter(refusals.values()))
     if refusals:
         names = ", ".join(subject.replace(":", " ") for subject in refusals)
         details = [detail for refusal in refusals.values() for detail in refusal.details]
         raise GrantRequired(
-            Sentence("%(names)s would reach more than you may: %(asked_of_owner)s", names=names, asked_of_owner=_asked_of_owner()),
+            Sentence(
+                "%(names)s would get more access than you have: %(asked_of_owner)s", names=names, asked_of_owner=_how_to_proceed()
+            ),
             details=details,
         )
 
 
-def refusal_of(scope: TenantScope, subject: str, reach: Reach, excess: list[Need]) -> GrantRequired:
-    """Why it is refused, what exceeds, and who can grant it."""
+def refusal_of(scope: TenantScope, subject: str, access: Reach, excess: list[Need]) -> GrantRequired:
+    """The GrantRequired error: why, the excess access, and who can grant it."""
     kind, _, name = subject.partition(":")
     what = f"the {'WebApp' if kind == 'webapp' else kind} {name!r}"
-    extra = {"digest": reach.digest, "scopes": sorted({need.scope for need in excess})}
-    asked = confirmations.find(scope, "grant", subject, reach.digest)
+    extra = {"digest": access.digest, "scopes": sorted({need.scope for need in excess})}
+    confirmation = confirmations.find(scope, "grant", subject, access.digest)
     if not excess:
         return GrantRequired(Sentence(
-            "an owner has withdrawn or refused what %(what)s would reach, or part of it; ask an owner to allow "
-            "it in the console, under Confirmations, or reach less",
+            "an owner withdrew or refused access that %(what)s needs; ask an owner to allow "
+            "it in the console, under Confirmations, or reduce the access",
             what=what,
         ), extra=extra)  # fmt: skip
     details = [Detail(need.pointer, GrantRequired.code, str(need)) for need in excess]
-    told = ", ".join(str(need) for need in excess[:MOST_NAMED])
+    listed = ", ".join(str(need) for need in excess[:MOST_NAMED])
     more = f" and {len(excess) - MOST_NAMED} more" if len(excess) > MOST_NAMED else ""
-    if asked is not None and asked.state == "refused":
+    if confirmation is not None and confirmation.state == "refused":
         return GrantRequired(
             Sentence(
-                "%(what)s would reach more than you may (%(told)s%(more)s), and an owner has refused it; ask an "
-                "owner to allow it in the console, under Confirmations, or reach less",
-                what=what, told=told, more=more,
+                "%(what)s would get more access than you have (%(told)s%(more)s), and an owner has refused it; ask an "
+                "owner to allow it in the console, under Confirmations, or reduce the access",
+                what=what, told=listed, more=more,
             ),
             details=details, extra=extra,
         )  # fmt: skip
     return GrantRequired(
         Sentence(
-            "%(what)s would reach more than you may: %(told)s%(more)s; %(asked_of_owner)s",
-            what=what, told=told, more=more, asked_of_owner=_asked_of_owner(),
+            "%(what)s would get more access than you have: %(told)s%(more)s; %(asked_of_owner)s",
+            what=what, told=listed, more=more, asked_of_owner=_how_to_proceed(),
         ),
         details=details, extra=extra,
     )
 
 
-def _asked_of_owner() -> str:
+def _how_to_proceed() -> str:
     return (
-        "an owner can allow it in the console, under Confirmations, where it waits now, and then the same works; or use a key that "
-        "holds these scopes"
+        "an owner can allow it in the console, under Confirmations, where a request has been added; then try again. Or use a key "
+        "that has these scopes"
     )
 
 
 def ask_for_grant(
-    scope: TenantScope, subject: str, reach: Reach, excess: Iterable[Need], deadline: int | None = None, **more: Any
+    scope: TenantScope, subject: str, access: Reach, excess: Iterable[Need], deadline: int | None = None, **more: Any
 ) -> None:
-    """Inside a write: have the owners decide about it; `more` says how it came to that."""
-    details = {"reach": reach.document, "scopes": sorted({need.scope for need in excess}), **more}
-    confirmations.ask(scope, Ask("grant", subject, reach.digest, details, deadline))
+    """Inside a write: request a confirmation by the owners; `more` adds context to its details."""
+    details = {"reach": access.document, "scopes": sorted({need.scope for need in excess}), **more}
+    confirmations.ask(scope, Ask("grant", subject, access.digest, details, deadline))
 
 
-def give_grant(scope: TenantScope, subject: str, reach: Reach, by: str | None = None, at: int | None = None) -> None:
-    """Inside a write: record that the subject may reach this, allowed by the scope's actor unless `by` is somebody else; what
-    waits for an owner about it, or was refused, is settled."""
-    record_grant(scope, subject, reach, by, at)
-    confirmations.forget(scope, "grant", subject, reach.digest)
-    fields = {"digest": reach.digest, "by": by or scope.actor, "scopes": sorted(reach.scopes), "reach": reach.document}
+def give_grant(scope: TenantScope, subject: str, access: Reach, by: str | None = None, at: int | None = None) -> None:
+    """Inside a write: grant the access on behalf of `by` (default: the scope's actor) and delete confirmations about it."""
+    record_grant(scope, subject, access, by, at)
+    confirmations.forget(scope, "grant", subject, access.digest)
+    fields = {"digest": access.digest, "by": by or scope.actor, "scopes": sorted(access.scopes), "reach": access.document}
     audit.record(scope, "grant.given", subject, fields)
 
 
-def record_grant(scope: TenantScope, subject: str, reach: Reach, by: str | None = None, at: int | None = None) -> None:
-    """Inside a write: the row of a grant whose giving is in the audit trail already."""
-    scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.digest == reach.digest).execute()
+def record_grant(scope: TenantScope, subject: str, access: Reach, by: str | None = None, at: int | None = None) -> None:
+    """Inside a write: store a grant that is already in the audit trail."""
+    scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.digest == access.digest).execute()
     scope.insert(
-        GrantRow, subject=subject, digest=reach.digest, reach=reach.document, granted_by=by or scope.actor,
+        GrantRow, subject=subject, digest=access.digest, reach=access.document, granted_by=by or scope.actor,
         granted_at=at or clock.now_ms(), withdrawn_by=None, withdrawn_at=None,
     )  # fmt: skip
 
 
 def withdraw_grant(scope: TenantScope, subject: str, digest: str) -> list[str]:
-    """Inside a write: take a grant back, with those of the subject that contain it; answers their digests.
+    """Inside a write: withdraw a grant, and the subject's other grants that include it; returns their digests.
 
-    ScopeMissing unless an owner is signed in, NotFound when there is none.
+    ScopeMissing unless the actor is a signed-in owner, NotFound if there is no such grant.
     """
     if not may_decide(scope):
-        raise ScopeMissing("only an owner who is signed in to the console withdraws this; ask one of them")
-    found = find_grant(scope, subject, digest)
-    if found is None or not found.is_valid:
+        raise ScopeMissing("only an owner who is signed in to the console can withdraw this; ask one of them")
+    grant = find_grant(scope, subject, digest)
+    if grant is None or not grant.is_valid:
         raise NotFound("there is no such grant; it may have been withdrawn already")
-    confirmations.forget(scope, "grant", subject, digest)  # whoever needs it again asks anew
-    return _withdraw_covering(scope, subject, found.reach)
+    confirmations.forget(scope, "grant", subject, digest)  # so that it can be requested again
+    return _withdraw_covering(scope, subject, grant.reach)
 
 
-def _withdraw_covering(scope: TenantScope, subject: str, reach: Reach) -> list[str]:
-    """Inside a write: withdraw every grant that contains this reach; answers their digests."""
-    digests = [grant.digest for grant in list_grants(scope, subject) if grant.is_valid and grant.reach.covers(reach)]
+def _withdraw_covering(scope: TenantScope, subject: str, access: Reach) -> list[str]:
+    """Inside a write: withdraw every grant that includes this access; returns their digests."""
+    digests = [grant.digest for grant in list_grants(scope, subject) if grant.is_valid and grant.reach.covers(access)]
     changed = scope.update(GrantRow, withdrawn_by=scope.actor, withdrawn_at=clock.now_ms())
     changed.where(GrantRow.subject == subject, GrantRow.digest.in_(digests)).execute()
     for digest in digests:
-        if digest != reach.digest:
+        if digest != access.digest:
             confirmations.forget(scope, "grant", subject, digest)
         audit.record(scope, "grant.withdrawn", subject, {"digest": digest})
     return digests
 
 
-def carry_out(scope: TenantScope, decided: confirmations.Confirmation) -> list[str]:
-    """Inside the write that decides about a grant: record it, or take it back; answers the digests that may not run."""
-    reach = Reach(decided.details["reach"])
-    if decided.state == "confirmed":
-        record_grant(scope, decided.subject, reach)
+def carry_out(scope: TenantScope, confirmation: confirmations.Confirmation) -> list[str]:
+    """Inside the write of a decision about a grant: record or withdraw the grant; returns the digests that must stop running."""
+    access = Reach(confirmation.details["reach"])
+    if confirmation.state == "confirmed":
+        record_grant(scope, confirmation.subject, access)
         return []
-    known = find_grant(scope, decided.subject, reach.digest)
-    withdrawn = _withdraw_covering(scope, decided.subject, reach) if known is not None and known.is_valid else []
-    return sorted({reach.digest, *withdrawn})
+    existing = find_grant(scope, confirmation.subject, access.digest)
+    withdrawn = _withdraw_covering(scope, confirmation.subject, access) if existing is not None and existing.is_valid else []
+    return sorted({access.digest, *withdrawn})
 
 
 def forget_subject(scope: TenantScope, subject: str) -> None:
-    """Inside the write that deletes the subject: nothing of the same name inherits what it was allowed.
+    """Inside the write that deletes the subject: delete its grants, so that a new subject of the same name does not inherit them.
 
-    What owners have withdrawn or refused holds for whatever gets the name, too.
+    Access that owners withdrew or refused stays blocked for a new subject of that name.
     """
     scope.delete(GrantRow).where(GrantRow.subject == subject, GrantRow.withdrawn_at.is_null()).execute()
     confirmations.forget_undenied(scope, "grant", subject)
 
 
 def forget_all(scope: TenantScope) -> None:
-    """Inside the write that deletes every process and WebApp of the tenant: the same for each of them."""
+    """Inside the write that deletes every process and WebApp of the tenant: `forget_subject` for all of them."""
     scope.delete(GrantRow).where(GrantRow.withdrawn_at.is_null()).execute()
     confirmations.forget_undenied(scope, "grant")

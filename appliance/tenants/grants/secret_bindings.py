@@ -1,7 +1,7 @@
-"""Where secrets may go: each is bound to the places that somebody with the scope `secrets.write` chose for it.
+"""Secret bindings: each secret is bound to the destinations that someone with the scope `secrets.write` chose.
 
-A place is an integration with the hosts it leads to, a process, the webhooks of a process, an LLM profile or a WebApp.  It is
-checked when a use is stored and again when the secret is opened, so that no other way of changing a row sends it elsewhere.
+A destination is an integration with its hosts, a process, the webhooks of a process, an LLM profile or a WebApp.  It is
+checked when a use is stored and again when the secret is opened, so that changing a row otherwise cannot redirect a secret.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from appliance.tenants.service import is_secret_name, open_secret
 Kind = Literal["integration", "process", "webhook", "llm-profile", "webapp"]
 KINDS: tuple[Kind, ...] = ("integration", "process", "webhook", "llm-profile", "webapp")
 SCOPE = "secrets.write"
-MOST_BINDINGS = 1_000  # that people and keys add; what the appliance itself takes over may be more
+MOST_BINDINGS = 1_000  # added by people and keys; the appliance's own migration may exceed it
 _ENCRYPTED = frozenset({"https", "wss", "ldaps", "ftps", "sftp", "smtps", "imaps"})
-_WHAT = {
+_LABELS = {
     "integration": "the integration {0}", "process": "the process {0}", "webhook": "the webhooks of the process {0}",
     "llm-profile": "the LLM profile {0}", "webapp": "the WebApp {0}",
 }  # fmt: skip
@@ -33,10 +33,10 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Destination:
-    """A place for secrets: `digest` changes with whom it sends them to, `hosts` is that in words.
+    """A destination of secrets: `digest` changes with the settings that decide where they are sent, `hosts` names the hosts.
 
-    A binding without a digest fits every digest that leads to the same hosts; the places that send nothing have neither.  Hosts
-    that are named alone are spoken to over TLS that is verified: what is less says so, see `host_of`.
+    A binding without a digest matches every digest with the same hosts; destinations that send nothing have neither.  A host
+    without a scheme is reached over verified TLS; weaker connections show their scheme, see `host_of`.
     """
 
     kind: Kind
@@ -45,12 +45,12 @@ class Destination:
     hosts: str = ""
 
     def __str__(self) -> str:
-        place = _WHAT[self.kind].format(self.target)
+        place = _LABELS[self.kind].format(self.target)
         return f"{place} ({self.hosts})" if self.hosts else place
 
 
 def host_of(address: str) -> str:
-    """How a destination names whom an address leads to: the host, with its scheme where that is not encrypted (`http://erp`)."""
+    """The name of an address's host in destinations: with its scheme unless that is encrypted (`http://erp`)."""
     if "://" not in address:
         return address
     try:
@@ -64,13 +64,13 @@ def host_of(address: str) -> str:
 
 
 def place_of_hosts(kind: Kind, target: str, hosts: str) -> Destination:
-    """A destination that is chosen by its hosts alone, separated by commas; an address stands for its host."""
+    """A destination chosen by its hosts alone, separated by commas; an address counts as its host."""
     return Destination(kind, target, hosts=", ".join(host_of(each.strip()) for each in hosts.split(",")))
 
 
 @dataclass(frozen=True)
 class Binding:
-    """A destination of a secret: who chose it, when, and until when it holds (epoch ms)."""
+    """A destination of a secret, with its creator, creation time and expiry (epoch ms)."""
 
     name: str
     destination: Destination
@@ -80,42 +80,42 @@ class Binding:
 
     @property
     def id(self) -> str:
-        """Names the binding among those of its secret."""
+        """Identifies the binding among those of its secret."""
         place = self.destination
         text = f"{place.kind}\0{place.target}\0{place.digest}\0{place.hosts}"
         return f"sbd_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def list_bindings(scope: TenantScope, name: str | None = None) -> list[Binding]:
-    """The destinations of one secret, or of all."""
+    """The destinations of one secret, or of all secrets."""
     rows = scope.select(SecretBindingRow)
     if name is not None:
         rows = rows.where(SecretBindingRow.name == name)
-    return sorted(map(_of_row, rows), key=lambda b: (b.name, b.destination.kind, b.destination.target, b.created_at))
+    return sorted(map(_from_row, rows), key=lambda b: (b.name, b.destination.kind, b.destination.target, b.created_at))
 
 
 def find_unbound(scope: TenantScope, names: Iterable[str], place: Destination) -> list[str]:
-    """Those of `names` that may not go to this place now."""
-    wanted = sorted(set(names))
-    if not wanted:
+    """The names among `names` that are not bound to this place at present."""
+    unique = sorted(set(names))
+    if not unique:
         return []
-    found = db.rows(
+    rows = db.rows(
         "SELECT name FROM secret_binding WHERE tenant_id = ? AND kind = ? AND target = ? "
         "AND (digest = ? OR (digest = '' AND hosts = ?)) AND (expires_at IS NULL OR expires_at > ?)",
         (scope.tenant_id, place.kind, place.target, place.digest, place.hosts, clock.now_ms()),
     )
-    bound = {str(row[0]) for row in found}
-    return [name for name in wanted if name not in bound]
+    bound = {str(row[0]) for row in rows}
+    return [name for name in unique if name not in bound]
 
 
 def refuse_unbound(scope: TenantScope, names: Iterable[str], place: Destination, *, pointer: str | None = None) -> list[str]:
-    """The names that this actor may bind to the place and that are not bound yet; ScopeMissing without `secrets.write`."""
+    """The names not yet bound to the place, if the actor may bind them; ScopeMissing without `secrets.write`."""
     unbound = find_unbound(scope, names, place)
     if unbound and SCOPE not in scope.scopes:
         raise ScopeMissing(
             Sentence(
-                "the secret %(unbound)s may not go to %(place)s: nobody who may set secrets has chosen that. "
-                "Choosing where a secret goes needs the scope %(scope)s; ask an owner or a builder to save this, or "
+                "the secret %(unbound)s is not allowed for %(place)s. "
+                "Allowing it needs the scope %(scope)s; ask an owner or a builder to save this, or "
                 "to add the destination in the console (Secrets, %(unbound2)s)",
                 unbound=repr(unbound[0]), place=place, scope=SCOPE, unbound2=unbound[0],
             ),
@@ -125,45 +125,47 @@ def refuse_unbound(scope: TenantScope, names: Iterable[str], place: Destination,
 
 
 def bind(scope: TenantScope, name: str, place: Destination, *, expires_at: int | None = None) -> Binding:
-    """Let the secret, which need not be set yet, go to this place as well.  ScopeMissing without `secrets.write`."""
+    """Allow the secret, which need not exist yet, at this place as well.  ScopeMissing without `secrets.write`."""
     scope.require(SCOPE)
     if not is_secret_name(name):
-        raise ValidationFailed("a secret's name has letters, digits and underscores, at most 63", pointer="/name")
+        raise ValidationFailed("a secret's name consists of at most 63 letters, digits and underscores", pointer="/name")
 
-    def put() -> Binding:
+    def save() -> Binding:
         if scope.actor != "system" and scope.select(SecretBindingRow).count() >= MOST_BINDINGS:
             raise ValidationFailed(Sentence(
-                "the secrets of a tenant have at most %(most_bindings)s destinations; remove those nobody needs",
+                "the secrets of a tenant can have at most %(most_bindings)s destinations in total; remove unused ones",
                 most_bindings=MOST_BINDINGS,
             ))
-        _matching(scope, name, place).execute()
+        _delete_query(scope, name, place).execute()
         now = clock.now_ms()
         scope.insert(
             SecretBindingRow, name=name, **vars(place), bound_by=scope.actor, created_at=now, expires_at=expires_at,
         )  # fmt: skip
-        audit.record(scope, "secret.bind", name, _audited(place))
+        audit.record(scope, "secret.bind", name, _audit_details(place))
         return Binding(name, place, scope.actor, now, expires_at)
 
-    return db.write(put)
+    return db.write(save)
 
 
 def bind_use(scope: TenantScope, names: Iterable[str], place: Destination) -> None:
-    """Inside a write: what somebody who may stored with these secrets in it is from now on where they go, and only as it is now."""
+    """Inside a write: bind the secrets of a stored use to its place, replacing bindings to earlier settings of the place."""
     for name in names:
-        mine = (SecretBindingRow.name == name) & (SecretBindingRow.kind == place.kind) & (SecretBindingRow.target == place.target)
-        scope.delete(SecretBindingRow).where(mine & (SecretBindingRow.digest != "")).execute()
+        is_place = (
+            (SecretBindingRow.name == name) & (SecretBindingRow.kind == place.kind) & (SecretBindingRow.target == place.target)
+        )
+        scope.delete(SecretBindingRow).where(is_place & (SecretBindingRow.digest != "")).execute()
         bind(scope, name, place)
 
 
 def unbind(scope: TenantScope, name: str, binding_id: str) -> Binding:
-    """Let the secret go there no more; NotFound."""
+    """Remove a destination of the secret; NotFound."""
     scope.require(SCOPE)
 
     def remove() -> Binding:
         for binding in list_bindings(scope, name):
             if binding.id == binding_id:
-                _matching(scope, name, binding.destination).execute()
-                audit.record(scope, "secret.unbind", name, _audited(binding.destination))
+                _delete_query(scope, name, binding.destination).execute()
+                audit.record(scope, "secret.unbind", name, _audit_details(binding.destination))
                 return binding
         raise NotFound(Sentence(
             "the secret %(name)s has no destination %(binding_id)s; GET /api/v1/secrets lists them",
@@ -174,35 +176,35 @@ def unbind(scope: TenantScope, name: str, binding_id: str) -> Binding:
 
 
 def unbind_place(scope: TenantScope, name: str, place: Destination) -> None:
-    """Inside a write: remove every destination by which the secret may go to this place, that of its hosts alone, too."""
+    """Inside a write: remove every binding of the secret to this place, including those by hosts alone."""
     scope.require(SCOPE)
-    for known in (place, replace(place, digest="")):
-        if _matching(scope, name, known).execute():
-            audit.record(scope, "secret.unbind", name, _audited(known))
+    for variant in (place, replace(place, digest="")):
+        if _delete_query(scope, name, variant).execute():
+            audit.record(scope, "secret.unbind", name, _audit_details(variant))
 
 
 def forget_target(scope: TenantScope, target: str, *kinds: Kind) -> None:
-    """Inside a write: the place is gone; another one of its name gets no secret by that."""
+    """Inside a write: delete the bindings of a deleted place, so that a new one of its name gets no secret."""
     row = SecretBindingRow
     scope.delete(row).where(row.kind.in_(kinds), row.target == target).execute()
 
 
 def open_bound(scope: TenantScope, sealer: Sealer, name: str, place: Destination) -> str:
-    """The value, for this place; PolicyDenied when it may not go there, NotFound when it is not set."""
+    """The secret's value, for this place; PolicyDenied if it is not bound to it, NotFound if it is not set."""
     if find_unbound(scope, [name], place):
         raise not_bound(name, place)
     return open_secret(scope, sealer, name)
 
 
 def open_for_webhook(sealer: Sealer, scope: TenantScope, name: str, process_id: str) -> str:
-    """As `open_bound`, for what verifies the webhooks of a process."""
+    """The secret that verifies a process's webhooks; errors as `open_bound`."""
     return open_bound(scope, sealer, name, Destination("webhook", process_id))
 
 
 def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], verifying: Iterable[str]) -> None:
-    """Inside a write: who may set secrets published this, so its code may read those granted to it and its webhooks be verified.
+    """Inside a write: bind the secrets that a published process reads and verifies webhooks with, if the publisher may.
 
-    Published by anybody else, a secret stays where it was: the code gets only what was bound to the process before.
+    Without the scope `secrets.write` nothing is bound: the code only gets secrets bound to the process before.
     """
     if SCOPE in scope.scopes:
         uses: tuple[tuple[Kind, Iterable[str]], ...] = (("process", granted), ("webhook", verifying))
@@ -212,10 +214,10 @@ def bind_process(scope: TenantScope, process_id: str, granted: Iterable[str], ve
 
 
 def not_bound(name: str, place: Destination) -> PolicyDenied:
-    """Why a secret is not opened."""
+    """The error for a secret that is not bound to a place."""
     return PolicyDenied(
         Sentence(
-            "the secret %(name)s may not go to %(place)s; ask an owner or a builder to add this destination in "
+            "the secret %(name)s is not allowed for %(place)s; ask an owner or a builder to add this destination in "
             "the console (Secrets, %(name2)s)",
             name=repr(name), place=place, name2=name,
         ),
@@ -223,17 +225,17 @@ def not_bound(name: str, place: Destination) -> PolicyDenied:
     )
 
 
-def _matching(scope: TenantScope, name: str, place: Destination) -> Any:
+def _delete_query(scope: TenantScope, name: str, place: Destination) -> Any:
     row = SecretBindingRow
     return scope.delete(row).where(
         row.name == name, row.kind == place.kind, row.target == place.target, row.digest == place.digest, row.hosts == place.hosts
     )
 
 
-def _audited(place: Destination) -> dict[str, str]:
+def _audit_details(place: Destination) -> dict[str, str]:
     return {"kind": place.kind, "target": place.target, **({"hosts": place.hosts} if place.hosts else {})}
 
 
-def _of_row(row: SecretBindingRow) -> Binding:
+def _from_row(row: SecretBindingRow) -> Binding:
     place = Destination(row.kind, row.target, row.digest, row.hosts)
     return Binding(row.name, place, row.bound_by, row.created_at, row.expires_at)

@@ -1,4 +1,4 @@
-"""Whether whoever began something may still do it, however much later it goes on."""
+"""Checks whether the actor who started something may still do it when it continues later."""
 
 from collections.abc import Set as AbstractSet
 
@@ -12,45 +12,45 @@ from appliance.tenants.people import find_member
 from appliance.tenants.scopes import NEVER_OF_AGENTS, scopes_of_role
 
 
-def refuse_departed(scope: TenantScope, actor: str, held: AbstractSet[str]) -> None:
-    """PolicyDenied once the key that acted has ended, itself or with its issuer, or the person is no member, or either no longer
-    holds all of these scopes; whoever is neither key nor person passes."""
+def refuse_departed(scope: TenantScope, actor: str, needed: AbstractSet[str]) -> None:
+    """PolicyDenied if the actor's API key has ended (itself or with its issuer), the person is no longer a member, or either has
+    lost one of the scopes `held`; other actors pass."""
     kind, _, name = actor.partition(":")
     why = ""
     if kind == "key":
-        why = _why_not_key(lineage.read_by_id(scope, name), held)
+        why = _key_problem(lineage.read_by_id(scope, name), needed)
     elif kind == "user":
-        why = _of_person(scope, name, held)
+        why = _person_problem(scope, name, needed)
     if why:
-        told = Sentence("%(why)s, and nothing goes on in its name; have somebody who may start it anew", why=why)
-        raise PolicyDenied(told, extra={"reason": "starter_departed"})
+        message = Sentence("%(why)s, so it cannot continue; ask someone with permission to start it again", why=why)
+        raise PolicyDenied(message, extra={"reason": "starter_departed"})
 
 
 def is_still_allowed(scope: TenantScope, needed: str) -> bool:
-    """Whether the actor may still use this scope, as known for half a second: asked again and again by what outlives its request,
+    """Whether the actor may still use this scope, cached for half a second; for repeated checks of what outlives its request,
     such as an event stream."""
     kind, _, name = scope.actor.partition(":")
     if kind == "key":
-        return not _why_not_key(lineage.find_by_id(scope, name), {needed})
-    return kind != "user" or not _of_person(scope, name, {needed})
+        return not _key_problem(lineage.find_by_id(scope, name), {needed})
+    return kind != "user" or not _person_problem(scope, name, {needed})
 
 
-def _why_not_key(authority: KeyAuthority | None, held: AbstractSet[str]) -> str:
+def _key_problem(authority: KeyAuthority | None, needed: AbstractSet[str]) -> str:
     if authority is None:
-        return "the API key that started this is not known here"
+        return "the API key that started this does not exist in this tenant"
     if authority.row.revoked_at is not None:
         return "the API key that started this was revoked"
     if lineage.expiry_of(authority.row) <= clock.now_ms():
         return "the API key that started this has expired"
     if authority.ended or authority.ends_at <= clock.now_ms():
-        return "the API key that started this has ended with whoever issued it"
-    lacking = sorted(held - NEVER_OF_AGENTS - authority.scopes)
-    return f"the API key that started this does not hold {lacking[0]} any more" if lacking else ""
+        return "the API key that started this has ended with its issuer"
+    missing = sorted(needed - NEVER_OF_AGENTS - authority.scopes)
+    return f"the API key that started this no longer has the scope {missing[0]}" if missing else ""
 
 
-def _of_person(scope: TenantScope, user_id: str, held: AbstractSet[str]) -> str:
+def _person_problem(scope: TenantScope, user_id: str, needed: AbstractSet[str]) -> str:
     member = find_member(scope, user_id)
     if member is None:
-        return "who started this is no member of the tenant any more"
-    lacking = sorted(held - NEVER_OF_AGENTS - scopes_of_role(member.role))
-    return f"who started this does not hold {lacking[0]} any more" if lacking else ""
+        return "the person who started this is no longer a member of the tenant"
+    missing = sorted(needed - NEVER_OF_AGENTS - scopes_of_role(member.role))
+    return f"the person who started this no longer has the scope {missing[0]}" if missing else ""

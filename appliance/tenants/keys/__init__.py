@@ -1,4 +1,4 @@
-"""API keys: issue, bounds, descent and adoption."""
+"""API keys: issue, limits, lineage and adoption."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Handing a key over: whoever adopts it becomes its issuer, so that it goes on when the earlier one leaves."""
+"""Adoption: someone becomes the new issuer of an API key, so that it keeps working when the earlier issuer leaves."""
 
 import hashlib
 from functools import partial
@@ -17,11 +17,11 @@ from . import key_bounds, keys, lineage
 
 
 def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
-    """Become the issuer of a key, which goes on with its text and scopes; keys that it issued go on with it.
+    """Become the issuer of a key, which keeps its text and scopes; keys that it issued keep working as well.
 
-    A key that adopts passes on its own rate and expiry where they are narrower.  ScopeMissing when the key is wider than the
-    actor, PolicyDenied when the actor descends from it, ValidationFailed when it is used from addresses that the actor may not
-    use, Conflict when it is revoked or has expired.
+    An adopting key limits the adopted key to its own rate and expiry.  ScopeMissing if the key has more scopes than the actor,
+    PolicyDenied if the actor descends from it, ValidationFailed if it is used from addresses that the actor may not use, Conflict
+    if it is revoked or has expired.
     """
 
     def adopt() -> ApiKey:
@@ -46,7 +46,7 @@ def adopt_key(scope: TenantScope, key_id: str) -> ApiKey:
 
 
 def decide_key(scope: TenantScope, decided: Confirmation) -> None:
-    """What a decision about a key does, inside its write: the deciding owner adopts it, or it is revoked."""
+    """Inside the write of a decision about a key: the deciding owner adopts it, or it is revoked."""
     if decided.state == "confirmed":
         adopt_key(scope, decided.subject)
     elif decided.state == "refused":
@@ -54,14 +54,14 @@ def decide_key(scope: TenantScope, decided: Confirmation) -> None:
 
 
 def ask_about_orphans(within_ms: int) -> int:
-    """Once after the upgrade: keys whose issuer was gone already go on for so long, and owners are asked; answers how many."""
-    found = list(ApiKey.select().where(ApiKey.orphan_until == 0).order_by(ApiKey.created_at, ApiKey.id))
-    return sum(db.write(partial(_ask_about, row.id, within_ms)) for row in found)
+    """Once after the upgrade: limit keys whose issuer is already gone to this period, and ask the owners; returns their number."""
+    orphans = list(ApiKey.select().where(ApiKey.orphan_until == 0).order_by(ApiKey.created_at, ApiKey.id))
+    return sum(db.write(partial(_request_adoption, row.id, within_ms)) for row in orphans)
 
 
-def _ask_about(key_id: str, within_ms: int) -> bool:
+def _request_adoption(key_id: str, within_ms: int) -> bool:
     row: ApiKey | None = ApiKey.get_or_none((ApiKey.id == key_id) & (ApiKey.orphan_until == 0))
-    if row is None:  # another process was quicker
+    if row is None:  # another process was faster
         return False
     now = clock.now_ms()
     is_orphan = lineage.is_alive(row) and lineage.has_lost_issuer(row)
@@ -75,5 +75,5 @@ def _ask_about(key_id: str, within_ms: int) -> bool:
 
 
 def _digest(row: ApiKey) -> str:
-    """What the decision covers: this key with the issuer that is gone."""
+    """What the decision covers: this key with its former issuer."""
     return hashlib.sha256(f"{row.id}/{row.issuer}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What a key may not exceed: the scopes, rate, addresses, expiry and generations of whoever issues, rotates or adopts it."""
+"""Limits of a key: the scopes, rate, addresses, expiry and generations of whoever issues, rotates or adopts it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ from appliance.tenants.models import ApiKey
 from . import lineage
 from .lineage import MOST_GENERATIONS
 
-_BY_OWNER = "have an owner do it in the console, or use a key without this limit"
+_OWNER_HINT = "ask an owner to do it in the console, or use a key without this limit"
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the keys above a new key leave it: they are `above`, the issuing key first, and expire at `ends_at` (epoch ms)."""
+    """Limits of a new key: its ancestors `above` (the issuing key first) and the earliest of their expiry times (epoch ms)."""
 
     above: tuple[ApiKey, ...]
     ends_at: int
 
     @property
     def rate(self) -> tuple[int, int]:
-        """Requests and seconds of the slowest of them."""
+        """Requests and seconds of the ancestor with the lowest rate."""
         return min(((key.rate_requests, key.rate_window_s) for key in self.above), key=lambda rate: rate[0] / rate[1])
 
     def allows_rate(self, requests: int, window_s: int) -> bool:
-        """Whether this many requests a window are not more than any of them may make in the long run."""
+        """Whether this rate is at most that of every ancestor."""
         return all(requests * key.rate_window_s <= key.rate_requests * window_s for key in self.above)
 
     @property
     def allowed_ips(self) -> list[str]:
-        """The networks of the nearest of them that is bound to any."""
+        """The networks of the nearest ancestor that is restricted to any."""
         return next((list(key.allowed_ips) for key in self.above if key.allowed_ips), [])
 
     def allows_networks(self, networks: Sequence[str]) -> bool:
-        """Whether each of them may be used from all of these; empty means from everywhere."""
+        """Whether each ancestor may be used from all of these networks; empty means from everywhere."""
         return all(
             not key.allowed_ips or (bool(networks) and all(lineage.is_within(each, key.allowed_ips) for each in networks))
             for key in self.above
@@ -45,30 +45,30 @@ class Bounds:
 
 
 def find_bounds(scope: TenantScope) -> Bounds | None:
-    """Those of the key that acts; None when no key does.  Conflict when too many generations stand above a new key."""
+    """The limits set by the acting key; None if the actor is not a key.  Conflict if there would be too many generations."""
     kind, _, key_id = scope.actor.partition(":")
     authority = lineage.read_by_id(scope, key_id) if kind == "key" else None
     if authority is None:
         return None
     if len(authority.ancestors) + 2 > MOST_GENERATIONS:
         raise Conflict(Sentence(
-            "keys issue keys at most %(most_generations)s generations deep; have a person issue this one in the console",
+            "keys can issue keys at most %(most_generations)s generations deep; ask a person to issue this one in the console",
             most_generations=MOST_GENERATIONS,
         ))
     return Bounds((authority.row, *authority.ancestors), authority.ends_at)
 
 
 def refuse_wider(scope: TenantScope, scopes: Sequence[str]) -> None:
-    """ScopeMissing when these are more than the actor holds now."""
+    """ScopeMissing if these exceed the actor's current scopes."""
     if excess := [name for name in scopes if name not in scope.scopes]:
         raise ScopeMissing(Sentence(
-            "a key cannot be wider than its issuer: you do not hold %(excess)s; ask an owner to issue or adopt this key",
+            "a key cannot be wider than its issuer: you do not have %(excess)s; ask an owner to issue or adopt this key",
             excess=", ".join(excess),
         ))
 
 
 def refuse_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
-    """PolicyDenied when the acting key descends from this one: it would hand itself the limits of the keys above it."""
+    """PolicyDenied if the acting key descends from this one: it would escape the limits of the keys above it."""
     kind, _, key_id = scope.actor.partition(":")
     authority = lineage.read_by_id(scope, key_id) if kind == "key" else None
     if authority is not None and row.id in [key.id for key in authority.ancestors]:
@@ -77,63 +77,65 @@ def refuse_descendant(scope: TenantScope, row: ApiKey, what: str) -> None:
         )
 
 
-def fit_taken_over(bounds: Bounds | None, row: ApiKey, what: str) -> None:
-    """Shorten a key that gets a new issuer to what the issuer has: its rate and expiry.
+def fit_taken_over(limits: Bounds | None, row: ApiKey, what: str) -> None:
+    """Limit a key that gets a new issuer to the issuer's rate and expiry.
 
-    ValidationFailed when the addresses it is used from are not among the issuer's, since it would stop working there.
+    ValidationFailed if it may be used from other addresses than the issuer's, because it would stop working there.
     """
-    if bounds is None:
+    if limits is None:
         return
-    if not bounds.allows_networks(row.allowed_ips or bounds.allowed_ips):
+    if not limits.allows_networks(row.allowed_ips or limits.allowed_ips):
         raise ValidationFailed(
             Sentence(
-                "this key is used from %(allowed_ips)s, and the key that would %(what)s it only from "
+                "this key may be used from %(allowed_ips)s, but the key that would %(what)s it only from "
                 "%(allowed_ips2)s; %(by_owner)s",
-                allowed_ips=", ".join(row.allowed_ips), what=what, allowed_ips2=", ".join(bounds.allowed_ips), by_owner=_BY_OWNER,
+                allowed_ips=", ".join(row.allowed_ips), what=what, allowed_ips2=", ".join(limits.allowed_ips), by_owner=_OWNER_HINT,
             ),
             pointer="/allowed_ips",
         )
-    row.allowed_ips = row.allowed_ips or bounds.allowed_ips
-    if not bounds.allows_rate(row.rate_requests, row.rate_window_s):
-        row.rate_requests, row.rate_window_s = bounds.rate
-    row.expires_at = min(row.expires_at, bounds.ends_at)
+    row.allowed_ips = row.allowed_ips or limits.allowed_ips
+    if not limits.allows_rate(row.rate_requests, row.rate_window_s):
+        row.rate_requests, row.rate_window_s = limits.rate
+    row.expires_at = min(row.expires_at, limits.ends_at)
 
 
 def refuse_wider_rate(bounds: Bounds, requests: int, window_s: int) -> None:
-    """ValidationFailed when a key above may make fewer requests."""
+    """ValidationFailed if a key above has a lower rate."""
     if not bounds.allows_rate(requests, window_s):
         most, seconds = bounds.rate
         raise ValidationFailed(
             Sentence(
-                "%(requests)s requests in %(window_s)s s are more than the issuing key may make: %(most)s in "
-                "%(seconds)s s; ask for less, or %(by_owner)s",
-                requests=requests, window_s=window_s, most=most, seconds=seconds, by_owner=_BY_OWNER,
+                "%(requests)s requests in %(window_s)s s exceed the limit of the issuing key: %(most)s in "
+                "%(seconds)s s; choose a lower limit, or %(by_owner)s",
+                requests=requests, window_s=window_s, most=most, seconds=seconds, by_owner=_OWNER_HINT,
             ),
             pointer="/rate_limit",
         )
 
 
 def refuse_wider_networks(bounds: Bounds, networks: Sequence[str]) -> None:
-    """ValidationFailed, at the first that a key above may not be used from."""
+    """ValidationFailed at the first network that a key above may not be used from."""
     for index, network in enumerate(networks):
         if not bounds.allows_networks([network]):
             raise ValidationFailed(
                 Sentence(
                     "%(network)s is not within the addresses of the issuing key: %(allowed_ips)s; choose among them, or "
                     "%(by_owner)s",
-                    network=network, allowed_ips=", ".join(bounds.allowed_ips), by_owner=_BY_OWNER,
+                    network=network, allowed_ips=", ".join(bounds.allowed_ips), by_owner=_OWNER_HINT,
                 ),
                 pointer=f"/allowed_ips/{index}",
             )
 
 
 def refuse_later_expiry(bounds: Bounds, expires_at: int) -> None:
-    """ValidationFailed when a key above expires before."""
+    """ValidationFailed if a key above expires earlier."""
     if expires_at > bounds.ends_at:
         raise ValidationFailed(
             Sentence(
-                "the issuing key expires at %(ends_at)s, and this one with it; choose an earlier expires_at, or %(by_owner)s",
-                ends_at=clock.rfc3339(bounds.ends_at), by_owner=_BY_OWNER,
+                "the issuing key expires at %(ends_at)s, and this key would expire with it; choose an earlier "
+                "expires_at, or %(by_owner)s",
+                ends_at=clock.rfc3339(bounds.ends_at),
+                by_owner=_OWNER_HINT,
             ),
             pointer="/expires_at",
         )

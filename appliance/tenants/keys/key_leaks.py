@@ -1,4 +1,4 @@
-"""Finds API keys in contents that everybody could read."""
+"""Detects API keys in content that is about to become public."""
 
 import re
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ _OVERLAP = 128
 
 
 def holds_key(pieces: Iterable[bytes]) -> bool:
-    """Whether a text of the form of an API key, with check digits that fit, is in the pieces or across two of them."""
+    """Whether the pieces, or the boundary between two of them, contain text in the form of an API key with valid check digits."""
     before = b""
     for piece in pieces:
         window = before + piece
-        if any(is_key_text(found.decode()) for found in _KEY.findall(window)):
+        if any(is_key_text(match.decode()) for match in _KEY.findall(window)):
             return True
         before = window[-_OVERLAP:]
     return False

@@ -1,4 +1,4 @@
-"""API keys: their text, issue, rotation, revocation and authentication."""
+"""API keys: their format, issue, rotation, revocation and authentication."""
 
 import ipaddress
 import secrets
@@ -32,38 +32,38 @@ from . import key_bounds, lineage
 from .key_bounds import Bounds
 from .lineage import KeyAuthority
 
-# The row that the verbs below answer; whoever shows it takes it from here.
+# The row type that the functions below return; edges import it from here.
 __all__ = ["ApiKey"]
 
 DAY = 86_400_000
 LAST_USED_MS = 60_000
 KeyKind = Literal["service", "agent"]
-"""Whose hands a key is in: a program's, or those of an agent, which a model steers and policies judge as such."""
+"""Who uses a key: a program, or an agent, whose model-driven calls policies treat as an agent's."""
 KINDS: tuple[KeyKind, ...] = get_args(KeyKind)
 
 
 def make_key_text(environment: str) -> str:
-    """`gos_<env>_<30 base62><6 base62 CRC-32 of what precedes>`."""
+    """A new random key: `gos_<env>_<30 base62><6 base62 CRC-32 of what precedes>`."""
     body = f"gos_{environment}_{''.join(secrets.choice(ids.ALPHABET) for _ in range(30))}"
     return body + ids.base62(zlib.crc32(body.encode()), 6)
 
 
 def is_key_text(text: str) -> bool:
-    """Whether the text has the form of a key and its check digits fit."""
+    """Whether the text has the form of a key and valid check digits."""
     body, check = text[:-6], text[-6:]
     return text.startswith("gos_") and len(text) >= 42 and ids.base62(zlib.crc32(body.encode()), 6) == check
 
 
 FIRST = "first"
-"""The environment of the key that a first run makes."""
+"""The environment of the key that a first run creates."""
 
 
 @dataclass(frozen=True)
 class KeySpec:
-    """What a new key shall be; None means the default of CONTRACT § 4.
+    """Properties of a new key; None means the default of CONTRACT § 4.
 
-    A rate that `is_default_rate`, no addresses and no lifetime are the default: a key that issues another passes on its own where
-    they are narrower.  What an agent key issues is an agent key, whatever `kind` says.
+    With `is_default_rate`, no addresses or no lifetime, a key issued by another key inherits that key's limits where they are
+    stricter.  Keys issued by an agent key are agent keys, whatever `kind` says.
     """
 
     name: str
@@ -78,36 +78,36 @@ class KeySpec:
 
 
 def issue_key(scope: TenantScope, sealer: Sealer, spec: KeySpec, *, lifetime_ms: int | None = None) -> tuple[ApiKey, str]:
-    """A new key and, this once, its text.  It rests on its issuer: never wider, and it ends with the issuer.
+    """Issue a key; returns it with its text, which is shown only now.  It is limited by its issuer, and ends with it.
 
-    ScopeMissing for more scopes than the issuer holds; ValidationFailed for a higher rate, other addresses or a later expiry than
-    those of the issuing key, Conflict when too many generations of keys stand above.
+    ScopeMissing for scopes the issuer lacks; ValidationFailed for a higher rate, other addresses or a later expiry than
+    those of the issuing key, Conflict for too many generations of keys.
     """
-    wanted = check_scopes(spec.scopes)
-    key_bounds.refuse_wider(scope, wanted)
+    scopes = check_scopes(spec.scopes)
+    key_bounds.refuse_wider(scope, scopes)
     _check_spec(spec)
     text = make_key_text(spec.environment)
     now = clock.now_ms()
     row = ApiKey(
         id=ids.new("key"), tenant_id=scope.tenant_id, digest=sealer.digest(text.encode()), name=spec.name,
-        environment=spec.environment, prefix=text[:-32], last4=text[-4:], scopes=wanted, created_at=now,
+        environment=spec.environment, prefix=text[:-32], last4=text[-4:], scopes=scopes, created_at=now,
         expires_at=now + (lifetime_ms or spec.expires_in_days * DAY), rate_requests=spec.rate_requests,
         rate_window_s=spec.rate_window_s, allowed_ips=list(spec.allowed_ips), created_by=scope.actor, issuer=scope.actor,
         kind="agent" if scope.has_agent_key else spec.kind,
     )  # fmt: skip
     if bounds := key_bounds.find_bounds(scope):
-        _fit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
+        _limit_new(row, bounds, is_default_rate=spec.is_default_rate, is_default_expiry=lifetime_ms is None)
 
     def insert() -> None:
         row.save(force_insert=True)
-        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": wanted, "kind": row.kind})
+        audit.record(scope, "key.issue", row.id, {"name": spec.name, "scopes": scopes, "kind": row.kind})
 
     db.write(insert)
     return row, text
 
 
-def _fit_new(row: ApiKey, bounds: Bounds, *, is_default_rate: bool, is_default_expiry: bool) -> None:
-    """Narrow what was left to the default; ValidationFailed, with a pointer, for what was chosen wider than the issuing key."""
+def _limit_new(row: ApiKey, bounds: Bounds, *, is_default_rate: bool, is_default_expiry: bool) -> None:
+    """Limit defaults to the issuing key's limits; ValidationFailed, with a pointer, for values chosen beyond them."""
     if not is_default_rate:
         key_bounds.refuse_wider_rate(bounds, row.rate_requests, row.rate_window_s)
     elif not bounds.allows_rate(row.rate_requests, row.rate_window_s):
@@ -125,12 +125,12 @@ def _check_spec(spec: KeySpec) -> None:
     if not spec.name.strip() or len(spec.name) > 200 or not spec.name.isprintable():
         raise ValidationFailed("name must have 1 to 200 printable characters", pointer="/name")
     if not 1 <= spec.expires_in_days <= 730:
-        raise ValidationFailed("a key lives 1 to 730 days", pointer="/expires_at")
+        raise ValidationFailed("a key's lifetime must be 1 to 730 days", pointer="/expires_at")
     if not (1 <= spec.rate_requests <= 1_000_000 and 1 <= spec.rate_window_s <= 86_400):
         raise ValidationFailed("rate_limit must allow 1 to 1,000,000 requests in 1 to 86,400 s", pointer="/rate_limit")
     if spec.kind not in KINDS:
         raise ValidationFailed(
-            Sentence("kind is %(kinds)s, not %(kind)s", kinds=" or ".join(KINDS), kind=repr(spec.kind[:40])), pointer="/kind"
+            Sentence("kind must be %(kinds)s, not %(kind)s", kinds=" or ".join(KINDS), kind=repr(spec.kind[:40])), pointer="/kind"
         )
     for index, network in enumerate(spec.allowed_ips):
         try:
@@ -150,7 +150,7 @@ def list_keys(scope: TenantScope, page: PageRequest) -> Page[ApiKey]:
 
 
 def expiring_keys(scope: TenantScope, until: int) -> list[ApiKey]:
-    """Living keys that end before `until` (epoch ms), the earliest first, without those that were rotated already."""
+    """Active keys that expire before `until` (epoch ms), earliest first, without those already rotated."""
     now = clock.now_ms()
     query = ApiKey.select().where(
         ApiKey.tenant_id == scope.tenant_id, ApiKey.revoked_at.is_null(), ApiKey.grace_until.is_null(),
@@ -160,22 +160,22 @@ def expiring_keys(scope: TenantScope, until: int) -> list[ApiKey]:
 
 
 def get_key(scope: TenantScope, key_id: str) -> ApiKey:
-    """One key of the tenant; NotFound otherwise."""
+    """One key of the tenant; NotFound."""
     row: ApiKey | None = ApiKey.get_or_none((ApiKey.tenant_id == scope.tenant_id) & (ApiKey.id == key_id))
     if row is None:
-        raise NotFound(Sentence("there is no API key %(key_id)s here", key_id=repr(key_id[:80])))
+        raise NotFound(Sentence("there is no API key %(key_id)s in this tenant", key_id=repr(key_id[:80])))
     return row
 
 
 def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds: int) -> tuple[ApiKey, str]:
-    """A new key with the same grants; the old one lives for `overlap_seconds` more, at most as long as it would have.
+    """Replace a key by a new one with the same grants; the old one works for `overlap_seconds` more, or until it expires.
 
-    A key that rotates itself keeps its issuer, so nobody loses or gains anything. Rotated by somebody else, the new key rests on
-    them: they must hold its scopes, and a key that rotates another passes on its own rate and expiry where they are narrower.
-    Keys that the old one issued rest on the new one from now on. No other key changes.
+    A key that rotates itself keeps its issuer, so permissions do not change.  If somebody else rotates it, they become the issuer:
+    they must have its scopes, and a rotating key limits the new key to its own rate and expiry.  Keys that the old key issued
+    depend on the new one from now on; no other key changes.
 
-    ScopeMissing when the key is wider than the actor, PolicyDenied when the actor descends from it, ValidationFailed when it is
-    used from addresses that the actor may not use, Conflict when it is revoked or has ended with its issuer.
+    ScopeMissing if the key has more scopes than the actor, PolicyDenied if the actor descends from it, ValidationFailed if it is
+    used from addresses that the actor may not use, Conflict if it is revoked or has ended with its issuer.
     """
     if not 0 <= overlap_seconds <= 30 * 86_400:
         raise ValidationFailed("overlap_seconds must be between 0 and 2592000 (30 days)", pointer="/overlap_seconds")
@@ -192,7 +192,7 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         new.prefix, new.last4, new.created_at, new.created_by = text[:-32], text[-4:], now, scope.actor
         new.expires_at = now + (old.expires_at - old.created_at)
         new.last_used_at, new.rotated_from, new.grace_until = None, old.id, None
-        _give_issuer(scope, old, new)
+        _set_issuer(scope, old, new)
         new.save(force_insert=True)
         grace = min(now + overlap_seconds * 1000, old.expires_at, old.grace_until or old.expires_at)
         ApiKey.update(grace_until=grace).where(ApiKey.id == old.id).execute()
@@ -201,16 +201,16 @@ def rotate_key(scope: TenantScope, sealer: Sealer, key_id: str, overlap_seconds:
         audit.record(scope, "key.rotate", old.id, {"new": new.id, "overlap_seconds": overlap_seconds})
         return new, text
 
-    made = db.write(rotate)
+    result = db.write(rotate)
     lineage.forget_authorities()
-    return made
+    return result
 
 
-def _give_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
-    """The issuer of a rotated key, and what that leaves it."""
+def _set_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
+    """Set the issuer of a rotated key, with the limits that follow."""
     if scope.actor == f"key:{old.id}":
         if old.orphaned_at is not None:
-            raise Conflict("whoever issued this key is gone; ask an owner to adopt it in the console before it is rotated")
+            raise Conflict("the issuer of this key is gone; ask an owner to adopt the key in the console before rotating it")
         if above := lineage.read_authority(old).ancestors:
             new.expires_at = min(new.expires_at, *map(lineage.expiry_of, above))
         return
@@ -221,7 +221,7 @@ def _give_issuer(scope: TenantScope, old: ApiKey, new: ApiKey) -> None:
 
 
 def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
-    """End a key at once."""
+    """Revoke a key immediately; NotFound."""
 
     def revoke() -> ApiKey:
         row = get_key(scope, key_id)
@@ -238,7 +238,7 @@ def revoke_key(scope: TenantScope, key_id: str) -> ApiKey:
 
 
 def make_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
-    """Judge a key as an agent's from now on.  There is no way back: whoever needs a service key issues a new one."""
+    """Turn a key into an agent key.  This cannot be undone: issue a new key to get a service key."""
 
     def change() -> ApiKey:
         row = get_key(scope, key_id)
@@ -255,7 +255,7 @@ def make_agent_key(scope: TenantScope, key_id: str) -> ApiKey:
 
 @dataclass(frozen=True)
 class RateBound:
-    """A key whose window a request counts on: so many requests in so many seconds."""
+    """The rate limit of a key that a request counts against: requests per window in seconds."""
 
     key_id: str
     requests: int
@@ -264,9 +264,9 @@ class RateBound:
 
 @dataclass(frozen=True)
 class Caller:
-    """An authenticated key: the scope it acts in, its rate limit and those of the keys `above` it, its issuer first.
+    """An authenticated key: its scope, its rate limit and those of the keys `above` it, its issuer first.
 
-    `withheld` are scopes it was issued with that its issuer does not hold any more; `digest` is that of the key's text.
+    `withheld` are scopes it was issued with that its issuer no longer has; `digest` is that of the key's text.
     """
 
     scope: TenantScope
@@ -279,10 +279,10 @@ class Caller:
 
 
 def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, address: str, request_id: str) -> Caller:
-    """The caller behind a key's text.  `tenant_id` is the host's tenant, None on the base host.
+    """Authenticate a key's text.  `tenant_id` is the host's tenant, None on the base host.
 
-    Its scopes are what the key and everybody it descends from may do now, at most half a second old.  Wrong, unknown and another
-    tenant's keys raise the same InvalidApiKey after the same work.
+    The scopes are those that the key and all its ancestors have now, cached for at most half a second.  Wrong and unknown keys
+    and those of other tenants raise the same InvalidApiKey after the same work.
     """
     authority = lineage.find_by_digest(sealer.digest(text.encode()))
     return admit_key(authority, text, tenant_id=tenant_id, address=address, request_id=request_id)
@@ -291,14 +291,14 @@ def authenticate_key(sealer: Sealer, text: str, *, tenant_id: str | None, addres
 def admit_key(
     authority: KeyAuthority | None, text: str, *, tenant_id: str | None, address: str, request_id: str
 ) -> Caller:
-    """The same for a key that was found by its text's digest, without asking the database."""
+    """As `authenticate_key`, for a key already found by its text's digest, without database access."""
     if authority is None or not is_key_text(text) or tenant_id not in (None, authority.row.tenant_id):
-        raise InvalidApiKey("this API key is not known here; check that it was copied whole and belongs to this tenant")
+        raise InvalidApiKey("this API key is not valid here; check that it was copied completely and belongs to this tenant")
     row, now = authority.row, clock.now_ms()
-    _refuse_ended(authority, now)
+    _check_active(authority, now)
     for key in (row, *authority.ancestors):
         if key.allowed_ips and not lineage.is_within(address, key.allowed_ips):
-            raise AddressNotAllowed(_not_allowed_from(address, is_own=key is row))
+            raise AddressNotAllowed(_address_message(address, is_own=key is row))
     if now - (row.last_used_at or 0) > LAST_USED_MS:
         row.last_used_at = now
         db.submit(lambda: ApiKey.update(last_used_at=now).where(ApiKey.id == row.id).execute())
@@ -308,8 +308,8 @@ def admit_key(
     return Caller(scope, row.id, row.rate_requests, row.rate_window_s, above, authority.withheld, bytes(row.digest))
 
 
-def _refuse_ended(authority: KeyAuthority, now: int) -> None:
-    """RevokedApiKey, ExpiredApiKey."""
+def _check_active(authority: KeyAuthority, now: int) -> None:
+    """RevokedApiKey or ExpiredApiKey if the key or one of its ancestors has ended."""
     if authority.row.revoked_at is not None:
         raise RevokedApiKey("this API key was revoked; ask an owner of the tenant for a new one")
     if lineage.expiry_of(authority.row) <= now:
@@ -318,11 +318,11 @@ def _refuse_ended(authority: KeyAuthority, now: int) -> None:
         raise RevokedApiKey(authority.ended or lineage.PARENT_GONE)
 
 
-def _not_allowed_from(address: str, *, is_own: bool) -> str:
+def _address_message(address: str, *, is_own: bool) -> str:
     if is_own:
-        return Sentence("this API key may not be used from %(address)s; add the address to its allowed_ips", address=address)
+        return Sentence("this API key cannot be used from %(address)s; add the address to its allowed_ips", address=address)
     return Sentence(
-        "this API key may not be used from %(address)s, because the key that issued it may not; ask an owner "
+        "this API key cannot be used from %(address)s, because the key that issued it cannot; ask an owner "
         "of the tenant to adopt it in the console (API keys)",
         address=address,
     )

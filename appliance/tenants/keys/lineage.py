@@ -1,8 +1,8 @@
-"""What an API key may do now: its own scopes, within what everybody it descends from may do now.
+"""The current permissions of an API key: its own scopes, limited by those of everyone it descends from.
 
-Every key has an issuer: a person (`user:…`), another key (`key:…`) or the machine itself (`system`). A key never holds more than
-its issuer holds at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from the
-tenant, a key is revoked or expires. A key whose chain ends at `system` has nobody above it.
+Every key has an issuer: a person (`user:…`), another key (`key:…`) or the appliance itself (`system`).  A key never has more
+scopes than its issuer has at this moment, up the whole chain, and it ends when a link of the chain ends: a person is removed from
+the tenant, a key is revoked or expires.  A key issued by `system` has no such limit.
 """
 
 import ipaddress
@@ -19,19 +19,19 @@ from appliance.tenants.scopes import ALL, scopes_of_role
 
 CACHE_MS = 500
 MOST_GENERATIONS = 8
-"""Keys may issue keys this deep; the chain is read at every authentication that is not cached."""
-_LONGEST_CHAIN = 64  # of what was issued before there was a limit
+"""The maximum depth of keys issued by keys; the chain is read at every authentication that is not cached."""
+_MAX_CHAIN = 64  # for keys issued before there was a limit
 
 _HELP = "an owner of the tenant can adopt it in the console (API keys), or issue a new one"
-MEMBER_GONE = f"this API key has ended, because the person it goes back to does not belong to this tenant any more; {_HELP}"
-PARENT_GONE = f"this API key has ended with the key that issued it, which was revoked or has expired; {_HELP}"
+MEMBER_GONE = f"this API key has ended, because the person who issued it is no longer a member of this tenant; {_HELP}"
+PARENT_GONE = f"this API key has ended, because the key that issued it was revoked or has expired; {_HELP}"
 
 
 @dataclass(frozen=True)
 class KeyAuthority:
-    """A key as it stands: what it may do now, the keys it descends from (its issuer first) and why its chain has ended, if so.
+    """A key's current authority: its scopes, the keys it descends from (its issuer first) and why its chain has ended, if it has.
 
-    `ends_at` is when the first of them expires, in epoch milliseconds; `ended` says nothing about the key's own row.
+    `ends_at` is when the first key of the chain expires, in epoch milliseconds; `ended` ignores the key's own row.
     """
 
     row: ApiKey
@@ -42,25 +42,25 @@ class KeyAuthority:
 
     @property
     def withheld(self) -> frozenset[str]:
-        """Scopes the key was issued with that its issuer does not hold any more."""
+        """Scopes the key was issued with that its issuer no longer has."""
         return frozenset(self.row.scopes) - self.scopes
 
 
 def expiry_of(row: ApiKey) -> int:
-    """When the key itself expires, in epoch milliseconds: with its lifetime, or with the overlap of its rotation."""
+    """When the key itself expires, in epoch milliseconds: at the end of its lifetime, or of the overlap after its rotation."""
     return int(min(row.expires_at, row.grace_until or row.expires_at))
 
 
 @dataclass(frozen=True)
 class Issuers:
-    """Every key of a tenant that has issued another, by id, and the role of every member: what chains are walked over."""
+    """The data for walking chains: every key of a tenant that issued another, by id, and every member's role."""
 
     keys: Mapping[str, ApiKey]
     roles: Mapping[str, str]
 
 
 def read_issuers(scope: TenantScope) -> Issuers:
-    """Those of the tenant, at once, for whoever reads many keys."""
+    """Load a tenant's issuers at once, for callers that read many keys."""
     here = ApiKey.tenant_id == scope.tenant_id
     issuing = ApiKey.select(fn.SUBSTR(ApiKey.issuer, 5)).where(here, ApiKey.issuer.startswith("key:"))
     rows = ApiKey.select().where(here, ApiKey.id.in_(issuing))
@@ -69,11 +69,11 @@ def read_issuers(scope: TenantScope) -> Issuers:
 
 
 def read_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
-    """Walk up the key's chain as the database has it now, or as `issuers` had it."""
+    """Walk up the key's chain, by the database's current state or by the preloaded `issuers`."""
     now, scopes, ends_at = clock.now_ms(), frozenset(row.scopes), expiry_of(row)
     chain = [row]
     above = _find_above(row, now, issuers)
-    while isinstance(above, ApiKey) and above not in chain and len(chain) < _LONGEST_CHAIN:
+    while isinstance(above, ApiKey) and above not in chain and len(chain) < _MAX_CHAIN:
         scopes &= frozenset(above.scopes)
         ends_at = min(ends_at, expiry_of(above))
         chain.append(above)
@@ -87,7 +87,7 @@ def read_authority(row: ApiKey, issuers: Issuers | None = None) -> KeyAuthority:
 
 
 def _find_above(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey | frozenset[str] | None:
-    """The living key that issued this one, or what the person or the machine that did may do now; None when they are gone."""
+    """The active key that issued this one, or the current scopes of the issuing person or the appliance; None if it is gone."""
     kind, _, name = key.issuer.partition(":")
     if key.orphaned_at is not None:
         return None
@@ -103,17 +103,17 @@ def _find_above(key: ApiKey, now: int, issuers: Issuers | None = None) -> ApiKey
 
 
 def has_lost_issuer(row: ApiKey) -> bool:
-    """Whether the key's own issuer is gone, whatever became of those above; a key that goes back to itself has none.
+    """Whether the key's direct issuer is gone; also for a key that descends from itself.
 
-    Before there was lineage, a key could rotate the one that had issued it, so that each rests on the other.
+    Before keys had a lineage, a key could rotate its own issuer, so that each depends on the other.
     """
     above = _find_above(row, clock.now_ms())
     return above is None or (isinstance(above, ApiKey) and row in read_authority(above).ancestors)
 
 
 def _find_role(tenant_id: str, user_id: str) -> str | None:
-    found = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
-    return str(found[0][0]) if found else None
+    rows = db.rows("SELECT role FROM membership WHERE tenant_id = ? AND user_id = ?", (tenant_id, user_id))
+    return str(rows[0][0]) if rows else None
 
 
 def _find_key(tenant_id: str, key_id: str) -> ApiKey | None:
@@ -126,30 +126,30 @@ def _is_alive(row: ApiKey, now: int) -> bool:
 
 
 def is_alive(row: ApiKey) -> bool:
-    """Whether the key itself is neither revoked nor expired, whatever became of its issuer."""
+    """Whether the key itself is neither revoked nor expired, regardless of its issuer."""
     return _is_alive(row, clock.now_ms())
 
 
 _by_digest: dict[bytes, tuple[int, KeyAuthority]] = {}
 _by_id: dict[tuple[str, str], tuple[int, KeyAuthority | None]] = {}
-_MOST_CACHED = 4096
+_MAX_CACHED = 4096
 
 
 def find_remembered(digest: bytes) -> KeyAuthority | None:
-    """The key with this digest as it was read within the last half second, without asking the database."""
+    """The key with this digest from the cache, at most half a second old; no database access."""
     cached = _by_digest.get(digest)
     return cached[1] if cached is not None and 0 <= clock.now_ms() - cached[0] < CACHE_MS else None
 
 
 def find_by_digest(digest: bytes) -> KeyAuthority | None:
-    """The key with this digest, at most half a second old; None when there is none, which is not remembered."""
+    """The key with this digest, at most half a second old; None if there is none, which is not cached."""
     if (remembered := find_remembered(digest)) is not None:
         return remembered
     now = clock.now_ms()
     row: ApiKey | None = ApiKey.get_or_none(ApiKey.digest == digest)
     if row is None:
         return None
-    if len(_by_digest) >= _MOST_CACHED:
+    if len(_by_digest) >= _MAX_CACHED:
         _by_digest.clear()
     authority = read_authority(row)
     _by_digest[digest] = (now, authority)
@@ -157,12 +157,12 @@ def find_by_digest(digest: bytes) -> KeyAuthority | None:
 
 
 def find_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
-    """The same by the key's id, for work that goes on after its request; None when the tenant has no such key."""
+    """As `find_by_digest` by the key's id, for work that outlives its request; None if the tenant has no such key."""
     now, name = clock.now_ms(), (scope.tenant_id, key_id)
     cached = _by_id.get(name)
     if cached is not None and 0 <= now - cached[0] < CACHE_MS:
         return cached[1]
-    if len(_by_id) >= _MOST_CACHED:
+    if len(_by_id) >= _MAX_CACHED:
         _by_id.clear()
     authority = read_by_id(scope, key_id)
     _by_id[name] = (now, authority)
@@ -170,20 +170,20 @@ def find_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
 
 
 def read_by_id(scope: TenantScope, key_id: str) -> KeyAuthority | None:
-    """The same as the database has it now."""
+    """As `find_by_id`, without the cache."""
     row = _find_key(scope.tenant_id, key_id)
     return None if row is None else read_authority(row)
 
 
 def forget_authorities() -> None:
-    """Have every key read again: keys, roles or memberships have changed. Other processes follow within half a second."""
+    """Clear the cache, because keys, roles or memberships have changed; other processes follow within half a second."""
     _by_digest.clear()
     _by_id.clear()
 
 
 def reread(scope: TenantScope) -> TenantScope:
-    """The scope without what its actor, a person or a key, has lost since it was made; to be called inside the write that
-    relies on it."""
+    """The scope without permissions its actor, a person or a key, has lost meanwhile; call it inside the write that relies on
+    them."""
     kind, _, name = scope.actor.partition(":")
     if kind == "user":
         role = _find_role(scope.tenant_id, name)
@@ -196,7 +196,7 @@ def reread(scope: TenantScope) -> TenantScope:
 
 
 def is_within(address: str, networks: Sequence[str]) -> bool:
-    """Whether an address or network lies in one of the networks; every one does when there are none."""
+    """Whether an address or network lies in one of the networks; always true if there are none."""
     if not networks:
         return True
     try:
@@ -208,7 +208,7 @@ def is_within(address: str, networks: Sequence[str]) -> bool:
 
 
 def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
-    """The living keys that rest on an issuer (`user:…` or `key:…`) with their depth from 0, each right after its issuer."""
+    """The active keys that descend from an issuer (`user:…` or `key:…`) with their depth from 0, each right after its issuer."""
     living = [row for row in ApiKey.select().where(ApiKey.tenant_id == scope.tenant_id).order_by(ApiKey.id) if is_alive(row)]
     children: dict[str, list[ApiKey]] = {}
     for row in living:
@@ -226,7 +226,7 @@ def descendants_of(scope: TenantScope, issuer: str) -> list[tuple[int, ApiKey]]:
 
 
 def root_of(scope: TenantScope) -> str:
-    """Whom the scope's actor goes back to: of a key, the person at the top of its chain or the topmost key that there is."""
+    """The origin of the scope's actor: for a key, the person at the top of its chain or its topmost key."""
     kind, _, key_id = scope.actor.partition(":")
     authority = read_by_id(scope, key_id) if kind == "key" else None
     if authority is None:
@@ -236,23 +236,23 @@ def root_of(scope: TenantScope) -> str:
 
 
 def people_behind(scope: TenantScope, actor: str) -> frozenset[str]:
-    """The ids of every user who acts: the person themselves, or whoever made, issued or adopted the key that acts, up its chain."""
+    """The ids of all users behind an actor: the person, or whoever created, issued or adopted the key or its ancestors."""
     return people_behind_each(scope, [actor])[actor]
 
 
 def people_behind_each(scope: TenantScope, actors: Iterable[str]) -> dict[str, frozenset[str]]:
-    """The same of several actors at once: a query for each generation of keys above them."""
-    asked = set(actors)
+    """As `people_behind`, for several actors with one query per generation of keys."""
+    unique_actors = set(actors)
     above: dict[str, set[str]] = {}
-    waiting = asked
+    waiting = unique_actors
     while keys := sorted(name.removeprefix("key:") for name in waiting if name.startswith("key:") and name not in above):
         above |= {f"key:{key}": set() for key in keys}
         rows = ApiKey.select(ApiKey.id, ApiKey.created_by, ApiKey.issuer)
         rows = rows.where(ApiKey.tenant_id == scope.tenant_id, ApiKey.id.in_(keys))
-        found = {f"key:{row.id}": {row.created_by, row.issuer} for row in rows}
-        above |= found
-        waiting = set().union(*found.values())
-    return {actor: _people_above(actor, above) for actor in asked}
+        parents = {f"key:{row.id}": {row.created_by, row.issuer} for row in rows}
+        above |= parents
+        waiting = set().union(*parents.values())
+    return {actor: _people_above(actor, above) for actor in unique_actors}
 
 
 def _people_above(actor: str, above: Mapping[str, set[str]]) -> frozenset[str]:

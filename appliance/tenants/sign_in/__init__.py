@@ -1,4 +1,4 @@
-"""How people get in: passwords, codes, sessions, and the pace of guesses."""
+"""Sign-in: passwords, one-time codes, sessions, and limits on guessing."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Attempts to get in, counted in memory: each address waits longer and longer for its own, nobody for another's."""
+"""Counts sign-in attempts in memory: each address has its own growing delay, independent of other addresses."""
 
 import threading
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from appliance.core.sentences import Sentence
 FORGOTTEN_SECONDS = 3600.0
 WINDOW_SECONDS = 60.0
 DAY_SECONDS = 86_400.0
-MANY = 100  # attempts on one app within a window, from all addresses: then each address has a single free one
+MANY = 100  # attempts on one app within a window, from all addresses; beyond it, each address has one free attempt
 MOST_KNOWN = 20_000
 
 App = tuple[str, str]
@@ -25,9 +25,9 @@ class _Tries:
 
 
 class Attempts:
-    """`free` attempts of one address on one app, then a wait of `first` seconds that doubles up to `longest`.
+    """`free` attempts per address and app, then a delay of `first` seconds that doubles up to `longest`.
 
-    An attempt counts when it begins, so that many at once are not free; one that succeeds is forgotten.
+    An attempt counts when it begins, so that concurrent ones are not free; a successful one is forgotten.
     """
 
     def __init__(self, free: int, first: float, longest: float) -> None:
@@ -37,24 +37,24 @@ class Attempts:
         self._lock = threading.Lock()
 
     def begin(self, app: App, address: str) -> None:
-        """Count an attempt; RateLimited, with Retry-After, while this address has to wait."""
+        """Count an attempt; RateLimited, with Retry-After, while this address must wait."""
         key, now = (app, network_of(address)), clock.monotonic()
         with self._lock:
-            found = self._tries.get(key)
-            if found is None or now - found.last > FORGOTTEN_SECONDS:
-                found = _Tries(0, 0.0, now)
-            if now < found.until:
-                wait = max(1, round(found.until - now))
-                message = Sentence("too many attempts; try again in %(wait)s", wait=_said(wait))
+            tries = self._tries.get(key)
+            if tries is None or now - tries.last > FORGOTTEN_SECONDS:
+                tries = _Tries(0, 0.0, now)
+            if now < tries.until:
+                wait = max(1, round(tries.until - now))
+                message = Sentence("too many attempts; try again in %(wait)s", wait=_format_wait(wait))
                 raise RateLimited(message, headers={"Retry-After": str(wait)})
             free = 1 if self._count(app, now) > MANY else self._free
-            found.count, found.last = found.count + 1, now
-            if found.count >= free:
-                found.until = now + min(self._first * 2.0 ** min(found.count - free, 30), self._longest)
-            self._keep(key, found, now)
+            tries.count, tries.last = tries.count + 1, now
+            if tries.count >= free:
+                tries.until = now + min(self._first * 2.0 ** min(tries.count - free, 30), self._longest)
+            self._keep(key, tries, now)
 
     def succeed(self, app: App, address: str) -> None:
-        """The attempt that began was good."""
+        """Forget a counted attempt that succeeded."""
         with self._lock:
             self._tries.pop((app, network_of(address)), None)
             if app in self._windows:
@@ -62,7 +62,7 @@ class Attempts:
                 self._windows[app] = (ends, max(0, count - 1))
 
     def has_tried(self, app: App, address: str) -> bool:
-        """Whether this address has attempts to its name that did not succeed."""
+        """Whether this address has failed attempts."""
         with self._lock:
             return (app, network_of(address)) in self._tries
 
@@ -81,13 +81,13 @@ class Attempts:
         if len(self._tries) > MOST_KNOWN:
             recent = {each: known for each, known in self._tries.items() if now - known.last <= FORGOTTEN_SECONDS}
             while len(recent) > MOST_KNOWN * 3 // 4:
-                del recent[next(iter(recent))]  # the one that tried longest ago
+                del recent[next(iter(recent))]  # the least recent one
             self._tries = recent
 
 
 class DayPace:
-    """`free` failures a day of one key, then one attempt in `seconds`: no number of networks guesses on, and nobody is shut out
-    until tomorrow."""
+    """`free` failures a day per key, then one attempt per `seconds`: guessing from many networks is slow, and no user is locked
+    out until tomorrow."""
 
     def __init__(self, free: int, seconds: float) -> None:
         self._free, self._seconds = free, seconds
@@ -95,7 +95,7 @@ class DayPace:
         self._lock = threading.Lock()
 
     def begin(self, key: tuple[str, ...]) -> None:
-        """RateLimited, with Retry-After, while the key has to wait; whoever may go on now lets others wait."""
+        """RateLimited, with Retry-After, while the key must wait; an attempt admitted now delays the next one."""
         now = clock.monotonic()
         with self._lock:
             day = self._day(key, now)
@@ -104,12 +104,13 @@ class DayPace:
             if now < day.next_at:
                 wait = max(1, round(day.next_at - now))
                 raise RateLimited(
-                    Sentence("too many attempts; try again in %(wait)s", wait=_said(wait)), headers={"Retry-After": str(wait)}
+                    Sentence("too many attempts; try again in %(wait)s", wait=_format_wait(wait)),
+                    headers={"Retry-After": str(wait)},
                 )
             day.next_at = now + self._seconds
 
     def fail(self, key: tuple[str, ...]) -> None:
-        """Count an attempt that failed."""
+        """Count a failed attempt."""
         now = clock.monotonic()
         with self._lock:
             day = self._day(key, now) or _Day(now + DAY_SECONDS)
@@ -123,7 +124,7 @@ class DayPace:
                     del self._days[next(iter(self._days))]
 
     def has_failed(self, key: tuple[str, ...]) -> bool:
-        """Whether an attempt of the key has failed on this day of its own."""
+        """Whether an attempt of the key has failed within its current day."""
         with self._lock:
             return self._day(key, clock.monotonic()) is not None
 
@@ -139,5 +140,5 @@ class _Day:
     next_at: float = 0.0
 
 
-def _said(seconds: int) -> str:
+def _format_wait(seconds: int) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} minutes"

@@ -1,4 +1,4 @@
-"""Browsers from which somebody has signed in: a cookie says so, which opens nothing and gives its sign-ins a pace of their own."""
+"""Remembers browsers that have signed in: a cookie that grants nothing, but gives their sign-ins a separate attempt limit."""
 
 import hmac
 import secrets
@@ -7,12 +7,12 @@ from appliance.core import clock
 from appliance.core.crypto import Sealer
 
 KEPT_DAYS = 180
-MOST_LOGINS = 5  # of one browser
+MOST_LOGINS = 5  # per browser
 _DAY_MS = 86_400_000
 
 
 def known_device(sealer: Sealer, cookie: str, login: str) -> str:
-    """The id of this browser, when its cookie says that it has signed in with this login; empty otherwise."""
+    """The id of this browser if its cookie proves an earlier sign-in with this login; empty otherwise."""
     for part in cookie.split("~")[:MOST_LOGINS]:
         device, _, rest = part.partition(".")
         until, _, seal = rest.partition(".")
@@ -24,7 +24,7 @@ def known_device(sealer: Sealer, cookie: str, login: str) -> str:
 
 
 def remember_device(sealer: Sealer, cookie: str, login: str) -> str:
-    """The cookie of a browser that has signed in with this login just now, beside the other logins it knows."""
+    """The cookie of a browser that has just signed in with this login, including its earlier logins."""
     device, until = secrets.token_urlsafe(12), str(clock.now_ms() // _DAY_MS + KEPT_DAYS)
     own = f"{device}.{until}.{_seal_of(sealer, device, until, login)}"
     others = [part for part in cookie.split("~") if part and not known_device(sealer, part, login)]

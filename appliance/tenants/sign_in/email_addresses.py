@@ -1,4 +1,4 @@
-"""E-mail addresses, and lists of those that are let in."""
+"""E-mail addresses, and allowlists of addresses."""
 
 import re
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ _EMAIL = re.compile(rf"[a-z0-9.!#$%&'+/=?^_`{{|}}~-]{{1,64}}@(?=.{{1,253}}\Z){_L
 
 
 def as_email(text: str) -> str:
-    """An address in small letters; empty when it is none that mail can be sent to."""
+    """A normalized e-mail address; empty if the text is not one."""
     lower = text.strip().lower()
     return lower if len(lower) <= 254 and _EMAIL.fullmatch(lower) else ""
 
 
 def is_listed(email: str, listed: Sequence[str]) -> bool:
-    """Whether an address is among `listed`: addresses, and `*@domain` for every address of a domain."""
+    """Whether an address is on the list, which contains addresses, and `*@domain` for every address of a domain."""
     email = email.lower()
-    # Every entry is looked at, whatever was found: the time says nothing about who is on the list.
-    found = [email == entry or _is_of_domain(email, entry) for entry in listed]
-    return bool(email) and any(found)
+    # Every entry is compared even after a match, so that the time reveals nothing about the list.
+    matches = [email == entry or _is_of_domain(email, entry) for entry in listed]
+    return bool(email) and any(matches)
 
 
 def _is_of_domain(email: str, entry: str) -> bool:
@@ -31,16 +31,16 @@ def _is_of_domain(email: str, entry: str) -> bool:
 
 
 def check_listed(entries: Sequence[str], pointer: str, *others: str) -> tuple[str, ...]:
-    """A list as it is kept, in small letters; `others` may stand on it as they are.  ValidationFailed with the place."""
-    found = tuple(entry.strip().lower() for entry in entries)
-    if not 1 <= len(found) <= MOST_LISTED:
-        told = Sentence(
-            "name who is let in: 1 to %(most_listed)s addresses such as a@b.example, or *@b.example", most_listed=MOST_LISTED
+    """Normalize an allowlist; entries in `others` are valid as they are.  ValidationFailed points at the wrong entry."""
+    addresses = tuple(entry.strip().lower() for entry in entries)
+    if not 1 <= len(addresses) <= MOST_LISTED:
+        message = Sentence(
+            "list who may sign in: 1 to %(most_listed)s addresses such as a@b.example, or *@b.example", most_listed=MOST_LISTED
         )
-        raise ValidationFailed(told, pointer=pointer)
-    for number, entry in enumerate(found):
+        raise ValidationFailed(message, pointer=pointer)
+    for number, entry in enumerate(addresses):
         if not (as_email(entry.replace("*@", "a@", 1) if entry.startswith("*@") else entry) or entry in others):
             raise ValidationFailed(
                 Sentence("%(entry)s is neither an address nor *@domain", entry=repr(entry[:80])), pointer=f"{pointer}/{number}"
             )
-    return found
+    return addresses

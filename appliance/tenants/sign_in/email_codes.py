@@ -1,9 +1,9 @@
-"""Codes that an e-mail brings, with which somebody proves that an address is their own.
+"""One-time codes sent by e-mail, which prove that someone owns an address.
 
-A code is good for one door (a WebApp, a share), one host and one browser, once; only keyed digests of codes are stored.
+A code is valid once for one door (a WebApp or a share), one host and one browser; only keyed digests of codes are stored.
 
-An address gets so many codes an hour at a door.  Anybody may ask for one, so each network has few of them, and some are kept for
-networks from which the address has been proven before: who asks for another's address does not use up what its owner needs.
+The number of codes per hour is limited for each address and door.  Anybody may request one, so each network can request only a
+few, and some are reserved for networks that have proven the address before: requests by others cannot use up the owner's.
 """
 
 import hmac
@@ -30,15 +30,13 @@ GOOD_MS = 600_000
 DIGITS = 8
 MOST_TRIES = 5
 MOST_PER_ADDRESS, MOST_PER_NETWORK, KEPT_FOR_KNOWN, PER_MS = 18, 5, 6, 3_600_000
-KEPT_MS = 3_600_000  # a code that is over still counts among those of its address
-
-_TOO_MANY = "codes were asked for this address within an hour; try again later"
+KEPT_MS = 3_600_000  # how long an expired code counts against its address
 
 Sending = Literal["sending", "sent", "failed"]
 
 
 class EmailCodeRow(TenantModel):
-    """A code that was asked for, also for an address that gets none: then nothing fits its digest."""
+    """A requested code, including one for an address that is not allowed: nothing matches its digest."""
 
     label = "code"
     id = TextField()
@@ -57,7 +55,7 @@ class EmailCodeRow(TenantModel):
 
 @dataclass(frozen=True)
 class Door:
-    """What a code opens: `webapp:<id>` or `share:<id>`, on one of its hosts."""
+    """What a code gives access to: `webapp:<id>` or `share:<id>`, on one of its hosts."""
 
     scope: TenantScope
     name: str
@@ -66,7 +64,7 @@ class Door:
 
 @dataclass(frozen=True)
 class Asked:
-    """A code that was asked for by e-mail; `code` is empty when it must not be sent, which nobody may tell from outside."""
+    """A requested code; `code` is empty if it must not be sent, which the response does not reveal."""
 
     id: str
     code: str
@@ -74,7 +72,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of a code: the address when it fits; `is_over` when it cannot be tried again."""
+    """The result of checking a code: the address if it matches; `is_over` if it cannot be tried again."""
 
     email: str = ""
     is_over: bool = False
@@ -84,79 +82,79 @@ Whose = tuple[str, str, str, str]
 
 
 class NetworkCounts:
-    """How many codes each network has asked for lately, and which networks have proven an address; in memory and bounded."""
+    """Counts the codes each network has requested lately, and the networks that have proven an address; in memory, bounded."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[Whose, list[int]] = OrderedDict()
         self._known: OrderedDict[Whose, None] = OrderedDict()
         self._lock = Lock()
 
-    def count(self, whose: Whose, now: int) -> int:
-        """Codes of the last hour."""
+    def count(self, requester: Whose, now: int) -> int:
+        """The number of codes requested in the last hour."""
         with self._lock:
-            return sum(at > now - PER_MS for at in self._asked.get(whose, ()))
+            return sum(at > now - PER_MS for at in self._asked.get(requester, ()))
 
-    def add(self, whose: Whose, now: int) -> None:
-        """Count a code."""
+    def add(self, requester: Whose, now: int) -> None:
+        """Count a requested code."""
         with self._lock:
-            self._asked[whose] = [*self._asked.get(whose, ())[-MOST_PER_NETWORK:], now]
-            _bound(self._asked, whose)
+            self._asked[requester] = [*self._asked.get(requester, ())[-MOST_PER_NETWORK:], now]
+            _evict_oldest(self._asked, requester)
 
-    def is_known(self, whose: Whose) -> bool:
+    def is_known(self, requester: Whose) -> bool:
         """Whether the address has been proven from this network."""
         with self._lock:
-            return whose in self._known
+            return requester in self._known
 
-    def remember(self, whose: Whose) -> None:
-        """The address has been proven: what was asked from here before does not count any more."""
+    def remember(self, requester: Whose) -> None:
+        """Record that the address has been proven from this network, and reset its count."""
         with self._lock:
-            self._asked.pop(whose, None)
-            self._known[whose] = None
-            _bound(self._known, whose)
+            self._asked.pop(requester, None)
+            self._known[requester] = None
+            _evict_oldest(self._known, requester)
 
 
-def _bound(kept: OrderedDict[Whose, Any], newest: Whose) -> None:
-    kept.move_to_end(newest)
-    while len(kept) > MOST_KNOWN:
-        kept.popitem(last=False)
+def _evict_oldest(entries: OrderedDict[Whose, Any], newest: Whose) -> None:
+    entries.move_to_end(newest)
+    while len(entries) > MOST_KNOWN:
+        entries.popitem(last=False)
 
 
 class EmailCodes:
-    """The codes of every tenant."""
+    """Creates and checks the codes of every tenant."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
         self._networks = NetworkCounts()
 
     def ask(self, door: Door, email: str, address: str, *, allowed: bool) -> Asked:
-        """A code for this e-mail address, asked for from a network address.  RateLimited, also for one that is not allowed."""
+        """Create a code for this e-mail address, requested from a network address.  RateLimited, also if it is not allowed."""
         code_id, code = ids.new("sgn"), "".join(secrets.choice("0123456789") for _ in range(DIGITS))
         digest = self._digest(door, code_id, code if allowed else secrets.token_urlsafe())
         scope, now = door.scope, clock.now_ms()
-        whose = (scope.tenant_id, door.name, email, network_of(address))
-        most = MOST_PER_ADDRESS if self._networks.is_known(whose) else MOST_PER_ADDRESS - KEPT_FOR_KNOWN
-        if self._networks.count(whose, now) >= MOST_PER_NETWORK:
-            raise RateLimited(Sentence("%(most_per_network)s %(too_many)s", most_per_network=MOST_PER_NETWORK, too_many=_TOO_MANY))
+        requester = (scope.tenant_id, door.name, email, network_of(address))
+        limit = MOST_PER_ADDRESS if self._networks.is_known(requester) else MOST_PER_ADDRESS - KEPT_FOR_KNOWN
+        if self._networks.count(requester, now) >= MOST_PER_NETWORK:
+            raise _build_limit_error(MOST_PER_NETWORK)
 
         def insert() -> None:
             mine = scope.select(EmailCodeRow).where(EmailCodeRow.door == door.name, EmailCodeRow.email == email)
-            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= most:
-                raise RateLimited(Sentence("%(most)s %(too_many)s", most=most, too_many=_TOO_MANY))
+            if mine.where(EmailCodeRow.created_at > now - PER_MS).count() >= limit:
+                raise _build_limit_error(limit)
             scope.insert(
                 EmailCodeRow, id=code_id, door=door.name, email=email, digest=digest, state="sending" if allowed else "none",
                 tries=0, created_at=now, expires_at=now + GOOD_MS,
             )  # fmt: skip
 
         db.write(insert)
-        self._networks.add(whose, now)
+        self._networks.add(requester, now)
         return Asked(code_id, code if allowed else "")
 
     def note_sending(self, scope: TenantScope, code_id: str, state: Sending) -> None:
-        """Remember what became of an e-mail."""
+        """Record the result of sending an e-mail."""
         db.write(lambda: scope.update(EmailCodeRow, state=state).where(EmailCodeRow.id == code_id).execute())
 
     def is_failing(self, door: Door) -> bool:
-        """Whether the door's latest e-mail could not be sent; told to everybody alike, whoever it was for."""
+        """Whether the door's latest e-mail could not be sent; the same for everyone, whoever its recipient was."""
         rows = door.scope.select(EmailCodeRow, EmailCodeRow.state).where(
             EmailCodeRow.door == door.name, EmailCodeRow.state.in_(("sent", "failed"))
         )
@@ -164,21 +162,21 @@ class EmailCodes:
         return latest is not None and latest.state == "failed"
 
     def take(self, door: Door, code_id: str, code: str, address: str) -> Checked:
-        """The e-mail address, once, when the code fits; a code is over after ten minutes or five tries."""
+        """Check a code, and return the e-mail address once; a code expires after ten minutes or five attempts."""
         scope, digest = door.scope, self._digest(door, code_id, "".join(code.split()))
 
-        def take() -> Checked:
+        def check() -> Checked:
             row = scope.find(EmailCodeRow, door=door.name, id=code_id)
             if row is None or row.expires_at <= clock.now_ms() or row.tries >= MOST_TRIES:
                 return Checked(is_over=True)
             if hmac.compare_digest(bytes(row.digest), digest):
-                # It stays, used up: it counts among the codes of this address.
+                # The used row stays, because it counts among the codes of this address.
                 scope.update(EmailCodeRow, tries=MOST_TRIES).where(EmailCodeRow.id == code_id).execute()
                 return Checked(row.email)
             scope.update(EmailCodeRow, tries=row.tries + 1).where(EmailCodeRow.id == code_id).execute()
             return Checked(is_over=row.tries + 1 >= MOST_TRIES)
 
-        checked = db.write(take)
+        checked = db.write(check)
         if checked.email:
             self._networks.remember((scope.tenant_id, door.name, checked.email, network_of(address)))
         return checked
@@ -188,8 +186,12 @@ class EmailCodes:
         return self._sealer.digest(b"e-mail code/" + "\0".join(parts).encode("utf-8", "replace"))
 
 
+def _build_limit_error(count: int) -> RateLimited:
+    return RateLimited(Sentence("%(count)s codes were requested for this address within an hour; try again later", count=count))
+
+
 def purge(now: int, most: int = 5000) -> int:
-    """Delete codes that no longer count; answers how many."""
-    chosen = f"SELECT tenant_id, id FROM email_code WHERE created_at <= ? LIMIT {most}"  # noqa: S608  a number of ours
+    """Delete codes that no longer count; returns their number."""
+    chosen = f"SELECT tenant_id, id FROM email_code WHERE created_at <= ? LIMIT {most}"  # noqa: S608  a constant
     deletion = f"DELETE FROM email_code WHERE (tenant_id, id) IN ({chosen})"  # noqa: S608
     return db.write(lambda: db.execute(deletion, (now - KEPT_MS,)))

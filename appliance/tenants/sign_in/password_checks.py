@@ -1,9 +1,9 @@
-"""Password checks at a pace: guesses wait longer and longer, and nobody's guesses keep anybody else from signing in.
+"""Rate-limited password checks: guesses are delayed increasingly, and never keep other people from signing in.
 
-A check takes 64 MiB and a tenth of a second of a processor, and anybody may ask for one.  So pace comes before work: an
-address has a pace of its own, so has each pair of login and address, and known logins and unknown ones are counted alike.  A
-browser or an address from which somebody has signed in before has another pace and another thread, which guesses from
-elsewhere cannot use up.  All counts are in memory, bounded, of one process; a restart forgives.
+A check takes 64 MiB and a tenth of a second of processor time, and anybody may request one, so it is limited beforehand: each
+address has a limit, so has each pair of login and address, and existing and unknown logins count alike.  A browser or address
+with an earlier sign-in has a separate limit and thread, which guesses from elsewhere cannot exhaust.  All counts are in memory
+of one process and bounded; a restart resets them.
 """
 
 import os
@@ -28,14 +28,14 @@ _ANY = ("address", "")
 
 
 class SignInFailed(ApplianceError):
-    """The login or the password is wrong; which of the two is not said."""
+    """The login or the password is wrong; the error does not say which."""
 
     code, status = "sign_in_failed", 401
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who tries to sign in as whom; `device` names a browser that has signed in with this login before, and is empty for others."""
+    """A sign-in attempt; `device` identifies a browser that has signed in with this login before, empty for others."""
 
     login: str
     address: str
@@ -47,7 +47,7 @@ class Attempt:
 
 
 class PasswordChecks:
-    """Runs password checks in threads of their own, which leave the processors to other work."""
+    """Runs password checks in low-priority threads."""
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
@@ -60,12 +60,12 @@ class PasswordChecks:
         self._lock = Lock()
 
     def submit(self, attempt: Attempt, work: Callable[[], T]) -> "Future[T]":
-        """Do what raises SignInFailed for a wrong password.  RateLimited while the attempt has to wait, Overloaded."""
+        """Run a check that raises SignInFailed for a wrong password.  RateLimited while the attempt must wait, Overloaded."""
         is_known = self.knows(attempt)
         lane, network = self._known if is_known else self._others, network_of(attempt.address)
         is_first = is_known or not self._addresses.has_tried(_ANY, attempt.address)
         try:
-            lane.enter(network, is_first=is_first)  # before the attempt is counted: whoever finds no place has not guessed
+            lane.enter(network, is_first=is_first)  # before the attempt is counted: one that is not admitted is no guess
             try:
                 self._begin(attempt, is_known=is_known)
             except RateLimited:
@@ -79,12 +79,12 @@ class PasswordChecks:
         return future
 
     def knows(self, attempt: Attempt) -> bool:
-        """Whether somebody has signed in so before, from this browser or address."""
+        """Whether there was an earlier sign-in from this browser or address."""
         with self._lock:
             return bool(attempt.device) or attempt.known_from in self._signed_in
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Start no more checks."""
         for lane in (self._known, self._others):
             lane.stop()
 
@@ -96,8 +96,8 @@ class PasswordChecks:
         self._pairs.begin(("login", attempt.login), attempt.address)
 
     def _finish(self, attempt: Attempt, done: "Future[Any]", *, is_known: bool) -> None:
-        """Only a wrong password is a guess that counts.  Whoever is known has no count of the address to be forgiven: with an
-        account of one's own, all other logins could be guessed at without a pause."""
+        """Forget the attempt unless the password was wrong.  A known browser or address does not reset the count of the address:
+        otherwise someone with their own account could guess other logins without delay."""
         if done.cancelled() or isinstance(done.exception(), SignInFailed):
             return
         self._devices.succeed(("device", attempt.login), attempt.device or attempt.address)
@@ -114,29 +114,29 @@ class PasswordChecks:
 
 
 class _Lane:
-    """Threads with a bounded queue: a network has few places in it, and those who have guessed wrongly have half of them."""
+    """Threads with a bounded queue: a network can hold a few places, and those with failed attempts may use half of the queue."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=_be_nice)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=_lower_priority)
         self._lock = Lock()
         self._networks: Counter[str] = Counter()
 
     def enter(self, network: str, *, is_first: bool) -> None:
-        """Take a place in the queue; Overloaded when there is none."""
+        """Take a place in the queue; Overloaded if there is none."""
         most = WAITING if is_first else WAITING // 2
         with self._lock:
             if self._networks[network] >= WAITING_OF_NETWORK or self._networks.total() >= most:
-                raise Overloaded("too many people sign in at once; try again in a moment", headers={"Retry-After": "5"})
+                raise Overloaded("too many people are signing in at once; try again in a moment", headers={"Retry-After": "5"})
             self._networks[network] += 1
 
     def run(self, network: str, work: Callable[[], T]) -> "Future[T]":
-        """Do the work of whoever has entered; the place is free again at its end."""
+        """Run admitted work; its place is released when it finishes."""
         future = self._threads.submit(work)
         future.add_done_callback(lambda _: self.leave(network))
         return future
 
     def leave(self, network: str) -> None:
-        """Give the place back."""
+        """Release the place."""
         with self._lock:
             self._networks[network] -= 1
             if not self._networks[network]:
@@ -146,6 +146,6 @@ class _Lane:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _be_nice() -> None:
-    """Linux knows a priority for each thread: checking passwords yields to whatever else wants a processor."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread, which Linux supports: password checks yield to other work."""
     os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)

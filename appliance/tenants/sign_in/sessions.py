@@ -1,7 +1,7 @@
-"""Sessions of the console: one on the base host for each sign-in, and those on tenants' hosts that came of it.
+"""Console sessions: one on the base host for each sign-in, and those derived from it on tenants' hosts.
 
-A sign-in is the root of every code and session that follows from it. Signing out on any host of the appliance ends the whole
-sign-in: that browser is signed out everywhere, other browsers of the person are not.
+A sign-in is the root of every code and session that follows from it.  Signing out on any host of the appliance ends the
+whole sign-in: that browser is signed out everywhere, other browsers of the person are not.
 """
 
 import hmac
@@ -21,16 +21,16 @@ from appliance.tenants.scopes import scopes_of_role
 
 CODE_MS = 60_000
 Purpose = Literal["enter", "joined", "sign-out"]
-"""What a one-time code is for: a session on a tenant's host, telling who has just joined, or proving who signs out."""
+"""The use of a one-time code: a session on a tenant's host, identifying who has just joined, or proving who signs out."""
 
 
 def new_root() -> str:
-    """The name of a new sign-in."""
+    """The id of a new sign-in."""
     return secrets.token_urlsafe(16)
 
 
 def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetime_ms: int, root: str | None = None) -> str:
-    """A new random token that says whose it is; its keyed digest is stored.  It belongs to the sign-in `root`, or begins one."""
+    """Create a session; returns its token, whose keyed digest is stored.  It belongs to the sign-in `root`, or starts a new one."""
     token = secrets.token_urlsafe(32)
     token = f"{token}.{user_id}.{_seal_of(sealer, token, user_id)}"
     _store(sealer.digest(token.encode()), Redeemed(user_id, root or new_root()), tenant_id, "session", lifetime_ms)
@@ -38,7 +38,7 @@ def open_session(sealer: Sealer, user_id: str, tenant_id: str | None, *, lifetim
 
 
 def open_code(sealer: Sealer, user_id: str, tenant_id: str, purpose: Purpose, *, root: str) -> str:
-    """A one-time code with which the sign-in `root` gets from one host to another, for one purpose alone."""
+    """Create a one-time code that carries the sign-in `root` from one host to another, for one purpose."""
     token = secrets.token_urlsafe(32)
     _store(sealer.digest(token.encode()), Redeemed(user_id, root), tenant_id, purpose, CODE_MS)
     return token
@@ -58,7 +58,7 @@ def _store(digest: bytes, who: "Redeemed", tenant_id: str | None, kind: str, lif
 
 
 def user_of_token(sealer: Sealer, token: str) -> str | None:
-    """Whose session this token is or was, also long after it has ended; None when it was not made here.  It gives no access."""
+    """The user of a current or former session token; None if it was not issued here.  It grants no access."""
     secret, _, rest = token.partition(".")
     user_id, _, seal = rest.partition(".")
     return user_id if seal and hmac.compare_digest(seal.encode(), _seal_of(sealer, secret, user_id).encode()) else None
@@ -70,30 +70,30 @@ def _seal_of(sealer: Sealer, secret: str, user_id: str) -> str:
 
 @dataclass(frozen=True)
 class Redeemed:
-    """Whose one-time code it was, and the sign-in that it came from."""
+    """The user of a one-time code, and the sign-in it belongs to."""
 
     user_id: str
     root: str
 
 
 def redeem_code(sealer: Sealer, token: str, tenant_id: str, purpose: Purpose) -> Redeemed | None:
-    """The user behind a one-time code for this tenant and purpose, once; None when it is wrong, used, too old, or signed out
+    """Use a one-time code for this tenant and purpose; None if it is wrong, used, expired, or the person signed out
     meanwhile."""
     digest = sealer.digest(token.encode())
 
-    def take() -> Redeemed | None:
-        fits = (Session.digest == digest) & (Session.kind == purpose) & (Session.tenant_id == tenant_id)
-        row = Session.get_or_none(fits)
+    def redeem() -> Redeemed | None:
+        is_match = (Session.digest == digest) & (Session.kind == purpose) & (Session.tenant_id == tenant_id)
+        row = Session.get_or_none(is_match)
         if row is None:
             return None
-        Session.delete().where(fits).execute()
+        Session.delete().where(is_match).execute()
         return Redeemed(row.user_id, row.root) if row.expires_at > clock.now_ms() else None
 
-    return db.write(take)
+    return db.write(redeem)
 
 
 def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_ms: int, request_id: str) -> SignedIn | None:
-    """The session of this token on this host; None when there is none.  Use prolongs it."""
+    """The session of this token on this host, or None.  Using a session extends it."""
     digest = sealer.digest(token.encode())
     row = Session.get_or_none((Session.digest == digest) & (Session.kind == "session"))
     now = clock.now_ms()
@@ -115,7 +115,7 @@ def find_session(sealer: Sealer, token: str, tenant_id: str | None, *, lifetime_
 
 @dataclass(frozen=True)
 class OpenSession:
-    """Where a user is signed in: on a tenant's host, or on the base host when `tenant_id` is None."""
+    """A sign-in of a user: on a tenant's host, or on the base host if `tenant_id` is None."""
 
     tenant_id: str | None
     created_at: int
@@ -124,7 +124,7 @@ class OpenSession:
 
 
 def list_sessions(sealer: Sealer, user_id: str, token: str) -> list[OpenSession]:
-    """A user's sessions that hold, newest first; `token` is that of the session that asks."""
+    """A user's valid sessions, newest first; `token` is that of the current session."""
     this = sealer.digest(token.encode())
     mine = (Session.user_id == user_id) & (Session.kind == "session") & (Session.expires_at > clock.now_ms())
     rows = Session.select().where(mine).order_by(Session.created_at.desc())
@@ -132,19 +132,19 @@ def list_sessions(sealer: Sealer, user_id: str, token: str) -> list[OpenSession]
 
 
 def list_sessions_in(scope: TenantScope, user_id: str) -> list[OpenSession]:
-    """A user's sessions that hold on this tenant's host, newest first."""
+    """A user's valid sessions on this tenant's host, newest first."""
     theirs = (Session.user_id == user_id) & (Session.tenant_id == scope.tenant_id) & (Session.kind == "session")
     rows = Session.select().where(theirs & (Session.expires_at > clock.now_ms())).order_by(Session.created_at.desc())
     return [OpenSession(row.tenant_id, row.created_at, row.expires_at, False) for row in rows]
 
 
 def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token: str) -> int:
-    """End every session of a user but the one that asks; answers how many."""
+    """End every session of a user except the current one; returns their number."""
     this = sealer.digest(token.encode())
 
     def close() -> int:
         ended = int(Session.delete().where((Session.user_id == user_id) & (Session.digest != this)).execute())
-        people.forget_elsewhere(user_id)  # WebApps ask again, too
+        people.forget_elsewhere(user_id)  # WebApps require a new sign-in, too
         audit.record(scope, "session.end_others", user_id, {"ended": ended})
         return ended
 
@@ -152,9 +152,9 @@ def close_other_sessions(scope: TenantScope, sealer: Sealer, user_id: str, token
 
 
 def close_sign_in(sealer: Sealer, token: str) -> None:
-    """Sign a browser out: end the session of this token with every session and code of the same sign-in, on whichever host.
+    """Sign a browser out: end the session of this token and every session and code of the same sign-in, on any host.
 
-    A session of the time before sign-ins were noted ends with all such sessions of its user.  Ending an unknown one is fine.
+    A session older than sign-in ids ends with all such sessions of its user.  An unknown token is not an error.
     """
     digest = sealer.digest(token.encode())
 

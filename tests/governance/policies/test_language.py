@@ -47,33 +47,33 @@ def test_everything_a_policy_can_say_is_read_and_written_back() -> None:
 @pytest.mark.parametrize(
     ("changes", "pointer", "message"),
     [
-        ({"rule": []}, "/rule", "known are name, description, mode, rules"),
+        ({"rule": []}, "/rule", "valid members are name, description, mode, rules"),
         ({"mode": "strict"}, "/mode", "'observe' or 'enforce'"),
-        ({"rules": []}, "/rules", "leave the member out"),
-        ({"rules": [rule(tool=["x"])]}, "/rules/0/tool", "known are id, effect, subject, tools"),
-        ({"rules": [rule(subject={"role": "x"})]}, "/rules/0/subject/role", "known are kinds, credentials, actors"),
-        ({"rules": [rule("deny", obligations={})]}, "/rules/0", "no obligations"),
-        ({"rules": [rule(obligations={"calls": 1})]}, "/rules/0/obligations/calls", "known are approvers"),
+        ({"rules": []}, "/rules", "omit the member"),
+        ({"rules": [rule(tool=["x"])]}, "/rules/0/tool", "valid members are id, effect, subject, tools"),
+        ({"rules": [rule(subject={"role": "x"})]}, "/rules/0/subject/role", "valid members are kinds, credentials, actors"),
+        ({"rules": [rule("deny", obligations={})]}, "/rules/0", "cannot have obligations"),
+        ({"rules": [rule(obligations={"calls": 1})]}, "/rules/0/obligations/calls", "valid members are approvers"),
         ({"rules": [rule(obligations={"approvers": ["ann"]})]}, "/rules/0/obligations/approvers/0", "user:<login>"),
         ({"rules": [rule(obligations={"approvers": ["user:a"], "needed": 2})]}, "/rules/0/obligations", "name more, or a role"),
         ({"rules": [rule(obligations={"redact": ["iban"]})]}, "/rules/0/obligations/redact/0", "JSON pointer"),
         ({"rules": [rule(obligations={"calls_per_run": "5"})]}, "/rules/0/obligations/calls_per_run", "valid integer"),
-        ({"rules": [rule(tools=[])]}, "/rules/0/tools", "leave the member out to mean any"),
+        ({"rules": [rule(tools=[])]}, "/rules/0/tools", "omit the member to match anything"),
         ({"rules": [rule(tools="*")]}, "/rules/0/tools", "valid list"),
-        ({"rules": [rule(hosts=["a b"])]}, "/rules/0/hosts/0", "no spaces"),
+        ({"rules": [rule(hosts=["a b"])]}, "/rules/0/hosts/0", "cannot contain spaces"),
         ({"rules": [rule(operations=["*".join("abcdefghij")])]}, "/rules/0/operations/0", "at most 8 stars"),
         ({"rules": [rule(effects=["idempotent"])]}, "/rules/0/effects/0", "'read' or 'write'"),
         ({"rules": [rule(id="Big")]}, "/rules/0/id", "lower-case letters"),
         ({"rules": [rule(id="a--b")]}, "/rules/0/id", "single hyphens"),
-        ({"rules": [rule(), rule()]}, "/rules/1/id", "two rules 'allow'"),
+        ({"rules": [rule(), rule()]}, "/rules/1/id", "two rules with the id 'allow'"),
         ({"rules": [rule(reason="")]}, "/rules/0/reason", "at least 1 character"),
         ({"rules": [rule(when={"total": 1})]}, "/rules/0/when/total", "known are action, input, subject"),
         ({"rules": [rule(when={"input": {"total": {"gt": 1, "_eq": 1}}})]}, "/rules/0/when/input/total/_eq", "does not stand here"),
         ({"rules": [rule(when={"subject": {"role": "x"}})]}, "/rules/0/when/subject/role", "known are actor, agent"),
         ({"rules": [rule(when={"input": 5})]}, "/rules/0/when", "compare what is inside it"),
-        ({"rules": [rule(when={"input": {"owner": "$actor.id"}})]}, "/rules/0/when", "no $actor"),
-        ({"rules": [rule(when={"input": {"owner": {"_in": "$request.ids"}}})]}, "/rules/0/when", "no $actor"),
-        ({"name": "other"}, "/name", "is not 'erp'"),
+        ({"rules": [rule(when={"input": {"owner": "$actor.id"}})]}, "/rules/0/when", "cannot use $actor"),
+        ({"rules": [rule(when={"input": {"owner": {"_in": "$request.ids"}}})]}, "/rules/0/when", "cannot use $actor"),
+        ({"name": "other"}, "/name", "instead of 'erp'"),
         ({"description": "x" * MAX_BYTES}, "", "256 KiB"),
         ({"rules": [rule(when={"input": {"x": float("nan")}})]}, "", "not JSON"),
     ],
@@ -93,7 +93,7 @@ def test_every_finding_is_told_at_once() -> None:
 
 def test_a_policy_has_a_name_and_an_end() -> None:
     assert refused(policy(rule()), "Erp")[0][0] == "/name"
-    assert refused([])[0] == ("", "a policy is an object with mode and rules")
+    assert refused([])[0] == ("", "a policy must be an object with mode and rules")
     many = [rule(id=f"r{number}") for number in range(MAX_RULES + 1)]
     assert refused(policy(*many))[0][0] == "/rules"
 

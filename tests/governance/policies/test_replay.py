@@ -72,12 +72,12 @@ def test_who_called_is_read_from_the_decision_then(world: World) -> None:
 @pytest.mark.parametrize(
     ("changes", "test", "reason"),
     [
-        ({"input": None}, {"when": {"input": {"amount": {"_gt": 1}}}}, "was not kept, or was blotted out"),
-        ({"input": {"note": "to [redacted]"}}, {"when": {"input": {"note": {"_contains": "x"}}}}, "blotted out"),
-        ({"input": {"a [redacted]": {"b": 1}}}, {"when": {"input": {"amount": {"_null": True}}}}, "blotted out"),
-        ({}, {"when": {"action": {"credential": "books@1"}}}, "was not kept"),
+        ({"input": None}, {"when": {"input": {"amount": {"_gt": 1}}}}, "was not stored, or was redacted"),
+        ({"input": {"note": "to [redacted]"}}, {"when": {"input": {"note": {"_contains": "x"}}}}, "redacted"),
+        ({"input": {"a [redacted]": {"b": 1}}}, {"when": {"input": {"amount": {"_null": True}}}}, "redacted"),
+        ({}, {"when": {"action": {"credential": "books@1"}}}, "was not stored"),
         ({"traffic": None}, {"hosts": ["ledger.example.com"]}, "the host was not recorded"),
-        ({"traffic": None}, {"when": {"action": {"host": "x"}}}, "was not kept"),
+        ({"traffic": None}, {"when": {"action": {"host": "x"}}}, "was not stored"),
     ],
 )  # fmt: skip
 def test_what_the_record_does_not_say_is_counted_apart(world: World, changes: Any, test: Any, reason: str) -> None:

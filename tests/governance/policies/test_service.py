@@ -117,7 +117,7 @@ def test_only_people_and_keys_with_the_scope_change_policies(world: World) -> No
         with pytest.raises(ScopeMissing):
             verb(writer)
         for actor in ("execution:exe_1", "agent:clerk", "run:run_1"):
-            with pytest.raises(PolicyDenied, match="not by what the policies judge"):
+            with pytest.raises(PolicyDenied, match="not the agents and processes"):
                 verb(TenantScope("one", actor, frozenset(SCOPES)))
     assert policies.get_policy(world.one, "erp").active_version is None
     assert "policies.write" in NEVER_OF_AGENTS
@@ -133,7 +133,7 @@ def test_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Conflict, match="at most 2 policies"):
         policies.put_draft(world.one, "c", ALLOW)
     policies.activate(world.one, "a")
-    with pytest.raises(Conflict, match="2 rules judge at most"):
+    with pytest.raises(Conflict, match="at most 2 rules can be active"):
         policies.activate(world.one, "b")
     with pytest.raises(ValidationFailed, match="500 characters"):
         policies.activate(world.one, "a", message="x" * 501)

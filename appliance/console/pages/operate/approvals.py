@@ -135,7 +135,7 @@ def _has_voted(person: SignedIn, approval: Approval) -> bool:
 def _refusal(visit: Visit, approval: Approval) -> str | None:
     """Why this visitor may not decide; None when they may."""
     if _has_voted(visit.person, approval):
-        return mark_error("you have decided already; others have not")
+        return mark_error("you have already decided; another person must decide as well")
     try:
         approvals.check_decider(visit.scope, visit.person, approval)
     except PolicyDenied as error:

@@ -112,14 +112,14 @@ def test_an_owner_decides_once(owner: Browser, ask: Ask, acme_things: Resources,
     assert f"<strong>owner@acme.test</strong> {status} this." in page
     assert "so\nbe it &lt;!&gt;" in page
     assert (kept(acme_things, asked).status, kept(acme_things, asked).comment) == (status, "so\nbe it <!>")
-    assert "decided this already" in send(owner, asked, 409, verdict="approve")
+    assert "has already decided this" in send(owner, asked, 409, verdict="approve")
     assert "<form" not in show(owner, asked).partition('id="content"')[2].partition("</main>")[0]
 
 
 def test_a_choice_is_a_button(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
     operator, asked = signed_in("operator@acme.test"), ask("choice", choices=["red & blue", "green"])
     assert '<button class="button" name="choice" value="red &amp; blue">' in show(operator, asked)
-    assert "the answer is one of" in send(operator, asked, 422, choice="black").lower()
+    assert "the answer must be one of" in send(operator, asked, 422, choice="black").lower()
     send(operator, asked, choice="red & blue")
     assert kept(acme_things, asked).answer == "red & blue"
 
@@ -172,9 +172,9 @@ def test_who_may_not_decide_sees_why_and_no_form(signed_in: SignedIn, ask: Ask, 
     operator, asked = signed_in("operator@acme.test"), ask()
     page = show(operator, asked)
     assert "You cannot decide this request" in page
-    assert "decided by an approver" in page
+    assert "Only an approver can decide" in page
     assert "<form" not in page.partition('id="content"')[2].partition("</main>")[0]
-    assert "decided by an approver" in send(operator, asked, 403, verdict="approve").lower()
+    assert "only an approver can decide" in send(operator, asked, 403, verdict="approve").lower()
     assert kept(acme_things, asked).status == "pending"
 
 
@@ -227,9 +227,14 @@ def test_who_has_decided_is_told_and_each_decides_once(signed_in: SignedIn, owne
     asked = ask_action(2)
     assert "0 of 2 people have approved" in show(owner, asked)
     page = send(owner, asked, verdict="approve", comment="one of us")
-    for part in ("1 of 2 people have approved", "<strong>owner@acme.test</strong> approved", "one of us", "You have decided"):
+    for part in (
+        "1 of 2 people have approved",
+        "<strong>owner@acme.test</strong> approved",
+        "one of us",
+        "You have already decided",
+    ):
         assert part in page, part
-    assert "decided already" in send(owner, asked, 409, verdict="approve")
+    assert "already decided" in send(owner, asked, 409, verdict="approve")
 
 
 @pytest.mark.parametrize(
@@ -257,13 +262,13 @@ def test_several_are_decided_from_the_list(owner: Browser, ask: Ask, ask_action:
     form = {"approval": [first, second, over], "verdict": ["reject"], "comment": ["not now"]}
     page = owner.post(owner.at("acme", "/console/approvals"), form)
     assert page.status_code == 200
-    for part in ("2 requests were decided, 1 was not.", "First &lt;i&gt;", "no longer waits for this", "create_order of erp"):
+    for part in ("2 requests were decided, 1 was not.", "First &lt;i&gt;", "cancelled this request", "create_order of erp"):
         assert part in page.text, part
     statuses = [kept(acme_things, each).status for each in (first, second, over, left)]
     assert statuses == ["rejected", "rejected", "cancelled", "pending"]
     assert kept(acme_things, second).comment == "not now"
     nothing = owner.post(owner.at("acme", "/console/approvals"), {"verdict": "approve"})
-    assert (nothing.status_code, "Choose 1 to 100 requests" in nothing.text) == (422, True)
+    assert (nothing.status_code, "Select 1 to 100 requests" in nothing.text) == (422, True)
 
 
 def test_a_strangers_request_is_not_there(signed_in: SignedIn, ask: Ask, acme_things: Resources) -> None:
