@@ -1,4 +1,4 @@
-"""Tools that answer as a test says, so that an agent can be tried without any effect."""
+"""Mocked tools: a test supplies their answers, so an agent can be exercised without side effects."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,20 +12,20 @@ from appliance.processes.rehearsal import find_differences
 from .tools.tool import APPROVAL_ID, Tool
 
 INTEGRATION_TOOL = "execute_tenant_integration"
-# What a tool may be said to fail with.
+# The errors that a mock may declare.
 _ERRORS: Mapping[str, Callable[[str], ApplianceError]] = {
     "not_found": NotFound, "conflict": Conflict, "validation_failed": ValidationFailed, "policy_denied": PolicyDenied,
     "connector_failed": ConnectorFailed,
 }  # fmt: skip
 ERROR_CODES = tuple(_ERRORS)
-_OURS = (APPROVAL_ID, "idempotency_key")  # what the run gives, not the model
+_OURS = (APPROVAL_ID, "idempotency_key")  # arguments set by the run, not by the model
 
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """What a tool answers where the arguments have what `when` names: one output after the other, then the last again.
+    """A mocked answer, used when the arguments match `when`: the outputs in order, then the last one for every further call.
 
-    `tool` is a name, or `integration:operation`; an `error` has a code and a message.
+    `tool` is a tool name or `integration:operation`; an `error` has a code and a message.
     """
 
     tool: str
@@ -40,10 +40,10 @@ class ToolAnswer:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """A call as it was made: of an integration's action, `tool` is `integration:operation` and `input` what it was given.
+    """A tool call that was made; for an integration's action, `tool` is `integration:operation` and `input` its parameters.
 
-    `decision` (`allow`, `require_approval`, `deny`) is what policies say of it, empty where that is free or cannot be told;
-    `why` are their reasons.
+    `decision` is the policies' decision (`allow`, `require_approval`, `deny`), empty where none applies or it cannot be
+    determined; `why` lists their reasons.
     """
 
     tool: str
@@ -53,7 +53,7 @@ class ToolUse:
 
     @property
     def judged(self) -> str:
-        """The decision in words."""
+        """The decision as text, with its reasons."""
         words = {"allow": "allowed", "require_approval": "would need an approval", "deny": "denied"}
         why = "; ".join(self.why)
         return f"{words.get(self.decision, 'not judged')}{f': {why}' if why and self.decision != 'allow' else ''}"
@@ -67,12 +67,12 @@ def _unjudged() -> tuple[str, tuple[str, ...]]:
 
 
 class Unanswered(Exception):
-    """The test has no answer for a call, or none that the tool can give: the run ends here."""
+    """The test has no answer for a call, or an answer that does not fit the tool's output schema; the run ends."""
 
 
 @dataclass
 class Answering:
-    """The answers of one test; what was called, and what is wrong with the test itself."""
+    """The mocked tools of one test: its answers, the calls that were made, and the problems of the test itself."""
 
     answers: Sequence[ToolAnswer]
     calls: list[ToolUse] = field(default_factory=list)
@@ -80,40 +80,42 @@ class Answering:
     _given: dict[int, int] = field(default_factory=dict)
 
     def note(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> ToolUse:
-        """A call is made, and judged; ValidationFailed as the tool itself would say."""
+        """Record a call with the decision of the policies; raises ValidationFailed as the real tool would."""
         problems = compile_schema(tool.input_schema).problems(dict(arguments))
         if problems:
             raise ValidationFailed(
-                Sentence("the arguments of %(name)s do not fit its input schema", name=tool.name), details=problems
+                Sentence("the arguments of %(name)s do not match its input schema", name=tool.name), details=problems
             )
         decision, why = judge()
         self.calls.append(replace(use_of(tool.name, arguments), decision=decision, why=why))
         return self.calls[-1]
 
     def answer(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> dict[str, Any]:
-        """What the test says that the call comes to; the coded error that it says; Unanswered."""
+        """Return the mocked result of a call, or raise its mocked error; raises Unanswered if no answer matches."""
         use = self.note(tool, arguments, judge)
         for place, answer in enumerate(self.answers):
             if answer.tool == use.tool and not any(find_differences(answer.when, use.input)):
                 number = self._given[place] = self._given.get(place, 0) + 1
                 return self._fitting(tool, _given(tool.name, arguments, answer, number))
-        self.problems.append(f"mocks: there is no answer for {use.tool} with {dict(use.input)}")
+        self.problems.append(f"mocks: no answer matches {use.tool} with {dict(use.input)}")
         raise Unanswered(use.tool)
 
     def unused(self) -> Iterator[ToolAnswer]:
-        """Answers that nothing asked for."""
+        """The answers that no call has used."""
         return (answer for place, answer in enumerate(self.answers) if place not in self._given)
 
     def _fitting(self, tool: Tool, result: dict[str, Any]) -> dict[str, Any]:
         problem = compile_schema(tool.output_schema).first_problem(result)
         if problem is None:
             return result
-        self.problems.append(f"mocks: this is no answer of {tool.name}: {problem.pointer or '/'}: {problem.message}")
+        self.problems.append(
+            f"mocks: the answer does not match the output of {tool.name}: {problem.pointer or '/'}: {problem.message}"
+        )
         raise Unanswered(tool.name)
 
 
 def use_of(name: str, arguments: Mapping[str, Any]) -> ToolUse:
-    """The call as a test names it."""
+    """The call in the form in which tests describe calls."""
     if name == INTEGRATION_TOOL:
         return ToolUse(f"{arguments.get('integration')}:{arguments.get('operation')}", dict(arguments.get("params") or {}))
     return ToolUse(name, {member: value for member, value in arguments.items() if member not in _OURS})
@@ -133,7 +135,7 @@ def _given(name: str, arguments: Mapping[str, Any], answer: ToolAnswer, number: 
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    return str(error.get("message", "the test says so"))
+    return str(error.get("message", "the test's mock fails this call"))
 
 
 def _output(answer: ToolAnswer, number: int) -> Any:

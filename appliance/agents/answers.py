@@ -1,4 +1,4 @@
-"""What the step that started a run hears of it: how it ended, and what it waits for; in the write that says so of the run."""
+"""Reports a run's end and waits to the process step that started it, in the same transaction that changes the run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _CLASS_OF = {code: name for name, codes in _CLASSES.items() for code in codes}
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over: its `output`, its `error` (code and message), or who cancelled it; and what it had read."""
+    """A finished run: its `output`, its `error` (code and message), or who cancelled it in `by`; and the sources it had read."""
 
     run_id: str
     agent_id: str
@@ -33,7 +33,7 @@ class Ended:
 
 
 def answer_step(scope: TenantScope, ended: Ended) -> None:
-    """The step goes on, if it waits still; its execution counts as having read what the run has."""
+    """Resume the step with the run's result if it still waits, and taint its execution with the sources the run has read."""
     tainting.note_sources(scope, ended.execution_id, ended.tainted_by)
     if ended.status == "succeeded":
         suspension.answer_call(scope, ended.run_id, True, ended.output)
@@ -59,7 +59,7 @@ def answer_step(scope: TenantScope, ended: Ended) -> None:
 
 
 def tell_wait(scope: TenantScope, run_id: str, why: Mapping[str, Any] | None) -> None:
-    """The step shows what its run waits for; None: the run goes on."""
+    """Show on the step what its run is waiting for; None clears it."""
     told: dict[str, Any] | None = None
     if why is not None:
         asked = {"approval_id": why["request_id"]} if "request_id" in why else {}

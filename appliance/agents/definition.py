@@ -1,4 +1,4 @@
-"""What an agent is: read from data with every problem at once; pure, no database."""
+"""Parses and validates agent definitions, reporting every problem at once.  Pure: no database access."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ MEMBERS = ("id", "name", "description", "model", "instructions", "tools", "skill
 MOST_TEXT = {"name": 200, "description": 2_000, "instructions": 60_000}
 MOST_NAMES = 100
 MOST_SCHEMA_BYTES = 32 << 10
-# The tools of CONTRACT § 12 that an agent may be given.  It waits for people by itself, and what its skills are says `skills`.
+# The tools of CONTRACT § 12 that a definition may list.  Waiting for people is automatic, and skills are listed in `skills`.
 TOOLS = (
     "list_tenant_integrations", "execute_tenant_integration", "request_human_input", "execute_process", "get_execution",
     "query_entities", "write_entities", "search_documents", "read_document", "read_logs", "publish_webapp",
@@ -24,11 +24,11 @@ TOOLS = (
 LOAD_SKILL, LIST_SKILLS = "load_tenant_skill", "list_tenant_skills"
 LIST_ACTIONS, CALL_ACTION = "list_tenant_integrations", "execute_tenant_integration"
 UNLISTED = {
-    LIST_SKILLS: "its skills are in the prompt; name them in skills",
-    LOAD_SKILL: "it comes with skills; name them there",
-    "get_human_input": "a run waits for the answer by itself",
-    CALL_ACTION: "name what it may call as integration:operation",
-    LIST_ACTIONS: "it comes with integration:operation",
+    LIST_SKILLS: "the agent's skills are part of its prompt; list them in skills",
+    LOAD_SKILL: "it is added automatically; list the agent's skills in skills",
+    "get_human_input": "a run waits for answers automatically",
+    CALL_ACTION: "list each operation as integration:operation",
+    LIST_ACTIONS: "it is added automatically with integration:operation",
 }
 OPERATION = r"[A-Za-z][A-Za-z0-9_.-]{0,99}"
 MOST_COST = 1_000.0
@@ -36,8 +36,8 @@ MOST_COST = 1_000.0
 
 @dataclass(frozen=True)
 class Budget:
-    """What one run may use at most: model turns, tool calls, tokens in and out, cost in the
-    currency of the model's prices, seconds of working (not waiting)."""
+    """The limits of one run: model turns, tool calls, input plus output tokens, cost in the currency of the model's prices,
+    and seconds of active time (waiting does not count)."""
 
     turns: int = 20
     tool_calls: int = 50
@@ -51,8 +51,9 @@ MOST_BUDGET = {"turns": 200, "tool_calls": 1_000, "tokens": 10_000_000, "seconds
 
 @dataclass(frozen=True)
 class Definition:
-    """An agent: `model` is an LLM profile; `tools` are names of tools, `actions` (integration, operation or `*`);
-    `policies` must be active for a run to begin or go on; `output` is the JSON Schema of what it must answer, None for text."""
+    """An agent's definition: `model` names an LLM profile; `tools` are tool names; `actions` are pairs of integration and
+    operation (or `*`); `policies` must be active for a run to start or continue; `output` is the JSON Schema of the answer,
+    None for plain text."""
 
     id: str
     name: str
@@ -67,7 +68,7 @@ class Definition:
     output: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
-        """The definition as one writes it; parsing that gives this again."""
+        """The definition in the form users write; parsing it yields an equal definition."""
         return {
             "id": self.id, "name": self.name, "model": self.model, "instructions": self.instructions,
             **({"description": self.description} if self.description else {}),
@@ -77,20 +78,20 @@ class Definition:
         }  # fmt: skip
 
     def digest(self) -> str:
-        """SHA-256 of what the definition says, however it is written."""
+        """SHA-256 of the canonical definition, independent of formatting and member order."""
         text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def may_call(self, integration: str, operation: str) -> bool:
-        """Whether the definition lists this operation."""
+        """Whether the definition allows this operation."""
         return (integration, operation) in self.actions or (integration, "*") in self.actions
 
 
 def parse_definition(agent_id: str, data: Any) -> Definition:
-    """The definition of the agent `agent_id`; DefinitionInvalid lists everything that is wrong, with pointers."""
+    """Parse the definition of the agent `agent_id`; raises DefinitionInvalid with a pointer for every problem."""
     reader = _Reader(data if isinstance(data, Mapping) else {})
     if not isinstance(data, Mapping):
-        reader.wrong("", "a definition is an object")
+        reader.wrong("", "a definition must be an object")
     made = reader.definition(agent_id)
     if reader.problems:
         more = (
@@ -108,7 +109,7 @@ def parse_definition(agent_id: str, data: Any) -> Definition:
 
 
 class _Reader:
-    """Reads member by member and collects what is wrong."""
+    """Parses a definition member by member and collects its problems."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
@@ -131,7 +132,7 @@ class _Reader:
             self.wrong(
                 "/id",
                 Sentence(
-                    "the id is %(id)s, the address says %(agent_id)s", id=repr(str(self.data["id"])[:80]), agent_id=repr(agent_id)
+                    "the id is %(id)s, but the URL names %(agent_id)s", id=repr(str(self.data["id"])[:80]), agent_id=repr(agent_id)
                 ),
             )
         tools, actions = self.tools()
@@ -149,7 +150,7 @@ class _Reader:
         if not isinstance(value, str) or (not value.strip() and default is None) or len(value) > MOST_TEXT[member] or "\0" in value:
             self.wrong(
                 f"/{member}",
-                Sentence("%(member)s is a text of 1 to %(most_text)s characters", member=member, most_text=MOST_TEXT[member]),
+                Sentence("%(member)s must be a text of 1 to %(most_text)s characters", member=member, most_text=MOST_TEXT[member]),
             )
             return ""
         return value
@@ -171,12 +172,13 @@ class _Reader:
             return []
         if not isinstance(given, list) or len(given) > MOST_NAMES:
             self.wrong(
-                f"/{member}", Sentence("%(member)s is a list of at most %(most_names)s names", member=member, most_names=MOST_NAMES)
+                f"/{member}",
+                Sentence("%(member)s must be a list of at most %(most_names)s names", member=member, most_names=MOST_NAMES),
             )
             return []
         for index, name in enumerate(given):
             if not isinstance(name, str) or name in given[:index]:
-                self.wrong(f"/{member}/{index}", "each is a text, and stands here once")
+                self.wrong(f"/{member}/{index}", "each name must be a text and appear only once")
                 return []
         return given
 
@@ -196,16 +198,18 @@ class _Reader:
                 else:
                     self.wrong(
                         pointer,
-                        Sentence("%(name)s is not integration:operation, nor integration:* for all of them", name=repr(name[:80])),
+                        Sentence(
+                            "%(name)s must be integration:operation, or integration:* for every operation", name=repr(name[:80])
+                        ),
                     )
             elif name in UNLISTED:
-                self.wrong(pointer, Sentence("%(name)s is not listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
+                self.wrong(pointer, Sentence("%(name)s cannot be listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
             elif name not in TOOLS:
                 known = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
                 self.wrong(
                     pointer,
                     Sentence(
-                        "%(name)s is no tool; known are %(known)s, and integration:operation", name=repr(name[:80]), known=known
+                        "%(name)s is not a tool; use %(known)s or integration:operation", name=repr(name[:80]), known=known
                     ),
                 )
             else:
@@ -217,7 +221,7 @@ class _Reader:
         if given is None:
             return Budget()
         if not isinstance(given, Mapping):
-            self.wrong("/budget", Sentence("budget has %(budget)s", budget=', '.join(asdict(Budget()))))
+            self.wrong("/budget", Sentence("budget must be an object with any of %(budget)s", budget=', '.join(asdict(Budget()))))
             return Budget()
         values: dict[str, Any] = {}
         for member, value in given.items():
@@ -234,12 +238,14 @@ class _Reader:
             self.wrong(
                 pointer,
                 Sentence(
-                    "cost is in the currency of the model's prices, more than 0 and at most %(most_cost)s",
+                    "cost must be greater than 0 and at most %(most_cost)s, in the currency of the model's prices",
                     most_cost=f"{MOST_COST:g}",
                 ),
             )
         elif member not in MOST_BUDGET:
-            self.wrong(pointer, Sentence("a budget has %(budget)s", budget=', '.join(asdict(Budget()))), "unknown_member")
+            self.wrong(
+                pointer, Sentence("a budget may contain only %(budget)s", budget=', '.join(asdict(Budget()))), "unknown_member"
+            )
         elif member == "seconds" and isinstance(value, str):
             return self.span(value, pointer)
         elif type(value) is int and 1 <= value <= MOST_BUDGET[member]:
@@ -247,7 +253,9 @@ class _Reader:
         else:
             self.wrong(
                 pointer,
-                Sentence("%(member)s is a whole number from 1 to %(most_budget)s", member=member, most_budget=MOST_BUDGET[member]),
+                Sentence(
+                    "%(member)s must be a whole number from 1 to %(most_budget)s", member=member, most_budget=MOST_BUDGET[member]
+                ),
             )
         return None
 
@@ -258,7 +266,7 @@ class _Reader:
             self.wrong(pointer, error.message)
             return None
         if not 1 <= seconds <= MOST_BUDGET["seconds"]:
-            self.wrong(pointer, "seconds is a duration from 1s to 24h")
+            self.wrong(pointer, "seconds must be a duration from 1s to 24h")
             return None
         return seconds
 
@@ -267,13 +275,13 @@ class _Reader:
         if given is None:
             return None
         if not isinstance(given, Mapping) or given.get("type") != "object":
-            self.wrong("/output", 'output is a JSON Schema with "type": "object"')
+            self.wrong("/output", 'output must be a JSON Schema with "type": "object"')
             return None
         try:
             if len(json.dumps(given)) > MOST_SCHEMA_BYTES:
-                raise SchemaInvalid(f"it has more than {MOST_SCHEMA_BYTES >> 10} KB")
+                raise SchemaInvalid(f"it is larger than {MOST_SCHEMA_BYTES >> 10} KB")
             compile_schema(dict(given))
         except (SchemaInvalid, ValueError, RecursionError) as error:
-            self.wrong("/output", Sentence("no JSON Schema that can be used: %(error)s", error=str(error)[:300]))
+            self.wrong("/output", Sentence("output is not a usable JSON Schema: %(error)s", error=str(error)[:300]))
             return None
         return given

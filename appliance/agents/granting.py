@@ -1,4 +1,4 @@
-"""What the run of a step may reach: nothing that neither the step nor its process is granted, whatever the agent lists."""
+"""Grants of runs that process steps start: such a run is limited to its step's grants, whatever the agent lists."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Granted = Mapping[str, Any]
 
 
 def granted_of(grants: Grants) -> dict[str, Any]:
-    """The grants that tools of agents know, as JSON."""
+    """The grants that apply to agent tools, as JSON."""
     return {
         "integrations": {slug: sorted(actions) for slug, actions in sorted(grants.integrations.items())},
         "datapool": {name: sorted(access) for name, access in sorted(grants.datapool.items())},
@@ -24,7 +24,7 @@ def granted_of(grants: Grants) -> dict[str, Any]:
 
 
 def scopes_of(granted: Granted) -> frozenset[str]:
-    """The scopes in which a run with these grants acts: tools that need another one are not offered to it."""
+    """The scopes of a run with these grants; tools that need another scope are not offered to it."""
     data = {access for each in granted["datapool"].values() for access in each}
     held = {f"entities.{access}" for access in data} | {f"documents.{access}" for access in granted["documents"]} | {"skills.read"}
     if granted["integrations"]:
@@ -35,7 +35,7 @@ def scopes_of(granted: Granted) -> frozenset[str]:
 
 
 def allows_action(granted: Granted | None, integration: str, operation: str) -> bool:
-    """Whether the operation is granted; a run that no step started needs no grant."""
+    """Whether the operation is granted; always true for a run that was not started by a step (`granted` is None)."""
     if granted is None:
         return True
     actions = granted["integrations"].get(integration, ())
@@ -43,7 +43,7 @@ def allows_action(granted: Granted | None, integration: str, operation: str) -> 
 
 
 def refuse_ungranted(scope: TenantScope, granted: Granted | None, tool: str, arguments: Mapping[str, Any]) -> None:
-    """PolicyDenied, naming the grant that is missing, unless all that the call names is granted."""
+    """Raise PolicyDenied, naming the missing grant, unless everything that the call touches is granted."""
     if granted is None:
         return
     if tool == CALL_ACTION:
@@ -62,7 +62,7 @@ def refuse_ungranted(scope: TenantScope, granted: Granted | None, tool: str, arg
         try:
             row = executions.get_execution(scope, str(arguments.get("execution_id", "")))
         except NotFound:
-            return  # as the tool says by itself
+            return  # the tool itself reports it
         _need_process(granted, row.process_id)
 
 

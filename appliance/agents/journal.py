@@ -1,4 +1,4 @@
-"""What a run did, entry by entry, and what that says about how to go on; pure."""
+"""The journal of a run, entry by entry, and the state that a replay derives from it.  Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ Kind = Literal["asked", "answered", "unanswered", "called", "returned", "dispatc
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a run did.  `call` counts the tool calls of a turn from 1; 0 is the turn itself.
+    """One event of a run.  `call` counts the tool calls of a turn from 1; 0 is the turn itself.
 
-    `asked`: a model's turn began; `answered` and `unanswered` say what came of it.  `called`: a tool call began, with its
-    arguments and its key; `dispatched`, with what its effect began, in the very write that began it; `returned` says what came
-    of it.  `waiting`: a person is asked in the middle of a call; `resumed` says what they decided.  `ended`: how the run ended.
+    `asked`: a model turn started; `answered` or `unanswered`: it succeeded or failed.  `called`: a tool call started, with its
+    arguments and idempotency key; `dispatched`: its effect started, recorded in the same transaction; `returned`: its result.
+    `waiting`: the call waits for a person; `resumed`: their decision.  `ended`: the status with which the run ended.
     """
 
     kind: Kind
@@ -26,7 +26,7 @@ class Entry:
 
 @dataclass
 class CallState:
-    """Where a tool call stands."""
+    """The state of one tool call: the data of its latest journal entry of each kind."""
 
     begun: Mapping[str, Any] | None = None
     waiting: Mapping[str, Any] | None = None
@@ -36,7 +36,7 @@ class CallState:
 
 
 class Journal:
-    """The entries of one run, with what the next steps have to know of them."""
+    """The entries of one run, indexed for replay."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.last = 0
@@ -48,7 +48,7 @@ class Journal:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Note an entry that is durable."""
+        """Add an entry that has been committed."""
         self.last = max(self.last, entry.number)
         if entry.kind == "answered":
             self.answers[entry.turn] = entry.data
@@ -58,7 +58,7 @@ class Journal:
             self._note_call(self.call(entry.turn, entry.call), entry)
 
     def call(self, turn: int, call: int) -> CallState:
-        """Where this call stands."""
+        """The state of a call, empty if it has no entries."""
         return self.calls.setdefault((turn, call), CallState())
 
     def _note_call(self, state: CallState, entry: Entry) -> None:
@@ -68,7 +68,7 @@ class Journal:
             state.returned = entry.data
         elif entry.kind == "dispatched":
             state.dispatched = entry.data
-        elif entry.kind == "waiting":  # asked anew: what the call did before no longer permits anything
+        elif entry.kind == "waiting":  # a new request invalidates earlier decisions
             state.waiting, state.resumed, state.dispatched = entry.data, None, None
         else:
             state.resumed = entry.data
@@ -78,5 +78,5 @@ class Journal:
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls were begun."""
+        """The number of tool calls that were started."""
         return sum(state.begun is not None for state in self.calls.values())

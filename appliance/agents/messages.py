@@ -1,4 +1,4 @@
-"""Messages of pydantic-ai as our language models take them, and a model's reply as pydantic-ai takes it.  Pure."""
+"""Converts messages from pydantic-ai's types to those of our LLM client, and replies back.  Pure."""
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ _REDACTED = "redacted_thinking"
 
 
 def offers_of(parameters: ModelRequestParameters) -> tuple[ToolOffer, ...]:
-    """The tools a model is told of, those included through which a structured output comes."""
+    """The tools offered to the model, including those that carry structured output."""
 
     def offer(tool: ToolDefinition) -> ToolOffer:
         return ToolOffer(tool.name, tool.description or "", tool.parameters_json_schema)
@@ -46,7 +46,7 @@ def offers_of(parameters: ModelRequestParameters) -> tuple[ToolOffer, ...]:
 
 
 def system_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> str:
-    """What stands above the conversation: system prompts, then instructions."""
+    """The system message of the conversation: system prompts, then instructions."""
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     texts = [part.content for request in requests for part in request.parts if isinstance(part, SystemPromptPart)]
     if parameters.instruction_parts:
@@ -57,7 +57,7 @@ def system_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
 
 
 def messages_of(messages: Sequence[ModelMessage], provider: str) -> tuple[Message | ToolResult, ...]:
-    """The conversation for a model of this provider; ValidationFailed where something is neither text nor a picture."""
+    """The conversation for a model of this provider; raises ValidationFailed for content that is neither text nor an image."""
     found: list[Message | ToolResult] = []
     for message in messages:
         if isinstance(message, ModelResponse):
@@ -77,7 +77,7 @@ def _asked(part: Any) -> Iterator[Message | ToolResult]:
     elif isinstance(part, UserPromptPart):
         yield _user([part.content] if isinstance(part.content, str) else part.content)
     elif not isinstance(part, SystemPromptPart):
-        raise ValidationFailed(Sentence("a model cannot be sent a %(part_kind)s", part_kind=part.part_kind))
+        raise ValidationFailed(Sentence("content of type %(part_kind)s cannot be sent to a model", part_kind=part.part_kind))
 
 
 def _user(contents: Sequence[UserContent]) -> Message:
@@ -90,7 +90,7 @@ def _user(contents: Sequence[UserContent]) -> Message:
         elif isinstance(each, BinaryContent) and each.media_type in IMAGE_TYPES:
             images.append(Image(each.media_type, base64.b64encode(each.data).decode()))
         elif not isinstance(each, CachePoint):
-            raise ValidationFailed("a model is sent text, and pictures by their bytes; nothing is fetched for it")
+            raise ValidationFailed("a model accepts only text and images sent as bytes; URLs are not fetched")
     return Message("user", "\n\n".join(texts), tuple(images))
 
 
@@ -112,7 +112,7 @@ def _thought(part: ThinkingPart) -> dict[str, Any]:
 
 
 def response_of(generated: Generated, provider: str, at: datetime) -> ModelResponse:
-    """The turn of a model, with what it cost and which profile answered in the end."""
+    """The model's reply for pydantic-ai, with its cost and the profile that finally answered."""
     reply: Reply = generated.value
     used, last = generated.used, generated.exchanges[-1]
     details = {name: last[name] for name in ("profile", "finish", "estimated") if name in last} | {"cost": used.cost_nano / NANO}
@@ -145,7 +145,7 @@ def _parts(reply: Reply, provider: str) -> Iterable[ModelResponsePart]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """JSON where it is; otherwise a text that pydantic-ai refuses as well, so that the model is told."""
+    """The arguments as JSON, or else a text that pydantic-ai rejects too, so that the model learns of its mistake."""
     value = call.value
     if value is not None:
         return dump_json(value)

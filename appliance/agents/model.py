@@ -1,9 +1,9 @@
-"""A tenant's LLM profile as a model of pydantic-ai: every turn goes through our own client, its egress, redaction and budgets.
+"""A pydantic-ai model backed by a tenant's LLM profile: every turn goes through our own client, its egress, redaction and budgets.
 
-Our code is synchronous: `request` blocks the loop that awaits it.  Run an agent with `run_alone`, in a thread of the
-queue, and give it tools that are `async def` and do not await: then a whole run stays in one thread, that of its caller, and
-may read and write the database there like any other code.  (`Agent.run_sync` leaves the loop of a thread unclosed, and
-plain `def` tools are moved to other threads.)
+Our code is synchronous: `request` blocks the event loop that awaits it.  Run an agent with `run_alone`, in a thread of the
+queue, and give it tools that are `async def` and do not await: the whole run then stays in its caller's thread and may
+read and write the database like any other code.  (`Agent.run_sync` leaves the thread's event loop unclosed, and pydantic-ai
+moves plain `def` tools to other threads.)
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 # The response is None where the turn failed; `generated.error` is raised then.
 Record = Callable[[Generated, ModelResponse | None], None]
 
-# What every server that speaks one of the two protocols can do; an output is structured by a tool.
+# Features that every server of either protocol supports; structured output goes through a tool call.
 _ABILITIES = ModelProfile(
     supports_tools=True, supports_json_schema_output=False, supports_json_object_output=False,
     default_structured_output_mode="tool", supports_inline_system_prompts=False, supports_document_input=False,
@@ -39,16 +39,16 @@ _ABILITIES = ModelProfile(
 
 
 def run_alone(running: Coroutine[Any, Any, T]) -> T:
-    """What it comes to, on a loop of its own in this thread, which has none yet; the loop is closed behind it."""
+    """Run a coroutine to its result on a new event loop in this thread, and close the loop; the thread must not have one."""
     with asyncio.Runner() as runner:
         return runner.run(running)
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks a model: the run of an agent (in an execution, or by itself), until `ends` (monotonic).
+    """On whose behalf a model is called: an agent run (inside an execution or standalone), until `ends` (monotonic seconds).
 
-    Where `record` is None, each turn is settled in a write of its own.
+    If `record` is None, each turn is settled in its own transaction.
     """
 
     scope: TenantScope
@@ -60,11 +60,11 @@ class Asker:
 
 
 class ProfileModel(Model[None]):
-    """The model behind an LLM profile, for one run.  NotFound where the tenant has no such profile.
+    """The model behind an LLM profile, for one run.  Raises NotFound if the tenant has no such profile.
 
-    A turn that fails raises the coded error: ModelFailed (`extra` says whether asking again may help, and when), TimedOut,
-    BudgetExceeded, AddressNotAllowed, AnswerRefused, AnswerInvalid (the reply was cut off).  Arguments that are no JSON,
-    tools that there are not and empty replies are given to pydantic-ai, which tells the model.
+    A failed turn raises a coded error: ModelFailed (`extra` says whether and when to retry), TimedOut, BudgetExceeded,
+    AddressNotAllowed, AnswerRefused, AnswerInvalid (the reply was cut off).  Arguments that are not valid JSON, unknown tools
+    and empty replies are passed to pydantic-ai, which reports them to the model.
     """
 
     def __init__(self, models: LanguageModels, profile: str, asker: Asker) -> None:
@@ -74,23 +74,23 @@ class ProfileModel(Model[None]):
 
     @property
     def model_name(self) -> str:
-        """What the provider calls it."""
+        """The provider's name for the model."""
         return self._settings_of.model
 
     @property
     def system(self) -> str:
-        """The protocol that its server speaks."""
+        """The protocol that the model's server speaks."""
         return self._settings_of.kind
 
     @property
     def base_url(self) -> str:
-        """Where it is asked."""
+        """The address of the model's server."""
         return self._settings_of.address
 
     async def request(
         self, messages: list[ModelMessage], model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> ModelResponse:
-        """The model's next turn."""
+        """Ask the model for its next turn."""
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         conversation = Conversation(
             self._slug,

@@ -1,4 +1,4 @@
-"""Tables of agents and their runs."""
+"""Database tables of agents and their runs."""
 
 import peewee
 
@@ -34,9 +34,10 @@ class AgentVersionRow(TenantModel):
 
 
 class AgentRunRow(TenantModel):
-    """One task of an agent; `actor` and `scopes` are those of who started it, beyond which it never acts.
+    """A run of an agent; `actor` and `scopes` are those of its starter and bound everything it does.
 
-    One that a step started has its place in the execution, unique there, and in `granted` all that it may reach.
+    For a run that a step started, the columns from `execution_id` to `attempt` are its unique place in the execution, and
+    `granted` holds the grants it is limited to.
     """
 
     label = "run"
@@ -84,7 +85,7 @@ class AgentRunRow(TenantModel):
 
 
 class AgentJournalRow(TenantModel):
-    """What a run did, in order; `call` counts the tool calls of a turn from 1, 0 for what belongs to the turn itself."""
+    """One entry of a run's journal; `call` counts the tool calls of a turn from 1, and is 0 for the turn itself."""
 
     label = "entry"
     run_id = peewee.TextField()

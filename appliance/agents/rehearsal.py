@@ -1,7 +1,7 @@
-"""A run of an agent that is only tried: the real instructions, model, budgets and schemas, with tools that answer from a test.
+"""Rehearses an agent: real instructions, model, budgets and schemas, but tools that are mocked by a test.
 
-Nothing is durable and nothing is done.  Policies judge each call, which is then answered all the same; what the model costs is
-booked as always.
+Nothing is stored and no tool takes effect.  Policies are evaluated for each call but do not block its mocked answer; the
+model's cost is booked as usual.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ from .stretch import Means, Stretch
 from .tools.tool import Waiting
 from .turning import converse
 
-# They only read what the test itself has set up.
+# These run for real, because they only read what the test itself has set up.
 _REAL = (LIST_ACTIONS, LOAD_SKILL)
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """How it ended: `output` of one that succeeded, `error` (code and message) of one that did not, and what it used."""
+    """The result of a rehearsal: `output` if it succeeded, otherwise `error` (code and message), and its usage."""
 
     status: str
     output: Any
@@ -41,30 +41,30 @@ class Rehearsed:
 
 
 class _Rehearsal(Stretch):
-    """A stretch whose journal nobody keeps."""
+    """A run segment whose journal is held in memory only."""
 
     def check(self) -> None:
-        """Only its time may be over."""
+        """Check only the budget of seconds."""
         self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
 
     def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
-        """What a turn cost is written, the entries are not."""
+        """Write the cost of a turn, but keep the entries in memory."""
         if also is not None:
             db.write(also)
         for number, entry in enumerate(entries, self.journal.last + 1):
             self.journal.add(replace(entry, number=number))
 
     def note_refusal(self, tool: str, error: PolicyDenied) -> None:
-        """A call of a test is in no audit trail."""
+        """Do nothing: calls of a test do not appear in the audit trail."""
 
     def note_failure(self, turn: int, error: ApplianceError) -> None:
-        """A test does not wait for a provider that wants to be asked later."""
+        """Settle the cost without a retry: a test does not wait for a provider."""
         self.commit(also=self._settle)
 
 
 @dataclass(frozen=True)
 class _Answered(Calls):
-    """Calls that are looked at as always, and then answered by the test."""
+    """Validates tool calls as usual and answers them from the test's mocks."""
 
     answering: Answering
 
@@ -82,7 +82,7 @@ class _Answered(Calls):
         return self._answered(wanted, result)
 
     def _decide(self, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
-        """What policies say of the call, or that they cannot see it: nobody knows the action."""
+        """The policies' decision about the call, or the error if its action cannot be resolved."""
         try:
             _, decision = self._judged(wanted)
         except ApplianceError as error:
@@ -91,7 +91,7 @@ class _Answered(Calls):
 
 
 def rehearse(scope: TenantScope, definition: Definition, given: Any, answering: Answering, means: Means) -> Rehearsed:
-    """What a run comes to with this input."""
+    """Run the agent with this input and mocked tools, and return the result."""
     run_id = ids.new("run")
     acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
     claim = Claim(acting, run_id, definition.id, 0, 0, 0, given, clock.now_ms(), 0, clock.monotonic())

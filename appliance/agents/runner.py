@@ -1,6 +1,6 @@
-"""Drives runs: claims one, goes on from its journal, and makes whatever comes of it durable.
+"""Drives runs: claims one, continues from its journal, and commits the result.
 
-What speaks with models takes a second and 30 MB to load, so the first run of this process loads it.
+The model code takes a second and 30 MB to load, so it is imported by the first run of this process.
 """
 
 import logging
@@ -27,14 +27,14 @@ MOST_CLAIMS = 20
 
 
 class Runner:
-    """Thread-safe; one driver per run is enforced by the fence."""
+    """Drives runs on the calling thread.  Thread-safe; the fence ensures that each run has one driver."""
 
     def __init__(self, presence: Presence, means: Means, lease_seconds: int) -> None:
         self.presence = presence
         self.means = means
         self.active: dict[str, Claim] = {}
         self._lease_seconds = lease_seconds
-        self._late: dict[str, tuple[int, float]] = {}  # leases of others that were found over, and since when
+        self._late: dict[str, tuple[int, float]] = {}  # expired leases of other workers, and since when (monotonic seconds)
         self._stopping = threading.Event()
         self._idle = threading.Condition()
 
@@ -42,13 +42,13 @@ class Runner:
         return clock.now_ms() + self._lease_seconds * 1000
 
     def stop(self, seconds: float) -> None:
-        """Have every run stop at its next step, and wait for that; the next start goes on from there."""
+        """Stop every run at its next step and wait up to `seconds`; the runs continue after the next start."""
         self._stopping.set()
         with self._idle:
             self._idle.wait_for(lambda: not self.active, seconds)
 
     def prolong(self) -> None:
-        """Keep what is driven here, however long a model or a tool takes; again and again."""
+        """Renew the leases of the runs driven here, so slow models and tools do not lose them.  Called periodically."""
         for each in list(self.active.values()):
             try:
                 db.write(lambda claim=each: store.prolong(claim, self.lease()))  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Runner:
                 log.warning("the run %s is driven by another worker", each.run_id)
 
     def drive(self, tenant_id: str, run_id: str) -> None:
-        """Drive a run as far as it goes; what is finished, waits or is in other hands is left as it is."""
+        """Drive a run until it ends or waits; does nothing if it is finished, waiting or claimed by another worker."""
         if self._stopping.is_set():
             return
         claim = db.write(lambda: self._claim(TenantScope(tenant_id, "system"), run_id))
@@ -89,14 +89,17 @@ class Runner:
         return row.status == "running" and self.is_orphan(row.id, row.owner, row.lease_until)
 
     def is_orphan(self, run_id: str, owner: str | None, lease_until: int) -> bool:
-        """Whether nobody drives a run that is running: its worker is dead, or silent for longer than its lease."""
+        """Whether a run marked as running has no driver: its worker is dead, or silent for longer than its lease."""
         is_late = lease_until < clock.now_ms()
         if owner == self.presence.instance:
             return run_id not in self.active and is_late
         return owner is None or not self.presence.is_alive(owner) or (is_late and self._is_silent(run_id, lease_until))
 
     def _is_silent(self, run_id: str, lease_until: int) -> bool:
-        """Whether a lease that is over stays as it is for two thirds of one: the clock may have been set, which ends it at once."""
+        """Whether an expired lease has not been renewed for two thirds of its length.
+
+        A change of the wall clock can expire a lease at once, so the wait is measured on the monotonic clock.
+        """
         known, since = self._late.get(run_id, (None, 0.0))
         if known != lease_until:
             self._late[run_id] = (lease_until, clock.monotonic())
@@ -106,7 +109,7 @@ class Runner:
         del self._late[run_id]
         return True
 
-    # -- one stretch
+    # -- one segment
 
     def _drive(self, claim: Claim) -> None:
         from .tracing import TELEMETRY
@@ -119,12 +122,12 @@ class Runner:
         except (Waits, Stopping):
             return
         except Fenced:
-            log.warning("lost the run %s; another worker has it", claim.run_id)
+            log.warning("lost the run %s to another worker", claim.run_id)
         except StorageFull as error:
-            db.log_failure(log, error, "the run stops here and is taken up again when its lease is over")
+            db.log_failure(log, error, "the run stops here and is retried when its lease expires")
         except Exception:
             if self._stopping.is_set():
-                log.info("stopped in the middle of a step; the next start goes on from there")
+                log.info("the run %s was stopped in the middle of a step; it continues after the next start", claim.run_id)
                 return
             log.exception("the run %s failed", claim.run_id)
             self._end_quietly(claim, stretch)
@@ -139,7 +142,8 @@ class Runner:
         from .turning import converse
 
         if stretch.claim.claims >= MOST_CLAIMS:
-            self._fail(stretch, "poisoned", Sentence("claimed %(claims)s times without progress", claims=stretch.claim.claims))
+            message = Sentence("the run was claimed %(claims)s times without progress", claims=stretch.claim.claims)
+            self._fail(stretch, "poisoned", message)
             return
         try:
             output = converse(stretch, self.means, Calls(stretch, self.means).perform)
@@ -165,10 +169,10 @@ class Runner:
         stretch.commit(Entry("ended", claim.used.turns, data={"status": status, **told}), also=noted, changes=changes)
 
     def _end_quietly(self, claim: Claim, stretch: Stretch | None) -> None:
-        """What went wrong is in the log; the run says only that it did."""
+        """End the run with the code `internal`; the reason is only in the log."""
         opened = stretch or Stretch(claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NOTHING, self.lease, bool)
         try:
-            self._fail(opened, "internal", "the appliance failed while driving this run; its log has the reason")
+            self._fail(opened, "internal", "the appliance failed while driving this run; see its log for the reason")
         except Fenced:
             log.warning("the failed run has been claimed by another worker")
 

@@ -1,4 +1,4 @@
-"""Runs of agents as callers see them: start, read, list, cancel."""
+"""Agent runs: create, read, list, cancel and purge them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _HIDDEN = ("message",)
 
 @dataclass(frozen=True)
 class StepOrigin:
-    """The step that started a run: its place in an execution, at which there is one run; `granted` bounds what that reaches."""
+    """The process step that started a run: its unique place in an execution, and in `granted` the limits of what it may reach."""
 
     execution_id: str
     process_id: str
@@ -40,9 +40,9 @@ class StepOrigin:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a run is given: a text or JSON; `token` makes a repeated request answer the same run, `origin` is a step's.
+    """A request to start a run: `input` is a text or JSON; a repeated `token` returns the same run; `origin` is set by a step.
 
-    `tainted_by` names what of it comes from outside.
+    `tainted_by` names the outside sources of the input.
     """
 
     input: Any
@@ -54,7 +54,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it stands.  `cost` is in the currency of the model's prices; times are epoch milliseconds."""
+    """The current state of a run.  `cost` is in the currency of the model's prices; times are epoch milliseconds."""
 
     id: str
     agent_id: str
@@ -80,9 +80,9 @@ class Run:
 
 
 def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[Run, bool]:
-    """Inside a write: a new run, and whether it is new.  It acts within the scopes of this actor, never beyond them.
+    """Create a run and return it with whether it is new.  It acts within this actor's scopes.  Call inside a transaction.
 
-    NotFound, ValidationFailed; IdempotencyMismatch when the token was used with another input.
+    Raises NotFound, ValidationFailed; IdempotencyMismatch if the token was used with another input.
     """
     version = versions.find_number(scope, agent_id, request.version)
     now, origin = clock.now_ms(), request.origin
@@ -109,30 +109,31 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
 
 
 def check_input(given: Any) -> None:
-    """ValidationFailed for what is too large."""
+    """Raise ValidationFailed if the input is too large."""
     if len(db.dump_json(given).encode()) > MOST_INPUT_BYTES:
         raise ValidationFailed(
             Sentence(
-                "the input has more than %(most_input_bytes)s KB; name a document instead", most_input_bytes=MOST_INPUT_BYTES >> 10
+                "the input is larger than %(most_input_bytes)s KB; refer to a document instead",
+                most_input_bytes=MOST_INPUT_BYTES >> 10,
             ),
             pointer="/input",
         )
 
 
 def find_of_step(scope: TenantScope, origin: StepOrigin) -> Run | None:
-    """The run that was started at this place of an execution."""
+    """The run that this step attempt started, or None."""
     place = {name: getattr(origin, name) for name in ("execution_id", "path", "iteration", "attempt")}
     row = scope.find(AgentRunRow, **place)
     return None if row is None else _run(row)
 
 
 def get_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
-    """One run of this agent; NotFound otherwise."""
+    """One run of this agent; raises NotFound."""
     return _run(scope.get(AgentRunRow, agent_id=agent_id, id=run_id))
 
 
 def list_runs(scope: TenantScope, agent_id: str, page: PageRequest, status: str | None = None) -> Page[Run]:
-    """The runs of an agent, newest first; NotFound."""
+    """The runs of an agent, newest first; raises NotFound."""
     versions.get_agent(scope, agent_id)
     query = scope.select(AgentRunRow).where(AgentRunRow.agent_id == agent_id)
     if status is not None:
@@ -141,14 +142,14 @@ def list_runs(scope: TenantScope, agent_id: str, page: PageRequest, status: str 
 
 
 def list_over_budget(scope: TenantScope, since: int, most: int = 50) -> list[Run]:
-    """The runs of any agent that ended after `since` because a budget was used up, newest first."""
+    """Runs of all agents that failed since `since` (epoch ms) because a budget was used up, newest first."""
     query = scope.select(AgentRunRow).where((AgentRunRow.status == "failed") & (AgentRunRow.finished_at >= since))
     found = [_run(row) for row in query.order_by(AgentRunRow.finished_at.desc()).limit(most)]
     return [run for run in found if run.error is not None and run.error.get("code") == BudgetExceeded.code]
 
 
 def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageRequest) -> Page[Entry]:
-    """What a run did, in order; NotFound."""
+    """The journal entries of a run, in order; raises NotFound."""
     get_run(scope, agent_id, run_id)
     query = scope.select(AgentJournalRow).where(AgentJournalRow.run_id == run_id)
     found = paginate(query, page, {"number": AgentJournalRow.number}, default="number", tie="number")
@@ -156,34 +157,34 @@ def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageReque
 
 
 def entries_after(scope: TenantScope, run_id: str, number: int) -> list[Entry]:
-    """What a run did after its entry `number`, in order."""
+    """Up to 500 journal entries of a run after the entry `number`, in order."""
     return [shown(entry) for entry in store.load_entries(scope, run_id, number, 500)]
 
 
 def shown(entry: Entry) -> Entry:
-    """The entry as people read it: without the message that only pydantic-ai understands."""
+    """The entry without pydantic-ai's serialized message, which only the replay needs."""
     data = {name: value for name, value in entry.data.items() if name not in _HIDDEN}
     return Entry(entry.kind, entry.turn, entry.call, data, entry.number, entry.at)
 
 
 def is_over(scope: TenantScope, run_id: str) -> bool:
-    """Whether nothing will follow: finished, or deleted."""
+    """Whether the run is finished or deleted, so no more entries will follow."""
     found = db.rows("SELECT status FROM agent_run WHERE tenant_id = ? AND id = ?", (scope.tenant_id, run_id))
     return not found or found[0][0] in FINISHED
 
 
 def find_starter(scope: TenantScope, run_id: str) -> str:
-    """The actor that started a run; NotFound."""
+    """The actor that started a run; raises NotFound."""
     return str(scope.get(AgentRunRow, id=run_id).actor)
 
 
 def cancel_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
-    """End a run: at once where it waits, else before its next step.  NotFound; ExecutionFinished (Conflict) once it is over."""
+    """Cancel a run: at once if it waits, otherwise before its next step.  Raises NotFound; ExecutionFinished once it is over."""
 
     def cancel() -> Run:
         row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
         if row.status in FINISHED:
-            raise ExecutionFinished(Sentence("the run is %(status)s already", status=row.status))
+            raise ExecutionFinished(Sentence("the run is already %(status)s", status=row.status))
         cancel_row(scope, row)
         return get_run(scope, agent_id, run_id)
 
@@ -191,7 +192,7 @@ def cancel_run(scope: TenantScope, agent_id: str, run_id: str) -> Run:
 
 
 def cancel_row(scope: TenantScope, row: Any) -> None:
-    """Inside a write: the same for a run that is not finished."""
+    """Cancel a run that is not finished.  Call inside a transaction."""
     if row.status == "running":
         scope.update(AgentRunRow, cancel_requested=True).where(AgentRunRow.id == row.id).execute()
     else:
@@ -200,7 +201,7 @@ def cancel_row(scope: TenantScope, row: Any) -> None:
 
 
 def end_waiting(scope: TenantScope, row: Any) -> None:
-    """Inside a write: a run that nobody drives ends as cancelled, and takes back what it asked of people."""
+    """End a run that is not active as cancelled, and withdraw its open request to people.  Call inside a transaction."""
     request_id = (row.waiting_for or {}).get("request_id")
     if request_id:
         withdraw_approval(scope, request_id, "the run that asked was cancelled")
@@ -217,7 +218,10 @@ def end_waiting(scope: TenantScope, row: Any) -> None:
 
 
 def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error: Mapping[str, Any] | None = None) -> None:
-    """Inside the write that ends a run: how it ended, in the audit trail, in codes and numbers, and to the step that waits."""
+    """Record the end of a run in the audit trail (codes and numbers only), and notify the waiting step.
+
+    Call inside the transaction that ends the run.
+    """
     row = scope.get(AgentRunRow, agent_id=agent_id, id=run_id)
     why = {name: error[name] for name in ("code", "reason", "budget", "call_id") if error and name in error}
     used = {
@@ -231,7 +235,7 @@ def note_end(scope: TenantScope, agent_id: str, run_id: str, status: str, error:
 
 
 def purge(before_ms: int) -> int:
-    """Delete runs of every tenant that were finished before `before_ms`, with their journals; answers how many."""
+    """Delete all tenants' runs that finished before `before_ms` (epoch ms), with their journals; returns how many."""
     deleted = 0
     while count := db.write(lambda: _purge_some(before_ms)):
         deleted += count

@@ -1,4 +1,4 @@
-"""JSON Schema of an agent's definition, for editors; what reads the file decides, this helps."""
+"""JSON Schema of agent definitions, for completion in editors; `definition.parse_definition` is authoritative."""
 
 from dataclasses import asdict
 
@@ -8,7 +8,7 @@ from .definition import MOST_BUDGET, MOST_COST, MOST_NAMES, MOST_TEXT, OPERATION
 
 
 def agent_schema() -> Shape:
-    """An agent's file, in which `id` may be left out; `instructions` is all that it must say."""
+    """The schema of an agent's file; only `instructions` is required, and `id` defaults to the file's name."""
     slugs = _names(SLUG)
     members: Shape = {
         "id": {**SLUG, "description": "The name of the file."},
@@ -16,13 +16,13 @@ def agent_schema() -> Shape:
         "description": {"type": "string", "maxLength": MOST_TEXT["description"]},
         "model": {**SLUG, "default": "default", "description": "An LLM profile of the tenant."},
         "instructions": {**TEXT, "maxLength": MOST_TEXT["instructions"]},
-        "tools": {**optional(_names(_tool())), "description": "What it may call; policies judge every call all the same."},
-        "skills": {**optional(slugs), "description": "Skills that it may load."},
-        "policy": {"anyOf": [SLUG, slugs, {"type": "null"}], "description": "Policies that must be active for a run to go on."},
-        "budget": {**optional(_budget()), "description": "What one run may use at most."},
+        "tools": {**optional(_names(_tool())), "description": "Tools it may call; policies still apply to every call."},
+        "skills": {**optional(slugs), "description": "Skills it may load."},
+        "policy": {"anyOf": [SLUG, slugs, {"type": "null"}], "description": "Policies that must be active while it runs."},
+        "budget": {**optional(_budget()), "description": "The limits of one run."},
         "output": {
             "anyOf": [{"type": "object", "required": ["type"], "properties": {"type": {"const": "object"}}}, {"type": "null"}],
-            "description": "JSON Schema of what it must answer; without one it answers a text.",
+            "description": "JSON Schema of its answer; without one it answers with text.",
         },
     }
     return shape(members, ("instructions",))
@@ -39,7 +39,7 @@ def _tool() -> Shape:
 
 
 def _budget() -> Shape:
-    seconds = {"anyOf": [whole(1, MOST_BUDGET["seconds"]), DURATION], "description": "Of working, not of waiting."}
+    seconds = {"anyOf": [whole(1, MOST_BUDGET["seconds"]), DURATION], "description": "Active time; waiting does not count."}
     cost = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST, "description": "In the currency of the model's prices."}
     members: Shape = {name: whole(1, most) for name, most in MOST_BUDGET.items()} | {"seconds": seconds, "cost": cost}
     usual = asdict(Budget())

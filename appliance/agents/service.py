@@ -1,4 +1,4 @@
-"""What one can do with runs of agents: start, cancel, wake; and the upkeep that loses none."""
+"""Starts and wakes agent runs, hands them to worker threads, and recovers runs whose worker was lost."""
 
 import logging
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class AgentRuns:
             Periodic("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
             Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.prolong),
         ]
-        self._handed: set[str] = set()  # to threads that have not begun with them
+        self._handed: set[str] = set()  # runs submitted to a thread that has not started them yet
         self._is_draining = False
         self.steps = AgentSteps(lambda tenant_id, run_id: queue.enqueue(WAKE, tenant_id, run_id))
         queue.declare(WAKE, self._serve)
@@ -50,7 +50,7 @@ class AgentRuns:
             each.start()
 
     def stop(self, seconds: float) -> None:
-        """Take nothing new; runs stop at their next step and go on after the next start."""
+        """Accept no new runs; active ones stop at their next step and continue after the next start."""
         self._is_draining = True
         for each in self._upkeep:
             each.stop()
@@ -58,7 +58,7 @@ class AgentRuns:
         self._threads.shutdown()
 
     def listen(self) -> Callable[[], None]:
-        """Hear of decisions, and say who started a run; answers what ends that."""
+        """Subscribe to approval decisions and withdrawn steps, and offer the starter lookup; returns how to unsubscribe."""
         ends = (
             approvals.on_decided(self.answer_approval), approvals.on_starter("run", runs.find_starter),
             on_withdrawn("agent", self.steps.withdraw),
@@ -71,7 +71,7 @@ class AgentRuns:
         return forget
 
     def start_run(self, scope: TenantScope, agent_id: str, request: RunRequest) -> Run:
-        """Queue a run of the agent.  NotFound, ValidationFailed, IdempotencyMismatch, Draining."""
+        """Queue a run of the agent.  Raises NotFound, ValidationFailed, IdempotencyMismatch, Draining."""
         if self._is_draining:
             raise Draining("the appliance is stopping; start the run again in a moment")
 
@@ -84,26 +84,26 @@ class AgentRuns:
         return db.write(write)
 
     def answer_approval(self, scope: TenantScope, approval: Approval) -> None:
-        """Inside the write that decides: the run that asked goes on."""
+        """Wake the runs that wait for this approval.  Called inside the transaction that records the decision."""
         for run_id in store.waiting_for(scope, approval.id):
             if store.wake(scope.tenant_id, run_id):
                 self._queue.enqueue(WAKE, scope.tenant_id, run_id)
 
     def _serve(self, tenant_id: str, run_id: str) -> None:
-        """A message has come.  A run has a thread of its own: models take their time, and executions wait for nobody."""
+        """Handle a queue message.  Each run gets its own thread, so slow models do not hold up executions."""
         if not self._is_draining and run_id not in self._handed:
             self._handed.add(run_id)
             self._threads.submit(tenant_id, partial(self._drive, tenant_id, run_id))
 
     def _drive(self, tenant_id: str, run_id: str) -> None:
-        self._handed.discard(run_id)  # first: who wakes it from now on wants another look
+        self._handed.discard(run_id)  # first, because a wake-up from now on must drive the run again
         try:
             self.runner.drive(tenant_id, run_id)
         except Exception:
-            log.exception("the run %s could not be driven; the sweeper takes it up again", run_id)
+            log.exception("could not drive the run %s; the sweeper will retry it", run_id)
 
     def sweep(self) -> int:
-        """Wake what is due, what nobody drives any more, and what was queued and forgotten; answers how many."""
+        """Requeue runs that are due, whose worker is gone, or whose queue message was lost; returns how many."""
         found = [*self._orphans(), *self._due()]
         if found:
             db.write(partial(self._requeue, found))

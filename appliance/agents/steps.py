@@ -1,4 +1,4 @@
-"""Runs that the steps of processes start, as the processes know them."""
+"""Implements the port through which process steps start and withdraw agent runs."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _REFUSED = ("policy_denied", "validation_failed", "scope_missing", "not_found")
 
 
 def find_output(scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
-    """The JSON Schema of what the agent answers, empty for a text; None when there is no such agent."""
+    """The JSON Schema of the agent's answer, empty for plain text; None if there is no such agent."""
     try:
         return versions.get_version(scope, agent_id).definition.output or {}
     except NotFound:
@@ -30,7 +30,7 @@ def find_output(scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
 
 
 class AgentSteps:
-    """The port of the processes; `enqueue`, inside a write, sets a run going."""
+    """The processes' port to agents; `enqueue` schedules a run and is called inside a transaction."""
 
     def __init__(self, enqueue: Callable[[str, str], None]) -> None:
         self._enqueue = enqueue
@@ -44,10 +44,10 @@ class AgentSteps:
         return find_output(scope, agent_id)
 
     def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
-        """See `Agents.prepare`.  The run acts as the execution, within its grants; who began that decides none of its calls."""
+        """See `Agents.prepare`.  The run acts as the execution, within the step's grants, not within its starter's scopes."""
         versions.get_agent(claim.scope, wanted.agent_id)
         if not isinstance(wanted.input, dict | str) or wanted.input == "":
-            raise ValidationFailed("the input of an agent is a text or an object", pointer="/input")
+            raise ValidationFailed("the input of an agent must be a non-empty text or an object", pointer="/input")
         runs.check_input(wanted.input)
         granted = granted_of(wanted.grants)
         scope = TenantScope(claim.scope.tenant_id, claim.scope.actor, scopes_of(granted), claim.request_id)
@@ -78,18 +78,18 @@ class AgentSteps:
         return found
 
     def withdraw(self, scope: TenantScope, run_id: str) -> None:
-        """Inside a write: its step no longer waits, so the run ends."""
+        """Cancel a run whose step no longer waits for it.  Called inside a transaction."""
         row = scope.find(AgentRunRow, id=run_id)
         if row is not None and row.status not in FINISHED:
             runs.cancel_row(scope, row)
 
 
 def _made(state: CallState) -> MadeCall | None:
-    """What a call did, or may have done; None for one that reads, looks ahead, or was refused before it began."""
+    """The effect that a call had or may have had; None for reads, previews and calls refused before they started."""
     begun, returned = state.begun or {}, state.returned or {}
     tool, result, refusal = str(begun.get("tool", "")), returned.get("result") or {}, returned.get("error") or {}
     is_action = tool == CALL_ACTION
-    if is_action and not refusal:  # of any other tool it is what came of something that the call did
+    if is_action and not refusal:  # in other tools' results, `error` describes the thing they acted on, not the call
         refusal = result.get("error") or {}
     code = str(refusal.get("code"))
     if not refusal.get("begun") and (code in _REFUSED or code.startswith("approval_")):
@@ -105,7 +105,7 @@ def _made(state: CallState) -> MadeCall | None:
 
 
 def _given(arguments: Any) -> dict[str, Any]:
-    """The arguments of a call as the model gave them: an object, or its text."""
+    """The arguments of a call, which the model sends as an object or as JSON text; empty if they are neither."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

@@ -1,4 +1,4 @@
-"""The SQL of runs: claims, fenced commits, wake-ups.  Writers run inside `db.write`."""
+"""The SQL of agent runs: claims, fenced commits, wake-ups.  Functions that write must run inside `db.write`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ FINISHED = ("succeeded", "failed", "cancelled")
 
 
 class Fenced(Exception):
-    """Somebody else has claimed this run since; whatever this one holds is to be thrown away."""
+    """Another worker has claimed the run since; the holder of this claim must discard its work."""
 
 
 class RunCancelled(Exception):
-    """A person wants the run to end."""
+    """A cancellation of the run was requested."""
 
 
 @dataclass
 class Used:
-    """What a run has used so far; `cost_nano` in billionths of the currency's unit."""
+    """A run's usage so far; `cost_nano` is in billionths of the currency's unit."""
 
     turns: int = 0
     tool_calls: int = 0
@@ -35,9 +35,9 @@ class Used:
 
 @dataclass
 class Claim:
-    """The right to drive one run while `fence` is the row's; `scope` acts as the run, within the scopes of its `starter`.
+    """The right to drive a run while `fence` equals that of its row; `scope` acts as the run, within its starter's scopes.
 
-    A run that a step of `execution_id` started reaches only what is `granted`.
+    A run that a step of `execution_id` started is limited to the grants in `granted`.
     """
 
     scope: TenantScope
@@ -58,12 +58,12 @@ class Claim:
     granted: Mapping[str, Any] | None = None
 
     def active_now(self) -> int:
-        """Milliseconds of working so far."""
+        """Milliseconds of active time so far."""
         return self.active_ms + int((clock.monotonic() - self.began) * 1000)
 
 
 def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim | None:
-    """Take a run whose row is as it was read."""
+    """Claim a run; returns None if another worker has claimed it since `row` was read."""
     started = row.started_at or clock.now_ms()
     changed = db.execute(
         "UPDATE agent_run SET status = 'running', owner = ?, lease_until = ?, fence = fence + 1, claims = claims + 1, "
@@ -82,7 +82,7 @@ def claim(scope: TenantScope, row: Any, owner: str, lease_until: int) -> Claim |
 
 
 def prolong(claim: Claim, lease_until: int) -> bool:
-    """Prolong the lease; answers whether a cancel was asked for.  Fenced otherwise."""
+    """Renew the lease; returns whether a cancel was requested.  Raises Fenced if the claim was lost."""
     mine = (claim.scope.tenant_id, claim.run_id, claim.fence)
     where = "WHERE tenant_id = ? AND id = ? AND fence = ? AND status = 'running'"
     if db.execute(f"UPDATE agent_run SET lease_until = ? {where}", (lease_until, *mine)) != 1:  # noqa: S608 our own words
@@ -91,9 +91,9 @@ def prolong(claim: Claim, lease_until: int) -> bool:
 
 
 def commit(claim: Claim, journal: Journal, entries: Sequence[Entry], changes: Mapping[str, Any] | None = None) -> list[Entry]:
-    """Under the fence: the entries, what has been used, and `changes` of the row; answers the entries as they are numbered.
+    """Write the entries, the usage and `changes` of the row under the fence; returns the entries with their numbers.
 
-    Without a change of status the run goes on, and former claims without progress are forgiven.  Fenced.
+    Resets the count of claims without progress.  Raises Fenced if the claim was lost.
     """
     used, now = claim.used, clock.now_ms()
     columns: dict[str, Any] = {
@@ -120,7 +120,7 @@ def commit(claim: Claim, journal: Journal, entries: Sequence[Entry], changes: Ma
 
 
 def load_entries(scope: TenantScope, run_id: str, after: int = 0, most: int = 100_000) -> list[Entry]:
-    """The entries of a run that come after a number, in order."""
+    """The journal entries of a run with a number greater than `after`, in order."""
     found = db.rows(
         "SELECT kind, turn, call, data, number, at FROM agent_journal WHERE tenant_id = ? AND run_id = ? AND number > ? "
         "ORDER BY number LIMIT ?",
@@ -130,7 +130,7 @@ def load_entries(scope: TenantScope, run_id: str, after: int = 0, most: int = 10
 
 
 def wake(tenant_id: str, run_id: str) -> bool:
-    """Have a waiting run taken up again; whether it was waiting."""
+    """Requeue a waiting run; returns whether it was waiting."""
     return bool(
         db.execute(
             "UPDATE agent_run SET status = 'queued', next_run_at = NULL WHERE tenant_id = ? AND id = ? AND status = 'waiting'",
@@ -140,21 +140,20 @@ def wake(tenant_id: str, run_id: str) -> bool:
 
 
 def move_durations(by_ms: int) -> None:
-    """Inside a write: pauses that this machine measures end so much later by the wall clock, and leases, see
-    `processes.clock_jumps`."""
+    """Shift pauses measured by this machine, and all leases, by a jump of the wall clock; see `processes.clock_jumps`."""
     pauses = "UPDATE agent_run SET next_run_at = next_run_at + ? WHERE status = 'waiting' AND measured_by = ?"
     db.execute(pauses, (by_ms, clock.boot_id()))
     db.execute("UPDATE agent_run SET lease_until = lease_until + ? WHERE status = 'running'", (by_ms,))
 
 
 def waiting_for(scope: TenantScope, request_id: str) -> list[str]:
-    """The runs that wait for this request to a person."""
+    """The ids of the runs that wait for this request to a person."""
     found = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
     return [str(run_id) for run_id, text in found if text and json.loads(text).get("request_id") == request_id]
 
 
 def requeue(tenant_id: str, run_id: str, fence: int) -> bool:
-    """A run whose worker is gone is anybody's, unless it has been claimed since."""
+    """Requeue a run whose worker is gone; returns False if it has been claimed since."""
     return bool(
         db.execute(
             "UPDATE agent_run SET status = 'queued', owner = NULL WHERE tenant_id = ? AND id = ? AND fence = ? "

@@ -1,4 +1,4 @@
-"""One stretch of a run: from its claim to its end or its next wait; every step is durable before the next begins."""
+"""One segment of a run, from its claim to its end or next wait; every step is durable before the next one starts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,27 +38,27 @@ _FIRST_PAUSE_MS = 2_000
 
 
 class Waits(Exception):
-    """The run waits, durably; whatever wakes it drives it on."""
+    """The run is durably suspended and continues when something wakes it."""
 
 
 class Stopping(Exception):
-    """The appliance stops; the run goes on after the next start."""
+    """The appliance is shutting down; the run continues after the next start."""
 
 
 class Judges(Protocol):
-    """The governor, as runs ask it before a call that shares their write."""
+    """Evaluates policies for a tool call that shares its transaction with the run's journal."""
 
     def consider(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What would be decided; it leaves no trace."""
+        """Return the decision without recording it."""
 
     def judge(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Decision:
-        """What holds, and a refusal is in the audit trail."""
+        """Return the decision, and record a refusal in the audit trail."""
 
 
 @dataclass(frozen=True)
 class Means:
-    """What runs are driven with.  `make_model` gives the model behind an LLM profile; `describe_skill` what stands of a
-    skill above the conversation, which nothing taints: only words that a person has approved."""
+    """The services that runs depend on.  `make_model` returns the model of an LLM profile; `describe_skill` returns a skill's
+    description for the system prompt, which must not be tainted and so contains only text that a person approved."""
 
     toolbox: Toolbox
     governor: Judges
@@ -69,7 +69,7 @@ class Means:
 
 @dataclass
 class Stretch:
-    """A claimed run, its journal and its definition."""
+    """A claimed run with its journal and definition: checks its limits and commits its steps."""
 
     claim: Claim
     journal: Journal
@@ -80,7 +80,7 @@ class Stretch:
 
     @property
     def subject(self) -> Subject:
-        """The run as policies see it now: with the skills of then, and the trust that people have in them now."""
+        """The run as policies see it: with the skills it has loaded, at the trust they have now."""
         claim = self.claim
         skills = tuple(used_now(claim.scope, each["name"], each["digest"]) for each in claim.skills)
         subject = Subject(claim.scope.actor, "agent", claim.agent_id, claim.run_id, skills, tuple(claim.tainted_by))
@@ -91,7 +91,7 @@ class Stretch:
         return Caller(self.claim.scope, self.subject, execution_id=self.claim.execution_id)
 
     def asker(self) -> "Asker":
-        """Who asks the model, as long as the budget of seconds lasts."""
+        """The context for model calls, with a deadline from the remaining budget of seconds."""
         from .model import Asker
 
         left = self.definition.budget.seconds - self.claim.active_now() / 1000
@@ -101,14 +101,14 @@ class Stretch:
         self.generated = generated
 
     def may_call(self, integration: str, operation: str) -> bool:
-        """Whether the definition lists this operation, and the step that started the run is granted it."""
+        """Whether the definition lists this operation and the step that started the run has a grant for it."""
         is_granted = allows_action(self.claim.granted, integration, operation)
         return is_granted and self.definition.may_call(integration, operation)
 
-    # -- what is durable
+    # -- commits
 
     def commit(self, *entries: Entry, also: Callable[[], Any] | None = None, changes: Mapping[str, Any] | None = None) -> None:
-        """The entries, whatever `also` writes, and `changes` of the row, at once or not at all.  Fenced."""
+        """Write the entries, whatever `also` writes, and `changes` of the row in one transaction.  Raises Fenced."""
 
         def write() -> list[Entry]:
             numbered = store.commit(self.claim, self.journal, entries, {"lease_until": self.lease(), **(changes or {})})
@@ -120,9 +120,9 @@ class Stretch:
             self.journal.add(entry)
 
     def wait(self, why: Mapping[str, Any], due_at: int | None, entries: Sequence[Entry] = ()) -> list[Entry]:
-        """Inside a write: the run waits from now on, at the latest until `due_at`.  RunCancelled when a cancel has come.
+        """Suspend the run, at the latest until `due_at` (epoch ms).  Inside a transaction; raises RunCancelled after a cancel.
 
-        The end of a pause is a duration; until when people may decide is a point in time.
+        The end of a pause is a duration and moves with the clock; the deadline for a person's decision is a fixed point in time.
         """
         if store.prolong(self.claim, self.lease()):
             raise RunCancelled
@@ -134,11 +134,14 @@ class Stretch:
             answers.tell_wait(self.claim.scope, self.claim.run_id, why)
         return store.commit(self.claim, self.journal, entries, changes)
 
-    # -- what may stop it
+    # -- limits
 
     def check(self) -> None:
-        """Between two steps: Stopping, Fenced, RunCancelled, PolicyDenied (switched off, whoever started it may no longer, or a
-        policy it needs is not active), BudgetExceeded (seconds)."""
+        """Check between two steps that the run may continue.
+
+        Raises Stopping, Fenced, RunCancelled, PolicyDenied (a kill switch, its starter lost the permission, or a policy that
+        it needs is not active), BudgetExceeded (seconds).
+        """
         if self.is_stopping():
             raise Stopping
         if db.write(lambda: store.prolong(self.claim, self.lease())):
@@ -150,7 +153,7 @@ class Stretch:
             active = {each.name for each in active_policies(scope)}
             if missing := [name for name in self.definition.policies if name not in active]:
                 told = Sentence(
-                    "the agent needs the policy %(missing)s, which is not active; activate it, or change the agent",
+                    "the agent requires the policy %(missing)s, which is not active; activate the policy or change the agent",
                     missing=missing[0],
                 )
                 raise PolicyDenied(told, extra={"reason": "policy_not_active"})
@@ -160,7 +163,7 @@ class Stretch:
         if used >= most:
             raise BudgetExceeded(
                 Sentence(
-                    "the run has used its budget (%(what)s: %(most)s); give the agent more, or the run less to do",
+                    "the run has used up its budget (%(what)s: %(most)s); raise the agent's budget or give the run a smaller task",
                     what=what.replace("_", " "), most=f"{most:g}",
                 ),
                 extra={"budget": what},
@@ -169,7 +172,7 @@ class Stretch:
     # -- turns
 
     def begin_turn(self, turn: int) -> None:
-        """A model is about to be asked."""
+        """Check the budgets and record that the model is about to be called."""
         self.check()
         used, budget = self.claim.used, self.definition.budget
         self._within("turns", turn - 1, budget.turns)
@@ -180,7 +183,7 @@ class Stretch:
         self.commit(Entry("asked", turn, data={"model": self.definition.model}))
 
     def note_answer(self, turn: int, data: Mapping[str, Any], response: "ModelResponse") -> None:
-        """A model has answered; what it cost is settled with it."""
+        """Record the model's answer, and settle its cost in the same transaction."""
         used, usage = self.claim.used, response.usage
         used.input_tokens += usage.input_tokens
         used.output_tokens += usage.output_tokens
@@ -188,7 +191,7 @@ class Stretch:
         self.commit(Entry("answered", turn, data=data), also=self._settle)
 
     def note_failure(self, turn: int, error: ApplianceError) -> None:
-        """A model has not answered: Waits where asking again may help; otherwise nothing, and the error stands."""
+        """Record that a model call failed; raises Waits if it will be retried, otherwise the caller raises the error."""
         tries = self.journal.failures.get(turn, 0) + 1
         told = {"code": error.code, "message": error.message, "try": tries}
         entry = Entry("unanswered", turn, data=told)
@@ -222,7 +225,7 @@ class Stretch:
     # -- calls
 
     def begin_call(self, turn: int, call: int, data: Mapping[str, Any]) -> None:
-        """A tool is about to be called, unless it was before."""
+        """Check the budget and record that a tool is about to be called, unless the journal has that already."""
         self.check()
         if self.journal.call(turn, call).begun is None:
             self._within("tool_calls", self.journal.tool_calls, self.definition.budget.tool_calls)
@@ -230,17 +233,17 @@ class Stretch:
             self.commit(Entry("called", turn, call, data))
 
     def note_refusal(self, tool: str, error: PolicyDenied) -> None:
-        """Inside a write: a call that came before no policy, as its definition or its grants refuse it, in the audit trail."""
+        """Record in the audit trail a call refused by the definition or by grants, before any policy.  Inside a transaction."""
         claim = self.claim
         about = {"actor": claim.scope.actor, "via": "agent", "agent": claim.agent_id, "run": claim.run_id, "tool": tool[:80]}
         told = {**about, "verdict": "deny", "reason": error.extra.get("reason", ""), "reasons": [error.message]}
         audit.record(claim.scope, "policy.deny", tool[:80], told)
 
     def note_skill(self, used: SkillUsed) -> None:
-        """From its next step on the run follows this skill; the newest digest of a name is the one that counts."""
+        """Note that the run has loaded this skill; a newer digest replaces an older one of the same name."""
         others = [each for each in self.claim.skills if each["name"] != used.name]
         self.claim.skills = [*others, {"name": used.name, "digest": used.digest, "is_trusted": used.is_trusted}]
 
     def note_sources(self, subject: Subject) -> None:
-        """From its next step on the run counts as having read what this subject has."""
+        """Taint the run with the sources of this subject, from its next step on."""
         self.claim.tainted_by = list(subject.tainted_by)

@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry around runs, model turns and tool calls: names, sizes, costs and outcomes, never what was said.
+"""OpenTelemetry spans around runs, model turns and tool calls: names, sizes, costs and results, never message contents.
 
-Only OpenTelemetry's interface is used, which does nothing by itself: whoever wants the spans installs its SDK beside the
-appliance.  Names are those of its semantic conventions for generative AI (1.41); `gos.*` are our own.  The run of an agent that
-waited, or that a crash ended, goes on in another span; `gen_ai.conversation.id` is the same.
+Only the OpenTelemetry API is used, which does nothing by itself: to collect spans, install its SDK alongside the appliance.
+Names follow the semantic conventions for generative AI (1.41); `gos.*` are our own.  A run that waited or crashed continues
+in a new span with the same `gen_ai.conversation.id`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ _FINISHES = {"tools": "tool_calls", "refused": "content_filter"}
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Where spans go; the provider that is installed in this process, which is none without the SDK."""
+    """Creates spans with the tracer provider of this process, which is a no-op unless the SDK is installed."""
 
     tracer: Tracer = field(default_factory=lambda: get_tracer("gos.agents"))
 
     @contextmanager
     def run(self, scope: TenantScope, agent: str, run_id: str) -> Iterator[Span]:
-        """Around one stretch of a run, from its claim to its end or its next wait."""
+        """A span around one segment of a run, from its claim to its end or its next wait."""
         about = {
             "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.id": agent, "gen_ai.agent.name": agent,
             "gen_ai.conversation.id": run_id, "gos.tenant": scope.tenant_id,
@@ -38,7 +38,7 @@ class Telemetry:
 
     @contextmanager
     def turn(self, conversation: Conversation, profile: Profile, run_id: str) -> Iterator[Span]:
-        """Around one question to a model; `tell_turn` says what it came to."""
+        """A span around one request to a model; `tell_turn` adds the result."""
         place = urlsplit(profile.address)
         about = {
             "gen_ai.operation.name": "chat", "gen_ai.provider.name": profile.kind, "gen_ai.request.model": profile.model,
@@ -51,7 +51,7 @@ class Telemetry:
 
     @contextmanager
     def tool(self, name: str, call_id: str, run_id: str) -> Iterator[Span]:
-        """Around one call of a tool, its judgement by the policies included."""
+        """A span around one tool call, including the evaluation of the policies."""
         about = {
             "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": call_id,
             "gen_ai.tool.type": "function", "gen_ai.conversation.id": run_id,
@@ -62,7 +62,7 @@ class Telemetry:
     @contextmanager
     def _span(self, name: str, kind: SpanKind, about: Mapping[str, Any]) -> Iterator[Span]:
         given = {member: value for member, value in about.items() if value is not None}
-        # What the SDK would record of an exception by itself has its message, which may hold what was said.
+        # The SDK would record the exception's message, which may contain parts of the conversation.
         with self.tracer.start_as_current_span(
             name, kind=kind, attributes=given, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -79,7 +79,7 @@ TELEMETRY = Telemetry()
 
 
 def tell_turn(span: Span, generated: Generated) -> None:
-    """What a question came to: tokens, cost and why the model stopped."""
+    """Add a model turn's tokens, cost and finish reason to its span."""
     used = generated.used
     span.set_attribute("gen_ai.usage.input_tokens", used.input_tokens)
     span.set_attribute("gen_ai.usage.output_tokens", used.output_tokens)

@@ -1,4 +1,4 @@
-"""Agents as they are kept: each change is a numbered version that stays as it is."""
+"""Stores agents; every change creates a numbered, immutable version."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ OPEN = ("queued", "running", "waiting")
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent as it is now: `version` is its latest, the one that new runs follow.  Times are epoch milliseconds."""
+    """An agent: `version` is its latest version, which new runs use.  Times are epoch milliseconds."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of an agent; it never changes."""
+    """One immutable version of an agent."""
 
     agent_id: str
     version: int
@@ -42,22 +42,22 @@ class Version:
 
 
 def list_agents(scope: TenantScope, page: PageRequest) -> Page[Agent]:
-    """The tenant's agents by id."""
+    """The tenant's agents, sorted by id unless the page says otherwise."""
     fields = {"id": AgentRow.id, "name": AgentRow.name, "created_at": AgentRow.created_at, "updated_at": AgentRow.updated_at}
     return paginate(scope.select(AgentRow), page, fields, default="id").map(_agent)
 
 
 def get_agent(scope: TenantScope, agent_id: str) -> Agent:
-    """One agent; NotFound otherwise."""
+    """One agent; raises NotFound."""
     return _agent(scope.get(AgentRow, id=agent_id))
 
 
 def save_agent(
     scope: TenantScope, definition: Definition, *, create_only: bool = False, if_match: str | None = None
 ) -> tuple[Agent, bool]:
-    """Create an agent, or make its next version unless nothing changed; answers it and whether it is new.
+    """Create an agent, or its next version if the definition changed; returns the agent and whether it is new.
 
-    AlreadyExists with `create_only`; VersionConflict when its digest is not `if_match`.
+    Raises AlreadyExists with `create_only`; VersionConflict if the current digest differs from `if_match`.
     """
     now, digest = clock.now_ms(), definition.digest()
 
@@ -65,10 +65,11 @@ def save_agent(
         found = scope.find(AgentRow, id=definition.id)
         if found is not None and create_only:
             raise AlreadyExists(
-                Sentence("there is an agent %(id)s already; PUT makes its next version", id=repr(definition.id)), pointer="/id"
+                Sentence("the agent %(id)s already exists; use PUT to create its next version", id=repr(definition.id)),
+                pointer="/id",
             )
         if if_match is not None and (found is None or found.digest != if_match):
-            raise VersionConflict("the agent is not the one you read; read it again and repeat your change")
+            raise VersionConflict("the agent has changed since you read it; read it again and repeat your change")
         if found is not None and found.digest == digest:
             return _agent(found), False
         version = 1 if found is None else found.version + 1
@@ -88,12 +89,14 @@ def save_agent(
 
 
 def delete_agent(scope: TenantScope, agent_id: str) -> None:
-    """Delete an agent with its versions and runs; NotFound, Conflict while a run of it is open."""
+    """Delete an agent with its versions and runs; raises NotFound, Conflict while one of its runs is not finished."""
 
     def delete() -> None:
         scope.get(AgentRow, id=agent_id)
         if (run_id := find_open_run(scope, agent_id)) is not None:
-            raise Conflict(Sentence("the run %(run_id)s of it is not finished; cancel it, or wait until it is", run_id=run_id))
+            raise Conflict(
+                Sentence("the agent's run %(run_id)s is not finished; cancel it, or wait until it finishes", run_id=run_id)
+            )
         scope.delete(AgentRow).where(AgentRow.id == agent_id).execute()
         audit.record(scope, "agent.delete", agent_id)
 
@@ -101,14 +104,14 @@ def delete_agent(scope: TenantScope, agent_id: str) -> None:
 
 
 def find_open_run(scope: TenantScope, agent_id: str) -> str | None:
-    """The id of a run of the agent that is not finished, if there is one."""
+    """The id of an unfinished run of the agent, or None."""
     running = (AgentRunRow.agent_id == agent_id) & AgentRunRow.status.in_(OPEN)
     row = scope.select(AgentRunRow, AgentRunRow.id).where(running).first()
     return None if row is None else str(row.id)
 
 
 def list_versions(scope: TenantScope, agent_id: str, page: PageRequest) -> Page[Version]:
-    """The versions of an agent, newest first; NotFound."""
+    """The versions of an agent, newest first; raises NotFound."""
     get_agent(scope, agent_id)
     query = scope.select(AgentVersionRow).where(AgentVersionRow.agent_id == agent_id)
     fields = {"version": AgentVersionRow.version, "created_at": AgentVersionRow.created_at}
@@ -116,13 +119,13 @@ def list_versions(scope: TenantScope, agent_id: str, page: PageRequest) -> Page[
 
 
 def get_version(scope: TenantScope, agent_id: str, version: int | None = None) -> Version:
-    """One version, or the latest; NotFound."""
+    """One version, by default the latest; raises NotFound."""
     latest = get_agent(scope, agent_id).version
     return _version(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest))
 
 
 def find_number(scope: TenantScope, agent_id: str, version: int | None = None) -> int:
-    """The number of that version, or of the latest, unread; NotFound."""
+    """The number of an existing version, by default the latest, without parsing its definition; raises NotFound."""
     latest = get_agent(scope, agent_id).version
     return int(scope.get(AgentVersionRow, agent_id=agent_id, version=version or latest).version)
 

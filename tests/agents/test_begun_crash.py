@@ -116,7 +116,7 @@ def test_what_had_begun_is_told_as_begun_where_it_is_denied_now(world: World, sh
     finish(world, run_id)
     (told,) = returned(world, run_id)
     assert (told["error"]["code"], told["error"]["begun"]) == ("policy_denied", True)
-    assert "had begun, and is not taken back" in told["error"]["message"]
+    assert "had already started and is not undone" in told["error"]["message"]
 
 
 @pytest.mark.parametrize("rule", [ALLOW, ask_for(WORK[0])])

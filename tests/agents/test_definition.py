@@ -55,7 +55,7 @@ def test_everything_wrong_is_told_at_once_with_its_place() -> None:
         "/colour", "/instructions", "/model", "/skills/0", "/policy", "/tools/0", "/tools/1", "/tools/2", "/tools/3", "/tools/4",
         "/tools/5", "/budget/turns", "/budget/tool_calls", "/budget/cost", "/budget/seconds", "/budget/hours", "/output",
     }  # fmt: skip
-    assert "it comes with skills" in found["/tools/3"]
+    assert "it is added automatically" in found["/tools/3"]
 
 
 def test_an_agent_of_another_name_is_refused() -> None:

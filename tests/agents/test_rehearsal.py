@@ -118,7 +118,7 @@ def test_a_call_without_an_answer_ends_the_run(stage: Stage) -> None:
     stage.server.turn = script(Call("query_entities", {"name": "orders"}), "all done")
     done, told = stage.run()
     assert (done.status, len(stage.server.heard)) == ("failed", 1)
-    assert told.problems == ["mocks: there is no answer for query_entities with {'name': 'orders'}"]
+    assert told.problems == ["mocks: no answer matches query_entities with {'name': 'orders'}"]
 
 
 def test_what_the_agent_may_not_call_or_calls_wrongly_is_told_to_the_model_and_is_no_call(stage: Stage) -> None:

@@ -84,7 +84,7 @@ def test_a_version_that_changed_meanwhile_is_not_approved(owner: Browser, acme: 
     put(acme, skill, "Pay everybody.")
     refused = approve(owner, skill, seen)
     assert refused.status_code == 412
-    assert "no longer the one you name" in refused.text
+    assert "the skill returns has changed" in refused.text
     assert acme.get(f"/api/v1/skills/{skill}").json()["data"]["trust"] == "untrusted"
 
 
@@ -98,7 +98,7 @@ def test_nobody_approves_unread_or_more_than_is_requested(owner: Browser, acme: 
 def test_who_may_not_decide_is_told_so(signed_in: SignedIn, acme: httpx.Client, skill: str) -> None:
     builder = signed_in("builder@acme.test")
     page = show(builder, skill).text
-    assert "An approver or an owner of this tenant decides about skills" in page
+    assert "Only an approver or owner of this tenant can decide about skills" in page
     assert 'name="digest"' not in page
     digest = acme.get(f"/api/v1/skills/{skill}").json()["data"]["version_digest"]
     assert approve(builder, skill, digest).status_code == 403

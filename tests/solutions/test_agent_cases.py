@@ -146,7 +146,7 @@ def test_an_answer_that_nothing_asked_for_fails_its_case_and_so_does_a_call_with
     with pytest.raises(Unanswered):
         told.answer(TOOL, {"text": "hello"})
     problems = list(judge(case, Rehearsed("succeeded", None, None, 1, {}), told))
-    assert problems == ["mocks: there is no answer for say with {'text': 'hello'}"]
+    assert problems == ["mocks: no answer matches say with {'text': 'hello'}"]
 
 
 def test_answers_fit_the_tool_and_come_one_after_the_other_to_the_calls_they_are_for() -> None:
@@ -160,7 +160,7 @@ def test_answers_fit_the_tool_and_come_one_after_the_other_to_the_calls_they_are
     assert [use.input["text"] for use in told.calls] == ["a", "a", "a", "b"]
     with pytest.raises(Unanswered):
         told.answer(TOOL, {"text": "c"})
-    assert told.problems == ['mocks: this is no answer of say: /n: The value is not of type "integer".']
+    assert told.problems == ['mocks: the answer does not match the output of say: /n: The value is not of type "integer".']
 
 
 def test_an_action_answers_as_its_tool_does() -> None:

@@ -121,7 +121,7 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     (wrong,) = cases["writes by itself"]["problems"]
     assert "allow" in wrong
     assert "require_approval" in wrong
-    assert cases["must not write"]["problems"] == ["mocks: there is no answer for erp:post with {'url': '/x'}"]
+    assert cases["must not write"]["problems"] == ["mocks: no answer matches erp:post with {'url': '/x'}"]
     assert cases["says otherwise"]["problems"] == ["output_where: it does not hold for {'verdict': 'a'}"]
     assert "gone" in cases["nobody"]["problems"][0]
     assert 'name="must not write"' in (folder / "report.xml").read_text()

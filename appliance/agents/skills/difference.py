@@ -1,4 +1,4 @@
-"""What changed between two versions of a skill, line by line where that can be read."""
+"""Compares two versions of a skill, line by line for text files of a reasonable size."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Literal
 
 from appliance.processes.definitions import Work, find_parts, group_parts
 
-MOST_WORK = 600_000  # steps of comparing for all files together, a fraction of a second
+MOST_WORK = 600_000  # comparison steps for all files together: a fraction of a second
 LONGEST_TEXT = 64 << 10
 MOST_LINES = 2_000
 LONGEST_ALL = 256 << 10
@@ -15,7 +15,7 @@ CONTEXT = 3
 
 @dataclass(frozen=True)
 class DiffLine:
-    """A line of a comparison; `gap` stands for lines that are the same in both."""
+    """A line of a comparison; `gap` stands for omitted lines that are the same in both."""
 
     kind: Literal["same", "added", "removed", "gap"]
     text: str
@@ -23,7 +23,7 @@ class DiffLine:
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file that differs; `lines` is None when it is binary or too long to be compared here."""
+    """A file that differs; `lines` is None if it is binary or too long to compare."""
 
     path: str
     kind: Literal["added", "changed", "removed"]
@@ -31,7 +31,7 @@ class FileChange:
 
 
 def compare_texts(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[FileChange]:
-    """The files that differ, by path; None stands for a file that is no text or too long."""
+    """The files that differ, sorted by path; None as a text means that the file is binary or too long."""
     left, work = LONGEST_ALL, Work(MOST_WORK)
     changes = []
     for path in sorted(before.keys() | after.keys()):

@@ -1,7 +1,7 @@
-"""A set of files as a skill: the Agent Skills format (agentskills.io/specification) read with every problem named; pure.
+"""Parses and validates skills in the Agent Skills format (agentskills.io/specification), reporting every problem.  Pure.
 
-SKILL.md begins with front matter between two lines `---`: `name` (that of the folder) and `description`, and, where they are
-wanted, `license`, `compatibility`, `metadata` and `allowed-tools`.  Every scalar of it is text, as it is written.
+SKILL.md starts with front matter between two `---` lines: `name` (equal to the folder's) and `description`, and optionally
+`license`, `compatibility`, `metadata` and `allowed-tools`.  Every scalar in it is read as text.
 """
 
 import hashlib
@@ -41,15 +41,15 @@ _LINES = "\t\n\r\f"
 
 
 def is_name(text: str) -> bool:
-    """Whether a skill may be called so: 1 to 64 lower-case letters, digits and single hyphens inside."""
+    """Whether `text` is a valid skill name: 1 to 64 lower-case letters, digits and single hyphens between them."""
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
 def check_name(name: str) -> str:
-    """The name itself; ValidationFailed says what one looks like."""
+    """Return the name if it is valid; raises ValidationFailed otherwise."""
     if not is_name(name):
         told = Sentence(
-            "%(name)s is not a skill's name: use lower-case letters, digits and single hyphens between them, at most 64",
+            "%(name)s is not a valid skill name; use at most 64 lower-case letters, digits and single hyphens between them",
             name=repr(name[:80]),
         )
         raise ValidationFailed(told, pointer="/name")
@@ -57,14 +57,14 @@ def check_name(name: str) -> str:
 
 
 def is_grantable(tool: str) -> bool:
-    """Whether a requested tool can be granted: a plain name.  Arguments and wildcards are a policy's to say."""
+    """Whether a requested tool can be granted: only a plain name, since arguments and wildcards are left to policies."""
     return _GRANTABLE.fullmatch(tool) is not None
 
 
 def parse_skill(name: str, files: Mapping[str, bytes]) -> ParsedSkill:
-    """The skill of the folder `name` with these files by path from it.
+    """Parse the skill `name` from its files, keyed by path relative to its folder.
 
-    ValidationFailed with a detail for each problem (pointers `/files/<path>`), PayloadTooLarge, ApiKeyLeaked.
+    Raises ValidationFailed with a detail for each problem (pointers `/files/<path>`), PayloadTooLarge, ApiKeyLeaked.
     """
     check_name(name)
     check_size(len(files), sum(len(content) for content in files.values()))
@@ -82,20 +82,20 @@ def parse_skill(name: str, files: Mapping[str, bytes]) -> ParsedSkill:
 
 
 def _line(front: Mapping[str, Any], member: str) -> str:
-    """On one line, so that no text looks like the next item of the list it is told in."""
+    """A front matter text on one line, so that it cannot pose as another item of the list in the prompt."""
     return " ".join(front.get(member, "").split())
 
 
 def check_size(files: int, size: int) -> None:
-    """PayloadTooLarge for more than a skill may have."""
+    """Raise PayloadTooLarge if a skill has too many files or bytes."""
     if files > MOST_FILES:
-        raise PayloadTooLarge(Sentence("a skill has at most %(most_files)s files", most_files=MOST_FILES))
+        raise PayloadTooLarge(Sentence("a skill may have at most %(most_files)s files", most_files=MOST_FILES))
     if size > LARGEST_SET:
-        raise PayloadTooLarge(Sentence("a skill has at most %(largest_set)s MiB", largest_set=LARGEST_SET >> 20))
+        raise PayloadTooLarge(Sentence("a skill may have at most %(largest_set)s MiB", largest_set=LARGEST_SET >> 20))
 
 
 def decode_text(content: bytes) -> str | None:
-    """The text that the bytes are in UTF-8; None for what is binary, which also a control character makes it."""
+    """Decode UTF-8 text; returns None for binary content, including text with control characters."""
     try:
         text = content.decode("utf8")
     except UnicodeDecodeError:
@@ -104,15 +104,15 @@ def decode_text(content: bytes) -> str | None:
 
 
 def instructions_of(content: bytes) -> str:
-    """What follows the front matter of a SKILL.md that was valid when it was stored."""
+    """The text after the front matter of a stored, and therefore valid, SKILL.md."""
     return _split(content.decode("utf8"))[1]
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Front matter and the rest; ValidationFailed."""
+    """Split a SKILL.md into front matter and instructions; raises ValidationFailed."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        raise ValidationFailed("it begins with a line --- and front matter with name and description")
+        raise ValidationFailed("it must begin with a line --- and front matter with name and description")
     for index, line in enumerate(lines[1:], 1):
         if line.rstrip() == "---":
             return "\n".join(lines[1:index]), "\n".join(lines[index + 1 :]).strip("\r\n")
@@ -120,7 +120,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in the value, names of members too."""
+    """Every text in the value, including the names of members."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -130,7 +130,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Reader:
-    """Collects what is wrong."""
+    """Checks the files of a skill and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[Detail] = []
@@ -152,13 +152,13 @@ class _Reader:
         try:
             self._paths.add(path)
             if any(part.startswith(".") for part in path.split("/")):
-                raise ValidationFailed(Sentence("%(path)s is hidden; leave it out", path=repr(path[:100])))
+                raise ValidationFailed(Sentence("%(path)s is a hidden file; remove it", path=repr(path[:100])))
         except ApplianceError as error:
             self.problem(ascii(path)[1:-1], error.message, code=error.code)
         if len(content) > LARGEST_FILE:
-            self.problem(path, f"a file has at most {LARGEST_FILE >> 20} MiB", code="payload_too_large")
+            self.problem(path, f"a file may have at most {LARGEST_FILE >> 20} MiB", code="payload_too_large")
         if holds_key([content]):
-            self.problem(path, "it holds an API key, which every model would read: revoke the key", code=ApiKeyLeaked.code)
+            self.problem(path, "it contains an API key, which models would read; revoke the key", code=ApiKeyLeaked.code)
         text = decode_text(content)
         if text is not None:
             self.unseen(path, text.removeprefix("\ufeff") if path != SKILL_FILE else text)
@@ -168,23 +168,24 @@ class _Reader:
         found = find_unseen(text, allowed=_LINES)
         if found is not None:
             line, column = text.count("\n", 0, found) + 1, found - text.rfind("\n", 0, found)
-            told = f"line {line}, column {column} has {name_of(text[found])}, which a reader does not see but a model reads"
-            self.problem(path, f"{told}; take it out", code="unseen_character")
+            told = f"line {line}, column {column} contains {name_of(text[found])}, which is invisible to people but read by models"
+            self.problem(path, f"{told}; remove it", code="unseen_character")
 
     def split(self, content: bytes | None) -> tuple[dict[str, Any], str]:
-        """The members of the front matter as texts, and the instructions."""
+        """Return the members of the front matter, and the instructions."""
         if content is None:
-            self.problem(SKILL_FILE, "the file is missing; a skill has a file of exactly this name at its top", code="missing")
+            self.problem(SKILL_FILE, "the file is missing; a skill needs a file of exactly this name at its top", code="missing")
             return {}, ""
         text = decode_text(content)
         if text is None or len(content) > LARGEST_SKILL_FILE:
-            self.problem(SKILL_FILE, f"it is UTF-8 text of at most {LARGEST_SKILL_FILE >> 10} KiB; move details to references/")
+            most = LARGEST_SKILL_FILE >> 10
+            self.problem(SKILL_FILE, f"it must be UTF-8 text of at most {most} KiB; move details to references/")
             return {}, ""
         try:
             front, instructions = _split(text)
             if len(front.encode()) > LARGEST_FRONT:
                 raise ValidationFailed(
-                    Sentence("its front matter has at most %(largest_front)s KiB", largest_front=LARGEST_FRONT >> 10)
+                    Sentence("its front matter may have at most %(largest_front)s KiB", largest_front=LARGEST_FRONT >> 10)
                 )
             members = yaml12.load_texts(front)[0]
         except ValidationFailed as error:
@@ -194,14 +195,14 @@ class _Reader:
             self.problem(SKILL_FILE, f"line {error.line + 1}: {error.message}", code="invalid_yaml")
             return {}, ""
         if not isinstance(members, dict):
-            self.problem(SKILL_FILE, "its front matter is a mapping with name and description")
+            self.problem(SKILL_FILE, "its front matter must be a mapping with name and description")
             return {}, ""
         return members, instructions
 
     def check(self, folder: str, front: dict[str, Any]) -> None:
         for member in front:
             if member not in MEMBERS:
-                told = f"{member[:60]!r} is not a member of the front matter; known are {', '.join(MEMBERS)}; use metadata"
+                told = f"{member[:60]!r} is not allowed in the front matter, only {', '.join(MEMBERS)}; put it in metadata"
                 self.problem(SKILL_FILE, told, code="unknown_member")
         self.text(front, "name", LONGEST_NAME, required=True)
         self.text(front, "description", LONGEST_DESCRIPTION, required=True)
@@ -210,12 +211,12 @@ class _Reader:
         name = front.get("name")
         if isinstance(name, str) and name and name != folder:
             self.problem(
-                SKILL_FILE, f"its name is {ascii(name)[:80]}, its folder is {folder!r}; make them equal", code="invalid_name"
+                SKILL_FILE, f"its name is {ascii(name)[:80]}, but its folder is {folder!r}; make them equal", code="invalid_name"
             )
         self.metadata(front.get("metadata", {}))
-        for text in _texts(front):  # escapes write what the file itself does not show
+        for text in _texts(front):  # escape sequences can produce characters that the file itself does not contain
             if (found := find_unseen(text, allowed="\t\n")) is not None:
-                told = f"its front matter writes {name_of(text[found])}, which a reader does not see but a model reads; take it out"
+                told = f"its front matter contains {name_of(text[found])}, invisible to people but read by models; remove it"
                 self.problem(SKILL_FILE, told, code="unseen_character")
         try:
             list(self.tools(front.get("allowed-tools", "")))
@@ -227,26 +228,26 @@ class _Reader:
         if member not in front and not required:
             return
         if not isinstance(value, str) or not value.strip() or len(value) > longest:
-            self.problem(SKILL_FILE, f"{member} is a text of 1 to {longest} characters")
+            self.problem(SKILL_FILE, f"{member} must be a text of 1 to {longest} characters")
 
     def metadata(self, value: Any) -> None:
         fits = isinstance(value, dict) and len(value) <= MOST_METADATA
         if not fits or not all(
             isinstance(text, str) and len(text) <= LONGEST_VALUE and 1 <= len(key) <= LONGEST_KEY for key, text in value.items()
         ):
-            told = f"metadata is a mapping of at most {MOST_METADATA} names to texts of at most {LONGEST_VALUE} characters"
+            told = f"metadata must be a mapping of at most {MOST_METADATA} names to texts of at most {LONGEST_VALUE} characters"
             self.problem(SKILL_FILE, told)
 
     def tools(self, value: Any) -> Iterator[str]:
-        """The requested tools, each once; ValidationFailed."""
+        """Yield the requested tools without duplicates; raises ValidationFailed."""
         listed = _LISTED.findall(value) if isinstance(value, str) else value
         if not isinstance(listed, list) or len(listed) > MOST_TOOLS:
             raise ValidationFailed(
-                Sentence("allowed-tools names at most %(most_tools)s tools with spaces between them", most_tools=MOST_TOOLS)
+                Sentence("allowed-tools must list at most %(most_tools)s tools, separated by spaces", most_tools=MOST_TOOLS)
             )
         for tool in dict.fromkeys(each for each in listed if isinstance(each, str)):
             if len(tool) > LONGEST_TOOL or not _TOOL.fullmatch(tool):
-                raise ValidationFailed(Sentence("allowed-tools: %(tool)s is not the name of a tool", tool=ascii(tool)[:80]))
+                raise ValidationFailed(Sentence("allowed-tools: %(tool)s is not a tool name", tool=ascii(tool)[:80]))
             yield tool
         if not all(isinstance(each, str) for each in listed):
-            raise ValidationFailed("allowed-tools names tools")
+            raise ValidationFailed("allowed-tools must contain only texts")

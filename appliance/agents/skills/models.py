@@ -1,4 +1,4 @@
-"""The rows of skills."""
+"""Database tables of skills."""
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class SkillRow(TenantModel):
-    """A skill as it is now; what begins with `granted` is of `approved_digest`, which need not be the present one."""
+    """A skill; the `granted_*` columns belong to `approved_digest`, which may be older than the current `digest`."""
 
     label = "skill"
     name = TextField()
@@ -26,7 +26,7 @@ class SkillRow(TenantModel):
 
 
 class SkillVersionRow(TenantModel):
-    """One set of files of a skill; `front` is what its SKILL.md says of it, `used_at` when it was last put."""
+    """One version of a skill; `front` is the front matter of its SKILL.md, `used_at` the time it was last uploaded."""
 
     label = "version"
     name = TextField()
@@ -44,7 +44,7 @@ class SkillVersionRow(TenantModel):
 
 
 class SkillFileRow(TenantModel):
-    """One file of a version."""
+    """One file of a skill version."""
 
     label = "file"
     name = TextField()

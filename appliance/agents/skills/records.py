@@ -1,4 +1,4 @@
-"""What crosses the border of the skills."""
+"""The data types of skills that other modules use."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ Trust = Literal["trusted", "untrusted"]
 
 @dataclass(frozen=True)
 class SkillFile:
-    """A file of a skill; only what `is_text` is ever given to a model."""
+    """A file of a skill; only files with `is_text` are ever sent to a model."""
 
     path: str
     sha256: str
@@ -22,7 +22,7 @@ class SkillFile:
 
 @dataclass(frozen=True)
 class ParsedSkill:
-    """A valid set of files; `instructions` is SKILL.md without its front matter, `files` are in the order of the digest."""
+    """A validated skill; `instructions` is SKILL.md without its front matter, `files` are sorted as the digest requires."""
 
     name: str
     description: str
@@ -38,7 +38,7 @@ class ParsedSkill:
 
 @dataclass(frozen=True)
 class SkillSummary:
-    """What is told of every skill before one is loaded."""
+    """The description of a skill that a model sees before it loads one."""
 
     name: str
     description: str
@@ -48,7 +48,7 @@ class SkillSummary:
 
 @dataclass(frozen=True)
 class Grant:
-    """That a person approved one digest of a skill, and the tools they granted it; `at` in epoch milliseconds."""
+    """A person's approval of one digest of a skill, with the tools they granted it; `at` is in epoch milliseconds."""
 
     digest: str
     tools: tuple[str, ...]
@@ -59,7 +59,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Skill:
-    """A skill as it is now.  `grant` may be of an earlier digest, which then trusts nothing; times in epoch milliseconds."""
+    """A skill in its current version.  A `grant` of an earlier digest has no effect; times are epoch milliseconds."""
 
     name: str
     description: str
@@ -86,7 +86,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class LoadedSkill:
-    """What loading a skill answers (CONTRACT § 12); `content` is there when one of its text files was asked for."""
+    """The result of loading a skill (CONTRACT § 12); `content` is set if one of its text files was requested."""
 
     skill: Skill
     instructions: str = field(repr=False)
@@ -119,11 +119,11 @@ class LoadedSkill:
 
     @property
     def used(self) -> SkillUsed:
-        """What a run notes that has loaded it."""
+        """The record of this skill for a run that has loaded it."""
         return SkillUsed(self.name, self.version_digest, self.trust == "trusted")
 
     def document(self) -> dict[str, Any]:
-        """The members of CONTRACT § 12; without `content` when no file was asked for."""
+        """The JSON form (CONTRACT § 12); without `content` if no file was requested."""
         told: dict[str, Any] = {
             "name": self.name, "description": self.description, "version_digest": self.version_digest,
             "instructions": self.instructions, "files": [file_document(file) for file in self.files],
@@ -133,14 +133,14 @@ class LoadedSkill:
 
 
 def file_document(file: SkillFile) -> dict[str, Any]:
-    """A file as lists of files tell it."""
+    """The JSON form of a file in a list of files."""
     return {"path": file.path, "sha256": file.sha256, "size": file.size, "kind": "text" if file.is_text else "binary"}
 
 
 def digest_of(files: Iterable[SkillFile]) -> str:
-    """`sha256:` and the digest of the whole set.
+    """The digest of a set of files, prefixed with `sha256:`.
 
-    It is that of the lines `<sha256>  <path>`, each ended by a line feed, in the order of the paths' UTF-8 bytes: what
+    It hashes the lines `<sha256>  <path>`, each ended by a line feed, sorted by the paths' UTF-8 bytes: the same value that
     `find * -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum` prints inside the folder.
     """
     lines = (f"{file.sha256}  {file.path}\n".encode() for file in sorted(files, key=lambda each: each.path.encode()))

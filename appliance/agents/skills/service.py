@@ -1,4 +1,4 @@
-"""What one can do with skills: put, list, load, compare, delete.  Every verb takes a TenantScope first."""
+"""Stores, lists, loads, compares and deletes skills."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
@@ -25,15 +25,15 @@ HOLDERS = ("skill_file",)  # the table that refers to blobs
 MOST_SKILLS = 500
 KEPT_VERSIONS = 20
 NOT_DESCRIBED = "(not approved: not described)"
-LARGEST_CONTENT = 256 << 10  # of a file that is given as text
+LARGEST_CONTENT = 256 << 10  # bytes of a text file that a model may load
 
 
 def read_archive(file: BinaryIO) -> dict[str, bytes]:
-    """The files of a zip, tar or tar.gz by path; a single folder around SKILL.md is taken away.
+    """Read the files of a zip, tar or tar.gz by path; a single folder around SKILL.md is stripped.
 
-    InvalidRequest, ValidationFailed, PayloadTooLarge.
+    Raises InvalidRequest, ValidationFailed, PayloadTooLarge.
     """
-    advice = "; a skill is small: move what it works on to the documents"
+    advice = "; skills are small: store the data they work on as documents"
     files = {}
     for member in read_members(file, ArchiveLimits(MOST_FILES, LARGEST_SET, advice)):
         content = member.read()
@@ -50,7 +50,7 @@ def read_archive(file: BinaryIO) -> dict[str, bytes]:
 
 
 class Skills:
-    """The skills of every tenant; their files are blobs."""
+    """Stores the skills of all tenants, with their files as blobs."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -58,29 +58,29 @@ class Skills:
     # -- reading
 
     def list_skills(self, scope: TenantScope) -> list[SkillSummary]:
-        """Name and description of each, by name: what a model is told before it loads one."""
+        """The names and descriptions of all skills, sorted by name, as a model sees them before it loads one."""
         scope.require("skills.read")
         return [_summary(row) for row in _joined(scope).order_by(SkillRow.name)]
 
     def list_page(self, scope: TenantScope, page: PageRequest) -> Page[Skill]:
-        """Skills with their trust, by name."""
+        """A page of skills with their trust, sorted by name unless the page says otherwise."""
         fields = {"name": SkillRow.name, "created_at": SkillRow.created_at, "updated_at": SkillRow.updated_at}
         return paginate(_joined(scope), page, fields, default="name", tie="name").map(_skill)
 
     def get_skill(self, scope: TenantScope, name: str) -> Skill:
-        """NotFound."""
+        """One skill; raises NotFound."""
         return _skill(_row(scope, name))
 
     def describe_skill(self, scope: TenantScope, name: str) -> str:
-        """What a model is told of it before it loads it, outside of any result: only what a person has approved.  NotFound."""
+        """The description for the system prompt: a placeholder unless a person approved this version.  Raises NotFound."""
         skill = self.get_skill(scope, name)
         return skill.description if skill.trust == "trusted" else NOT_DESCRIBED
 
     def load_skill(self, scope: TenantScope, name: str, path: str | None = None, expected_digest: str | None = None) -> LoadedSkill:
-        """Instructions and the list of files, or with `path` also the content of that text file.
+        """Load the instructions and the list of files, and with `path` also the content of that text file.
 
-        ScopeMissing, NotFound; VersionConflict when the digest is not the expected one (`extra.version_digest` is it),
-        ValidationFailed for a binary file, PayloadTooLarge for one that is too long for a model.
+        Raises ScopeMissing, NotFound; VersionConflict if the digest differs from the expected one (`extra.version_digest` has
+        the current one); ValidationFailed for a binary file; PayloadTooLarge for a file too long for a model.
         """
         scope.require("skills.read")
         with db.snapshot():
@@ -91,7 +91,7 @@ class Skills:
         return LoadedSkill(skill, self._instructions(scope, files), files, content)
 
     def list_files(self, scope: TenantScope, name: str, digest: str) -> tuple[SkillFile, ...]:
-        """The files of one version, in the order of its digest; NotFound."""
+        """The files of one version, sorted by their paths' bytes; raises NotFound."""
         rows = scope.select(SkillFileRow).where(SkillFileRow.name == name, SkillFileRow.digest == digest)
         files = [SkillFile(row.path, row.sha256, row.size, bool(row.is_text)) for row in rows]
         if not files:
@@ -101,25 +101,25 @@ class Skills:
         return tuple(sorted(files, key=lambda file: file.path.encode()))
 
     def open_file(self, scope: TenantScope, name: str, path: str) -> tuple[SkillFile, Pieces]:
-        """A file and its bytes, whatever they are; NotFound."""
+        """A file of the current version and its bytes, text or binary; raises NotFound."""
         with db.snapshot():
             file = _file(self.list_files(scope, name, self.get_skill(scope, name).version_digest), name, path)
         return file, self._blobs.read(scope, file.sha256)
 
     def read_files(self, scope: TenantScope, name: str, digest: str) -> dict[str, bytes]:
-        """The contents of one version by path; NotFound."""
+        """The contents of one version by path; raises NotFound."""
         files = self.list_files(scope, name, digest)
         return {file.path: self._blobs.read_whole(scope, file.sha256, LARGEST_FILE) for file in files}
 
     def compare(self, scope: TenantScope, name: str, digest: str, against: str) -> list[FileChange]:
-        """What the version has that the other has not; NotFound for one that is not kept."""
+        """The changes from version `against` to version `digest`; raises NotFound for a version that is no longer stored."""
         newer, older = ({file.path: file for file in self.list_files(scope, name, each)} for each in (digest, against))
         same = {path for path in newer.keys() & older.keys() if newer[path].sha256 == older[path].sha256}
         before, after = ({path: self._short(scope, f) for path, f in files.items() if path not in same} for files in (older, newer))
         return compare_texts(before, after)
 
     def _short(self, scope: TenantScope, file: SkillFile) -> str | None:
-        """The text of a file that can be compared."""
+        """The text of a file, or None if it is binary or too long to compare."""
         return self._text(scope, file) if file.is_text and file.size <= LONGEST_TEXT else None
 
     def _instructions(self, scope: TenantScope, files: tuple[SkillFile, ...]) -> str:
@@ -131,7 +131,7 @@ class Skills:
             raise ValidationFailed(Sentence("%(path)s is not text; a model cannot read it", path=repr(file.path)), pointer="/path")
         if file.size > LARGEST_CONTENT:
             raise PayloadTooLarge(Sentence(
-                "%(path)s has more than %(largest_content)s KiB, too many for a model; split it",
+                "%(path)s is larger than %(largest_content)s KiB, which is too long for a model; split it",
                 path=repr(file.path), largest_content=LARGEST_CONTENT >> 10,
             ))
         return self._blobs.read_whole(scope, file.sha256, file.size).decode("utf8")
@@ -141,10 +141,10 @@ class Skills:
     def put_skill(
         self, scope: TenantScope, name: str, files: Mapping[str, bytes], if_match: str | None = None
     ) -> tuple[Skill, bool]:
-        """Make this set of files the skill's present one; answers it, and whether there was no such skill.
+        """Store these files as the skill's current version; returns the skill and whether it is new.
 
-        What is put is untrusted unless a person has approved exactly this digest.  ScopeMissing, ValidationFailed,
-        PayloadTooLarge, ApiKeyLeaked; VersionConflict when the present digest is not `if_match`.
+        The version is untrusted unless a person has approved exactly this digest.  Raises ScopeMissing, ValidationFailed,
+        PayloadTooLarge, ApiKeyLeaked; VersionConflict if the current digest differs from `if_match`.
         """
         scope.require("skills.write")
         parsed = parse_skill(name, files)
@@ -160,7 +160,7 @@ class Skills:
         return db.write(put)
 
     def prepare(self, scope: TenantScope, parsed: ParsedSkill) -> Callable[[], None]:
-        """Store the contents, outside a write; answers what makes them the present ones inside one."""
+        """Store the contents as blobs, outside a transaction; returns a function that makes them current inside one."""
         for content in dict.fromkeys(parsed.contents.values()):
             self._blobs.put(scope, content)
         return lambda: self._store(scope, parsed)
@@ -174,7 +174,7 @@ class Skills:
         if row is None:
             if scope.select(SkillRow).count() >= MOST_SKILLS:
                 raise Conflict(
-                    Sentence("a tenant has at most %(most_skills)s skills; delete one that nobody loads", most_skills=MOST_SKILLS)
+                    Sentence("a tenant may have at most %(most_skills)s skills; delete an unused one", most_skills=MOST_SKILLS)
                 )
             facts = {"created_at": now, "updated_at": now, "updated_by": scope.actor}
             scope.insert(SkillRow, name=parsed.name, digest=parsed.digest, **facts)
@@ -209,7 +209,7 @@ class Skills:
             )  # fmt: skip
 
     def delete_skill(self, scope: TenantScope, name: str) -> None:
-        """Forget it with its versions and whatever was granted it.  ScopeMissing, NotFound."""
+        """Delete a skill with its versions and its grant.  Raises ScopeMissing, NotFound."""
         scope.require("skills.write")
 
         def delete() -> None:
@@ -226,10 +226,10 @@ def has_skill(scope: TenantScope, name: str) -> bool:
 
 
 def check_digest(skill: Skill, expected: str | None) -> None:
-    """VersionConflict unless the skill is the expected one."""
+    """Raise VersionConflict unless the skill's digest is the expected one (None: any)."""
     if expected is not None and expected != skill.version_digest:
         raise VersionConflict(
-            Sentence("the skill %(name)s is no longer the one you name; read what it is now and take that digest", name=skill.name),
+            Sentence("the skill %(name)s has changed; read it again and use its current digest", name=skill.name),
             extra={"version_digest": skill.version_digest},
         )
 
@@ -242,7 +242,7 @@ def _file(files: tuple[SkillFile, ...], name: str, path: str) -> SkillFile:
 
 
 def _joined(scope: TenantScope) -> Any:
-    """Skills with what their present version says of itself."""
+    """A query for skills, joined with the front matter of their current version."""
     front = (SkillVersionRow.front, SkillVersionRow.files, SkillVersionRow.bytes)
     same = (
         (SkillVersionRow.tenant_id == SkillRow.tenant_id)
@@ -278,7 +278,7 @@ def _summary(row: Any) -> SkillSummary:
 
 
 def _purge(scope: TenantScope, name: str) -> None:
-    """Forget the versions that were put longest ago, never the present nor the approved one."""
+    """Delete the versions uploaded longest ago, but never the current or the approved one."""
     row = scope.get(SkillRow, name=name)
     rows = scope.select(SkillVersionRow).where(SkillVersionRow.name == name)
     ordered = sorted(rows, key=lambda each: (each.digest not in (row.digest, row.approved_digest), -each.used_at, each.digest))

@@ -1,6 +1,6 @@
-"""Who says that a skill may be trusted: a signed-in person, of one digest, with the tools they grant; and who takes it back.
+"""Approves skills and revokes approvals: a signed-in person trusts one digest and grants it tools.
 
-Deciding is never a scope (CONTRACT § 4): no key and no agent approves or revokes.
+No scope allows this (CONTRACT § 4): API keys and agents can neither approve nor revoke.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,11 @@ from .service import Skill, Skills, check_digest
 
 
 def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str, digest: str, tools: Sequence[str] = ()) -> Skill:
-    """Trust exactly this digest and grant it these of the tools it requests; what was approved before no longer counts.
+    """Trust exactly this digest and grant it these of its requested tools; replaces any earlier approval.
 
-    NotFound; VersionConflict when the skill has changed; PolicyDenied unless an approver or owner decides who did not put it
-    (in a sandbox tenant they may); ValidationFailed for a tool that is not requested or is no plain name.
+    Raises NotFound; VersionConflict if the skill has changed; PolicyDenied unless the person is an approver or owner who did
+    not upload the version themselves (allowed in sandbox tenants); ValidationFailed for a tool that the skill does not request
+    or that is not a plain name.
     """
     granted = tuple(dict.fromkeys(tools))
 
@@ -35,7 +36,7 @@ def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: st
         for index, tool in enumerate(granted):
             if tool not in skill.requested_tools or not is_grantable(tool):
                 told = Sentence(
-                    "%(tool)s cannot be granted: grant tools that the skill requests by their plain names", tool=repr(tool[:80])
+                    "%(tool)s cannot be granted; grant only tools that the skill requests by a plain name", tool=repr(tool[:80])
                 )
                 raise ValidationFailed(told, pointer=f"/tools/{index}")
         scope.update(
@@ -50,7 +51,7 @@ def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: st
 
 
 def revoke_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str) -> Skill:
-    """Trust no digest of it any more; nothing when none was.  NotFound; PolicyDenied unless an approver or owner says so."""
+    """Revoke the approval of a skill, if it has one.  Raises NotFound; PolicyDenied unless the person is an approver or owner."""
 
     def revoke() -> Skill:
         skill = skills.get_skill(scope, name)
@@ -67,7 +68,7 @@ def revoke_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: str
 
 
 def used_now(scope: TenantScope, name: str, digest: str) -> SkillUsed:
-    """A skill that a run has loaded by this digest, as it stands now: trusted while it is there, unchanged and approved."""
+    """The current trust of a skill that a run loaded: trusted only while it exists, unchanged and approved."""
     row = scope.find(SkillRow, name=name)
     if row is None or row.digest != digest or row.approved_digest != digest:
         return SkillUsed(name, digest)
@@ -75,7 +76,7 @@ def used_now(scope: TenantScope, name: str, digest: str) -> SkillUsed:
 
 
 def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None:
-    """Why this person cannot approve the skill as it is; None when they can."""
+    """The reason why this person cannot approve the current version, or None if they can."""
     try:
         _check_person(scope, person, skill)
     except PolicyDenied as error:
@@ -84,7 +85,7 @@ def may_decide(scope: TenantScope, person: SignedIn, skill: Skill) -> str | None
 
 
 def may_revoke(scope: TenantScope, person: SignedIn) -> bool:
-    """Whether this person can take trust back."""
+    """Whether this person can revoke approvals."""
     try:
         _deciding_member(scope, person)
     except PolicyDenied:
@@ -94,18 +95,18 @@ def may_revoke(scope: TenantScope, person: SignedIn) -> bool:
 
 def _deciding_member(scope: TenantScope, person: SignedIn) -> Member:
     if scope.actor != f"user:{person.user_id}":
-        raise PolicyDenied("only a signed-in person trusts a skill; open it in the console")
+        raise PolicyDenied("only a signed-in person can approve skills; open the skill in the console")
     member = people.find_member(scope, person.user_id)
     if member is None or not (member.approver or member.role == "owner"):
-        raise PolicyDenied("an approver or an owner of this tenant decides about skills; ask one of them")
+        raise PolicyDenied("only an approver or owner of this tenant can decide about skills; ask one of them")
     return member
 
 
 def _check_person(scope: TenantScope, person: SignedIn, skill: Skill) -> bool:
-    """PolicyDenied unless they may approve it; answers whether they approve what they themselves put."""
+    """Raise PolicyDenied unless this person may approve the skill; returns whether they uploaded it themselves."""
     member = _deciding_member(scope, person)
     version = scope.get(SkillVersionRow, name=skill.name, digest=skill.version_digest)
     own = any(member.user_id in lineage.people_behind(scope, actor) for actor in (skill.updated_by, version.created_by))
     if own and service.get_tenant(scope.tenant_id).kind != "sandbox":
-        raise PolicyDenied("you put this version of the skill, or made the key that did; somebody else approves it")
+        raise PolicyDenied("you or one of your keys uploaded this version of the skill; ask somebody else to approve it")
     return own

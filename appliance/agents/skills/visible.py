@@ -1,25 +1,24 @@
-"""Characters that a person does not see but a model reads: where a text has one."""
+"""Finds characters in a text that are invisible to people but read by models."""
 
 import re
 import unicodedata
 
 _MARKS_IN_A_ROW = 4
-_IN_PLACE = re.compile("[\u200c\u200d\ufe0e\ufe0f]")  # joiners of scripts and emoji; text or picture, of the character before
+_IN_PLACE = re.compile("[\u200c\u200d\ufe0e\ufe0f]")  # joiners of scripts and emoji; text or emoji variant selectors
 _UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-# Blank, although Unicode counts them among letters, marks and symbols; and code points that are to show nothing once they mean
-# something.  Others without a meaning yet pass: they are seen as boxes, and newer emoji are among them.
+# Blank characters that Unicode classifies as letters, marks or symbols, and unassigned code points reserved for invisible
+# characters.  Other unassigned code points are allowed: they are displayed as boxes, and newer emoji are among them.
 _BLANKS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 
 
 def find_unseen(text: str, *, allowed: str = "") -> int | None:
-    """The index of a character that shows nothing, or that turns or hides what is beside it; None when there is none.
+    """The index of the first character that is invisible, or that reorders or hides its neighbours; None if there is none.
 
-    Such are control and format characters (direction marks, zero-width ones, tags), blanks and fillers that look like nothing,
-    variation selectors, private code points, and more than four combining marks in a row.  The joiners of some scripts and the
-    selectors of emoji pass where they join or choose something: between, or behind, visible characters outside ASCII.
-    `allowed` are control characters that pass.
+    These are control and format characters (direction marks, zero-width characters, tags), blank fillers, variation selectors,
+    private code points, and more than four combining marks in a row.  Joiners and emoji selectors are allowed where they have
+    an effect: between or after visible characters outside ASCII.  Control characters in `allowed` are accepted.
     """
     letters = set(text)
     found = [text.index(char) for char in letters if char not in allowed and not _IN_PLACE.match(char) and not _is_seen(char)]
@@ -44,11 +43,11 @@ def _is_in_place(text: str, index: int) -> bool:
 
 
 def _stands_out(text: str, index: int) -> bool:
-    """Whether a visible character outside ASCII stands there."""
+    """Whether there is a visible character outside ASCII at this index."""
     return 0 <= index < len(text) and not text[index].isascii() and not _IN_PLACE.match(text[index]) and _is_seen(text[index])
 
 
 def name_of(char: str) -> str:
-    """What to call a character that nobody sees: `U+202E (RIGHT-TO-LEFT OVERRIDE)`."""
+    """The code point and Unicode name of a character, such as `U+202E (RIGHT-TO-LEFT OVERRIDE)`."""
     name = unicodedata.name(char, "")
     return f"U+{ord(char):04X}" + (f" ({name})" if name else "")

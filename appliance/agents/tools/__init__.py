@@ -1,4 +1,4 @@
-"""The tools that agents and MCP clients act with: each calls the very verb that its REST twin calls."""
+"""The tools of agents and MCP clients; each calls the same domain function as its REST counterpart."""
 
 import lazy_loader
 

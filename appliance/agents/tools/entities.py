@@ -1,4 +1,4 @@
-"""The tools that query and change entities of the DataPool."""
+"""The tools that query and change DataPool entities."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,8 +52,8 @@ def entity_tools() -> list[Tool]:
         ),
         Tool(
             "write_entities", "Write entities",
-            "Creates, updates, upserts and deletes entities in one transaction: all of the operations or none. Every error is "
-            "answered with a pointer to its operation; the outcomes come in the order of the operations.",
+            "Creates, updates, upserts and deletes entities in one transaction: all operations or none. Each error has a pointer "
+            "to its operation; the outcomes are in the order of the operations.",
             write, outputs(("outcomes",), outcomes={"type": "array", "items": _OUTCOME}), "write", frozenset({"entities.write"}),
             _write, Hints(destructive=True), ("outcomes",),
         ),
@@ -61,12 +61,12 @@ def entity_tools() -> list[Tool]:
 
 
 def _query(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """As POST /datapool/{collection}/query."""
+    """Like POST /datapool/{collection}/query."""
     wanted = {name: value for name, value in arguments.items() if name != "collection"}
     return page(datapool.query_entities(caller.scope, arguments["collection"], wanted), dict)
 
 
 def _write(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """As POST /datapool/batch."""
+    """Like POST /datapool/batch."""
     done = datapool.run_batch(caller.scope, arguments["operations"], dry_run=arguments.get("dry_run", False))
     return {"outcomes": [{"event": o.event, "collection": o.collection, "entity": o.entity} for o in done]}

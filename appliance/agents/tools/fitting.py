@@ -1,4 +1,4 @@
-"""Results of a bounded size: what is too long is cut where the tool allows it, and said to be."""
+"""Keeps tool results within a maximum size by truncating the members that the tool allows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,20 +12,20 @@ TRUNCATED = "truncated"
 
 
 def size_of(value: Any) -> int:
-    """The bytes of its JSON."""
+    """The size of the value's JSON in bytes."""
     return len(db.dump_json(value).encode())
 
 
 def fit(result: dict[str, Any], long: Sequence[str], most: int = MOST_BYTES) -> dict[str, Any]:
-    """The result, its `long` members cut in turn until it has at most `most` bytes; PayloadTooLarge when that is not enough.
+    """Truncate the `long` members in turn until the result has at most `most` bytes; raises PayloadTooLarge if that fails.
 
-    `truncated` names the members that were cut.  An array loses its last elements and a text its end, as much as is needed;
-    anything else goes altogether.  A page that has a next one is never cut: its cursor points behind what would be lost.
+    The member `truncated` lists what was cut.  An array loses its last elements and a text its end, as much as needed; any
+    other member is removed.  A page with a next one is never truncated, since its cursor points past the lost items.
     """
     excess = size_of(result) - most
     if excess > 0 and "next_cursor" in result:
         raise PayloadTooLarge(
-            Sentence("this page has more than %(most)s KiB; ask for it again with a smaller limit or fewer fields", most=most >> 10)
+            Sentence("this page is larger than %(most)s KiB; use a smaller limit or fewer fields", most=most >> 10)
         )
     cut: list[str] = []
     for name in long:
@@ -38,7 +38,7 @@ def fit(result: dict[str, Any], long: Sequence[str], most: int = MOST_BYTES) -> 
         excess = size_of(result) - most
     if excess > 0:
         raise PayloadTooLarge(Sentence(
-            "the answer has more than %(most)s KiB; ask for less: a narrower filter, fewer fields or a smaller limit",
+            "the result is larger than %(most)s KiB; use a narrower filter, fewer fields or a smaller limit",
             most=most >> 10,
         ))
     return result
@@ -61,7 +61,7 @@ def _first_of(value: list[Any], excess: int) -> list[Any]:
 
 
 def _beginning_of(text: str, most: int) -> str:
-    """The longest beginning whose JSON has at most `most` bytes, found by halving."""
+    """The longest prefix whose JSON has at most `most` bytes, found by binary search."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""The tools that ask people, and look what they said: asking is a tool, deciding is none."""
+"""The tools that ask people and read their answers; there is deliberately no tool that decides."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -21,19 +21,19 @@ _LONGEST_WAIT = 60
 _STATUSES = ["pending", "approved", "used", "rejected", "answered", "expired", "cancelled"]
 
 FindAction = Callable[[Caller, str, Mapping[str, Any]], ToolAction]
-"""What policies see of a tool called with arguments; the toolbox's `action_of`."""
+"""Builds the action that policies evaluate for a tool call; the toolbox's `action_of`."""
 
 
 class Submit(Protocol):
-    """Threads kept for what waits for foreign systems; the executor's `submit`."""
+    """Runs work in the thread pool for external systems; the executor's `submit`."""
 
     def __call__(self, scope: TenantScope, work: Callable[[], dict[str, Any]]) -> "Future[dict[str, Any]]":
-        """Run it there; ConcurrencyLimited."""
+        """Submit `work`; raises ConcurrencyLimited."""
 
 
 @dataclass(frozen=True)
 class HumanTools:
-    """Tools over approvals; `review_url` says where people decide in a tenant."""
+    """Tools for approvals; `review_url` returns the console address where people of the tenant decide."""
 
     actions: ActionApprovals
     governor: Considers
@@ -47,11 +47,13 @@ class HumanTools:
         ask = inputs(
             ("kind", "title"), kind={"enum": ["approval", "input", "choice"]},
             title={"type": "string", "minLength": 1, "maxLength": 200}, reason={"type": "string", "maxLength": 4000},
-            action={**action, "description": "With kind approval: exactly the call that is to be made once it is approved."},
-            schema={"type": "object", "description": "With kind input: JSON Schema of the answer; without one it is a text."},
-            choices={"type": "array", "items": TEXT, "description": "With kind choice."},
+            action={**action, "description": "For kind approval: exactly the call to be made once it is approved."},
+            schema={"type": "object", "description": "For kind input: JSON Schema of the answer; without one it is text."},
+            choices={"type": "array", "items": TEXT, "description": "For kind choice: the options."},
             ttl_seconds={"type": "integer", "minimum": 1, "maximum": 90 * 86_400},
-            idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Ask once, however often."},
+            idempotency_key={
+                "type": "string", "minLength": 1, "maxLength": 255, "description": "A repeated call with the same key asks once.",
+            },
         )  # fmt: skip
         told = outputs(
             ("request_id", "status", "summary", "review_url"), request_id=TEXT, status={"enum": _STATUSES}, action_digest=TEXT,
@@ -64,22 +66,24 @@ class HumanTools:
         return [
             Tool(
                 ASK, "Ask a person",
-                "Asks a person for an approval of one exact call, for an answer, or for a choice. Show review_url to the person: "
-                "they sign in there and decide; nothing that a client says counts as a decision. Follow it with get_human_input.",
+                "Asks a person to approve one exact call, to answer a question, or to choose. Show review_url to the person: they "
+                "sign in there and decide; a client cannot decide for them. Get the result with get_human_input.",
                 ask, told, "read", frozenset({"approvals.request"}), self.ask, Hints(read_only=False), ("comment",),
             ),
             Tool(
-                LOOK, "Look what a person decided", "Shows a request and the decision; waits up to wait_seconds for one.",
+                LOOK, "Get a person's decision", "Returns a request and its decision; waits up to wait_seconds for one.",
                 look, told, "read", frozenset({"approvals.read"}), self.look, long=("comment",),
             ),
         ]  # fmt: skip
 
     def ask(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        """Keep the request; the same key asks once.  For an action, whose foreign system may have to be asked for it first, in a
-        thread kept for foreign systems."""
+        """Store the request; a repeated idempotency key returns the same one.
+
+        An action is resolved in the thread pool for external systems, because its definition may have to be fetched from one.
+        """
         kind, action = arguments["kind"], arguments.get("action")
         if (kind == "approval") != (action is not None):
-            raise ValidationFailed("an approval is of one action, and only an approval has one", pointer="/action")
+            raise ValidationFailed("`action` is required for kind approval and not allowed for other kinds", pointer="/action")
         if action is None:
             return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
         running = self.submit(caller.scope, lambda: self._told(caller.scope, self._ask_for(caller, action, arguments)))
@@ -88,7 +92,7 @@ class HumanTools:
             if running.done():
                 return running.result(timeout=0)
             if last:
-                raise TimedOut("the foreign system takes too long to say which actions it has; ask again in a moment")
+                raise TimedOut("the external system took too long to list its actions; try again in a moment")
             return None
 
         return Waiting(look, DEFAULT_SECONDS + 10, running)
@@ -100,7 +104,7 @@ class HumanTools:
         return self.actions.request_action(caller.scope, caller.subject, action, decision, wish)
 
     def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        """As GET /approvals/{id}, now or once it is decided."""
+        """Like GET /approvals/{id}, at once or when it is decided."""
         request_id, scope = arguments["request_id"], caller.scope
 
         def look(last: bool) -> dict[str, Any] | None:

@@ -16,14 +16,14 @@ _TIME = {"type": "string", "format": "date-time"}
 
 @dataclass(frozen=True)
 class LogTools:
-    """Tools over the log; `shape` is that of a line."""
+    """Tools for logs; `shape` renders a line."""
 
     shape: Shape
 
     def tools(self) -> list[Tool]:
         """`read_logs`."""
         wanted = inputs(
-            text={"type": "string", "maxLength": 500, "description": "Found in message or fields."},
+            text={"type": "string", "maxLength": 500, "description": "Text in the message or fields."},
             level={"enum": ["debug", "info", "warn", "error"], "description": "This level and above."},
             source=TEXT, execution=TEXT, process=TEXT, since=_TIME, until=_TIME,
             limit={"type": "integer", "minimum": 1, "maximum": 500, "default": 50}, cursor=TEXT,
@@ -36,7 +36,7 @@ class LogTools:
         ]  # fmt: skip
 
     def read(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As GET /logs."""
+        """Like GET /logs."""
         since, until = (
             clock.parse_rfc3339(arguments[name], pointer=f"/{name}") if name in arguments else None for name in ("since", "until")
         )

@@ -1,4 +1,4 @@
-"""The tools that execute a process and look at an execution."""
+"""The tools that execute a process and show an execution."""
 
 import hashlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LONG = ("output", "input", "waiting_for", "aftermath")
 
 @dataclass(frozen=True)
 class ProcessTools:
-    """Tools over ProcessFlow; `shape` is that of an execution."""
+    """Tools for processes; `shape` renders an execution."""
 
     flow: ProcessFlow
     shape: Shape
@@ -34,10 +34,10 @@ class ProcessTools:
             ("process_id",),
             process_id=TEXT,
             input={"type": "object", "description": "The input object of the process.", "default": {}},
-            wait={"type": "number", "minimum": 0, "maximum": 60, "description": "Seconds to wait for the end.", "default": 0},
+            wait={"type": "number", "minimum": 0, "maximum": 60, "description": "Seconds to wait for its end.", "default": 0},
             version={
                 "type": "integer", "minimum": 1, "maximum": 10**9,
-                "description": "Without one: the published version, which is the one that is judged, approved and executed.",
+                "description": "Defaults to the published version; policies and approvals then apply to exactly that version.",
             },
             label={"type": "string", "minLength": 1, "maxLength": 200},
             idempotency_key={"type": "string", "minLength": 1, "maxLength": 255, "description": "Repeat a call safely."},
@@ -45,28 +45,28 @@ class ProcessTools:
         return [
             Tool(
                 "execute_process", "Execute a process",
-                "Starts an execution of a published process. Answers at once, or with the result when the execution ends within "
-                "`wait` seconds; an execution that failed is an answer with `status: failed` and `error`. Follow it with "
+                "Starts an execution of a published process. Returns at once, or with the result if the execution ends within "
+                "`wait` seconds; a failed execution is a normal result with `status: failed` and `error`. Follow it with "
                 "get_execution.",
                 execute, shown, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
                 consumes=True, settles={"version": self.published_version},
             ),
             Tool(
                 "get_execution", "Show an execution",
-                "Shows an execution: status, output or error, what it waits for, and while it is queued its place.",
+                "Shows an execution: status, output or error, what it waits for, and its position while it is queued.",
                 inputs(("execution_id",), execution_id=TEXT), shown, "read", frozenset({"processflow.read"}), self.get, long=_LONG,
             ),
         ]  # fmt: skip
 
     def published_version(self, caller: Caller, arguments: Mapping[str, Any]) -> int | None:
-        """The version that is executed when none is named; None where there is none, which the call says once it is allowed."""
+        """The version to execute if the call names none; None if there is none, which the call reports once it is allowed."""
         try:
             return executions.version_to_run(caller.scope, arguments["process_id"], None)
         except (NotFound, NotPublished):
             return None
 
     def execute(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        """As POST /processes/{id}/execute."""
+        """Like POST /processes/{id}/execute."""
         scope, seconds = caller.scope, float(arguments.get("wait", 0))
         if caller.has_begun:
             return self._begun(scope, _token(scope, arguments), seconds)
@@ -91,7 +91,7 @@ class ProcessTools:
         return Waiting(look, seconds, over)
 
     def _begun(self, scope: TenantScope, token: str, seconds: float) -> dict[str, Any] | Waiting:
-        """The execution that this very call began before a crash; nothing is started anew, however long ago that was."""
+        """Return the execution that this call started before a crash; never starts another one."""
         row = executions.find_started(scope, token)
 
         def look(last: bool) -> dict[str, Any] | None:
@@ -101,19 +101,19 @@ class ProcessTools:
         return look(not seconds) or Waiting(look, seconds)
 
     def get(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As GET /processes/{id}/executions/{eid}."""
+        """Like GET /processes/{id}/executions/{eid}."""
         return self.shape.show(executions.get_execution(caller.scope, arguments["execution_id"]))
 
 
 def _depth_for(caller: Caller) -> int:
-    """How many generations down an execution is that this caller starts: one below the run's own, where a run calls."""
+    """The nesting depth of an execution that this caller starts: one below that of the calling run, 0 for other callers."""
     if not caller.subject.run_id:
         return 0
     return 1 if caller.execution_id is None else int(executions.get_execution(caller.scope, caller.execution_id).depth) + 1
 
 
 def _token(scope: TenantScope, arguments: Mapping[str, Any]) -> str:
-    """The same for a repeated call with its key; empty without one."""
+    """A token derived from the idempotency key, equal for repeated calls; empty without a key."""
     key = arguments.get("idempotency_key")
     if key is None:
         return ""

@@ -1,4 +1,4 @@
-"""How tools show what they answer: the very shapes of the REST API, handed over by the composition root."""
+"""Schemas and renderers of tool results: the same shapes as in the REST API, passed in by the composition root."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from appliance.core.pages import Page
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape: its JSON Schema, and what makes it from a domain's object."""
+    """The JSON Schema of a resource, and the function that renders a domain object accordingly."""
 
     schema: Mapping[str, Any]
     show: Callable[..., dict[str, Any]]
@@ -17,7 +17,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes that the tools of CONTRACT § 12 answer in."""
+    """The shapes that the tools of CONTRACT § 12 return."""
 
     execution: Shape
     line: Shape
@@ -28,13 +28,13 @@ class Shapes:
 
 
 def inputs(required: tuple[str, ...] = (), **members: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of arguments; unknown members are refused."""
+    """An object schema for tool arguments; unknown members are refused."""
     schema: dict[str, Any] = {"type": "object", "properties": members, "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema
 
 
 def outputs(required: tuple[str, ...] = (), **members: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an answer; `$defs` of its members move to its own, where their references lead."""
+    """An object schema for a tool result; the members' `$defs` move to its top level, where their references point."""
     shared: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for name, member in {**members, "truncated": TRUNCATED}.items():
@@ -43,18 +43,18 @@ def outputs(required: tuple[str, ...] = (), **members: Mapping[str, Any]) -> dic
     return {**schema, "$defs": shared} if shared else schema
 
 
-TRUNCATED = {"type": "array", "items": {"type": "string"}, "description": "Members that were cut because they are too long."}
+TRUNCATED = {"type": "array", "items": {"type": "string"}, "description": "Members that were truncated because of their size."}
 TEXT = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 
 
 def with_truncated(shape: Shape) -> dict[str, Any]:
-    """The schema of one resource that may be cut."""
+    """The schema of one resource that may be truncated."""
     return {**shape.schema, "properties": {**shape.schema["properties"], "truncated": TRUNCATED}}
 
 
 def listed(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a page: `items`, and `next_cursor` while there is more."""
+    """The schema of a page: `items`, and `next_cursor` if there are more."""
     items = {"type": "array", "items": dict(shape), **({"$defs": shape["$defs"]} if "$defs" in shape else {})}
     if "$defs" in shape:
         items["items"] = {key: value for key, value in shape.items() if key != "$defs"}
@@ -62,7 +62,7 @@ def listed(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def page(found: Page[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """A page as `listed` says."""
+    """Render a page according to the schema of `listed`."""
     more = {"next_cursor": found.next_cursor, "total": found.total}
     return {"items": [show(item) for item in found.items]} | {name: value for name, value in more.items() if value is not None}
 

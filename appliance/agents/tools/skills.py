@@ -15,7 +15,7 @@ _TEXTS = {"type": "array", "items": TEXT}
 
 @dataclass(frozen=True)
 class SkillTools:
-    """Tools over skills."""
+    """Tools for skills."""
 
     skills: Skills
 
@@ -37,29 +37,29 @@ class SkillTools:
             files={"type": "array", "items": file}, requested_tools=_TEXTS, granted_tools=_TEXTS, trust=_TRUST,
         )  # fmt: skip
         load = inputs(
-            ("name",), name=TEXT, path={"type": "string", "description": "A text file of the skill, answered as `content`."},
-            expected_digest={"type": "string", "description": "Refuse any other version_digest."},
+            ("name",), name=TEXT, path={"type": "string", "description": "A text file of the skill, returned as `content`."},
+            expected_digest={"type": "string", "description": "Fail if the version_digest is another one."},
         )  # fmt: skip
         scopes = frozenset({"skills.read"})
         return [
             Tool(
-                "list_tenant_skills", "List skills", "Lists the tenant's skills: what each is for. Load one before you follow it.",
+                "list_tenant_skills", "List skills", "Lists the tenant's skills and their purpose. Load one before you follow it.",
                 inputs(), listed(summary), "read", scopes, self.list, long=("items",),
             ),
             Tool(
                 "load_tenant_skill", "Load a skill",
-                "Loads a skill's instructions and the list of its files, or one of its files. The tools it requests are a wish; "
-                "`granted_tools` are those with which a run that follows it may change something without asking a person, where "
-                "policies allow it.",
+                "Loads a skill's instructions and the list of its files, or one of its files. `requested_tools` grants nothing; a "
+                "run that follows the skill may use `granted_tools` to make changes without asking a person, if policies allow "
+                "it.",
                 load, loaded, "read", scopes, self.load, long=("content", "instructions"),
             ),
         ]  # fmt: skip
 
     def list(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As GET /skills, in the shortest form."""
+        """Like GET /skills, in the shortest form."""
         return {"items": [asdict(each) for each in self.skills.list_skills(caller.scope)]}
 
     def load(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """As GET /skills/{name}."""
+        """Like GET /skills/{name}."""
         wanted = arguments["name"], arguments.get("path"), arguments.get("expected_digest")
         return self.skills.load_skill(caller.scope, *wanted).document()

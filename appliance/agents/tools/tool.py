@@ -1,4 +1,4 @@
-"""A tool as it is declared: its name, schemas, effect and scopes, and the verb it calls."""
+"""The declaration of a tool: its name, schemas, effect and scopes, and the function it calls."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -11,24 +11,24 @@ from appliance.governance import Subject
 from appliance.governance.policies import ToolAction
 
 APPROVAL_ID = "approval_id"
-"""The argument that names an approval of exactly this call; no policy sees it."""
+"""The argument with the approval of exactly this call; it is removed before policies see the arguments."""
 APPROVAL_ID_SCHEMA = {
     "type": "string",
     "maxLength": 80,
-    "description": "The id of an approval of exactly this call, where one is required: request_human_input asks for it.",
+    "description": "The id of an approval of exactly this call, if one is required; request it with request_human_input.",
 }
 
 
 def _nothing() -> None:
-    """No approval was needed, so none is used up."""
+    """Consume nothing: the call needed no approval."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a call in a run, by which it is the same call after a crash.
+    """The place of a call in a run's journal, which identifies the call after a crash.
 
-    `dispatch` notes, inside the write that begins what the call does, what it begins with; `begun` is that note of before the
-    crash, None while there is none.
+    `dispatch` records what the call starts with, inside the transaction that starts its effect; `begun` is that record from
+    before the crash, or None.
     """
 
     dispatch: Callable[[Mapping[str, Any]], None]
@@ -37,10 +37,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls a tool: what they may reach, and as whom policies see them.
+    """The caller of a tool: its scope, and the subject that policies evaluate.
 
-    `consume` uses up the approval that a call needed, inside the write that dispatches it; see `Tool.consumes`.  Whoever goes on
-    after a crash has a `place`; a run that a step started, the `execution_id` of that step.
+    `consume` uses up the approval of the call, inside the transaction that dispatches it; see `Tool.consumes`.  `place` is set
+    for callers that can resume after a crash; `execution_id` for a run that a step started.
     """
 
     scope: TenantScope
@@ -51,16 +51,16 @@ class Caller:
 
     @property
     def has_begun(self) -> bool:
-        """Whether this very call had begun before a crash: a tool that consumes then looks what came of it."""
+        """Whether this call had started before a crash; a tool that `consumes` then only looks up the result."""
         return self.place is not None and self.place.begun is not None
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A result that is yet to come.
+    """A pending result.
 
-    `look(False)` answers it once it is there, None until then; `look(True)` answers what there is when `seconds` are over.
-    `over` is done when a look is worth it; without it one looks again and again.  A look may use the database.
+    `look(False)` returns the result, or None while it is pending; `look(True)` returns the current state once `seconds` have
+    passed.  `over` completes when it is worth looking; without it, callers poll.  `look` may use the database.
     """
 
     look: Callable[[bool], dict[str, Any] | None]
@@ -70,7 +70,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a client may tell its person about a tool, beside its effect."""
+    """Hints about a tool for MCP clients, in addition to its effect."""
 
     destructive: bool = False
     idempotent: bool = False
@@ -80,17 +80,17 @@ class Hints:
 
 @dataclass(frozen=True)
 class Tool:
-    """Something that can be asked for by name.
+    """A tool that agents and MCP clients can call by name.
 
-    `scopes` are all needed; `effect` is what policies judge.  `call` gets arguments that fit `input_schema` and answers an
-    object that fits `output_schema`, or that it comes later.  `long` are members of the answer that may be cut when it is too
-    long, which `truncated` then tells: an array loses its last elements, a text its end, another optional member goes.
+    The caller needs all `scopes`; policies evaluate `effect`.  `call` gets arguments that match `input_schema` and returns an
+    object that matches `output_schema`, or a `Waiting`.  `long` lists the members of a result that may be truncated (and are
+    then named in `truncated`): an array loses its last elements, a text its end, any other optional member is removed.
 
-    Where an approval is needed the call runs inside the write that uses it up, unless it `consumes` it by itself, in the write
-    that makes it happen (what begins before a commit must not be in another's); called again after a crash for what
-    `has_begun`, it begins nothing.  A tool that can `describe` its action knows more about it than its name and arguments, and
-    passes the gate by itself.  `settles` has what arguments that a call leaves open mean for now: it is named before the call
-    is judged, so that exactly what was judged and approved is done.
+    If an approval is needed, the call runs inside the transaction that consumes it.  A tool with `consumes` does that itself,
+    in the transaction that starts its effect, because work that starts before a commit must not depend on another transaction;
+    called again after a crash with `has_begun`, it starts nothing.  A tool with `describe` knows more about its action than
+    name and arguments, and passes the gate itself.  `settles` computes arguments that the call left open; they are fixed
+    before policies are evaluated, so that exactly what was approved is executed.
     """
 
     name: str

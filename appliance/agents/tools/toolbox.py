@@ -1,4 +1,4 @@
-"""The table of tools, and the one way to call them: scopes, arguments, policies, approval, then the verb and its answer."""
+"""The registry of tools, and the only way to call one: checks scopes, arguments, policies and approval, then runs it."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -24,41 +24,44 @@ _never = threading.Event()
 
 
 class Leave(Protocol):
-    """Leave to do one action once; the governor's `Permit`."""
+    """Permission to execute one action once; implemented by the governor's `Permit`."""
 
     @property
     def is_owing(self) -> bool:
-        """Whether something has to be written before the action begins."""
+        """Whether something must be written before the action starts."""
 
     @property
     def holds(self) -> Held | None:
-        """The approval that it uses up."""
+        """The approval that it consumes, if any."""
 
     def take(self, by: str) -> ToolAction:
-        """Inside the write that begins the action: use its approval up and count it; answers the action to be done."""
+        """Consume the approval and count the action, inside the transaction that starts it; returns the action to execute."""
 
     def conceal(self, result: Any) -> Any:
-        """The result without what the rules hide."""
+        """Redact the parts of the result that policy rules hide."""
 
 
 class Gate(Protocol):
-    """Who is asked before every call; the governor."""
+    """Checks every call before it is made; implemented by the governor."""
 
     def permit(
         self, scope: TenantScope, subject: Subject, action: ToolAction, approval_id: str | None = None, held: Held | None = None
     ) -> Leave:
-        """Leave to do this action once.  PolicyDenied; ApprovalRequired when one is needed and none is named or held."""
+        """Permission to execute this action once.
+
+        Raises PolicyDenied; ApprovalRequired if an approval is needed and none is named or held.
+        """
 
     def recall(self, scope: TenantScope, subject: Subject, action: ToolAction) -> Leave:
-        """Leave to see what came of an action that had begun.  PolicyDenied where it is denied now."""
+        """Permission to read the result of an action that had started.  Raises PolicyDenied if it is denied now."""
 
     def approved_input(self, scope: TenantScope, approval_id: str) -> Mapping[str, Any]:
-        """The input of the action that an approval is about, empty when it is about none."""
+        """The input of the approved action; empty if the approval is not about an action."""
 
 
 @dataclass(frozen=True)
 class _Shelved:
-    """A tool with its schemas ready to judge."""
+    """A registered tool with its compiled schemas."""
 
     tool: Tool
     input: Schema
@@ -66,25 +69,25 @@ class _Shelved:
 
 
 class Toolbox:
-    """Every tool by its name; the gate is asked before each call."""
+    """The tools by name; every call passes the gate first."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._tools: dict[str, _Shelved] = {}
 
     def add(self, tool: Tool) -> None:
-        """Put a tool in, which then takes an approval; ValueError when one of that name is there, SchemaInvalid."""
+        """Register a tool, adding the argument `approval_id`; raises ValueError for a duplicate name, SchemaInvalid."""
         if tool.name in self._tools:
-            raise ValueError(f"there are two tools called {tool.name}")
+            raise ValueError(f"the tool {tool.name} is already registered")
         offered = replace(tool, input_schema=_with_approval(tool.input_schema))
         self._tools[tool.name] = _Shelved(offered, compile_schema(offered.input_schema), compile_schema(tool.output_schema))
 
     def get(self, name: str) -> Tool:
-        """The tool of that name; NotFound."""
+        """The tool with this name; raises NotFound."""
         return self._find(name).tool
 
     def names(self) -> list[str]:
-        """The names of all tools, in the order in which they were put in."""
+        """The names of all tools, in the order of their registration."""
         return list(self._tools)
 
     def offered(self, scope: TenantScope) -> list[Tool]:
@@ -94,8 +97,8 @@ class Toolbox:
     def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and wait for its result.
 
-        NotFound (tool), ScopeMissing, ValidationFailed (pointers into the arguments), PolicyDenied, ApprovalRequired, and
-        whatever the verb raises.
+        Raises NotFound (tool), ScopeMissing, ValidationFailed (pointers into the arguments), PolicyDenied, ApprovalRequired, and
+        whatever the tool raises.
         """
         begun = self.begin(caller, name, arguments)
         if isinstance(begun, dict):
@@ -106,9 +109,9 @@ class Toolbox:
         return result
 
     def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any], *, most: int = MOST_BYTES) -> dict[str, Any] | Waiting:
-        """As `call`, but what takes time is answered as `Waiting`, whose looks answer the checked result.
+        """Like `call`, but returns a `Waiting` for a result that takes time; its `look` returns the validated result.
 
-        An answer that is there at once may have `most` bytes.
+        `most` is the maximum size in bytes of a result that is returned at once.
         """
         shelved = self._checked_call(caller, name, arguments)
         tool = shelved.tool
@@ -120,13 +123,13 @@ class Toolbox:
         return _checked(shelved, result, most)
 
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
-        """What policies and approvals see of such a call, which is not made.  Errors as `call`, before anything is judged."""
+        """The action that policies and approvals would see for this call, without making it.  Raises as `call` for bad calls."""
         tool = self._checked_call(caller, name, arguments).tool
         given = self._settled(caller, tool, arguments)
         return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
 
     def settled_action(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
-        """The action of a call that comes by another road, whose arguments its edge has checked."""
+        """The action of a call that arrived another way (such as REST), whose arguments are already validated."""
         tool = self._find(name).tool
         return ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
 
@@ -142,7 +145,7 @@ class Toolbox:
             )
         problems = shelved.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
         if problems:
-            raise ValidationFailed(Sentence("the arguments of %(name)s do not fit its input schema", name=name), details=problems)
+            raise ValidationFailed(Sentence("the arguments of %(name)s do not match its input schema", name=name), details=problems)
         return shelved
 
     def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any], most: int) -> dict[str, Any] | Waiting:
@@ -161,7 +164,7 @@ class Toolbox:
         return _concealed(_checked(shelved, begun, most), leave.conceal)
 
     def _settled(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with what they leave open: as it was approved, else as it is now."""
+        """Fill in the arguments that `Tool.settles` computes: with the approved values, otherwise with the current ones."""
         given, approval_id = _without_approval(arguments), arguments.get(APPROVAL_ID)
         if all(name in given for name in tool.settles):
             return given
@@ -173,7 +176,7 @@ class Toolbox:
         return given
 
     def _permit(self, caller: Caller, action: ToolAction, approval_id: str | None) -> Leave:
-        """Also for a reading call that had used its approval up before a crash: it holds for that very call."""
+        """Get permission; a read that consumed its approval before a crash keeps it for the same call."""
         before = caller.place.begun if caller.place is not None else None
         if before is None:
             return self._gate.permit(caller.scope, caller.subject, action, approval_id)
@@ -209,7 +212,7 @@ class Toolbox:
 
 
 def _with_approval(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of arguments with the one that names an approval: a rule may hold any tool for one, also one that reads."""
+    """The argument schema with `approval_id`: a rule may require an approval for any tool, even one that only reads."""
     return {**schema, "properties": {**schema.get("properties", {}), APPROVAL_ID: APPROVAL_ID_SCHEMA}}
 
 
@@ -218,7 +221,7 @@ def _without_approval(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nothing_hidden(result: Any) -> Any:
-    """Who judges itself conceals by itself."""
+    """Redact nothing: a tool that passes the gate itself also redacts its own result."""
     return result
 
 
@@ -233,17 +236,17 @@ def _concealed(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[st
 
 
 def _checked(shelved: _Shelved, result: dict[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
-    """The result, cut to size; RuntimeError when it breaks the tool's own schema, which is a bug."""
+    """Truncate the result to the maximum size; raises RuntimeError if it violates the tool's own schema, which is a bug."""
     fitted = fit(result, shelved.tool.long, most)
     problem = shelved.output.first_problem(fitted)
     if problem is not None:
-        raise RuntimeError(f"the tool {shelved.tool.name} answered what its output schema does not allow: {problem}")
+        raise RuntimeError(f"the result of the tool {shelved.tool.name} does not match its output schema: {problem}")
     return fitted
 
 
 def _pause(waiting: Waiting, deadline: float) -> None:
     left = max(0.0, deadline - clock.monotonic())
-    if waiting.over is None or waiting.over.done():  # done, and yet nothing to see: somebody else goes on with it
+    if waiting.over is None or waiting.over.done():  # poll: it may be done without a result, if another worker continues it
         _never.wait(min(POLL_SECONDS, left))
     else:
         wait([waiting.over], left)

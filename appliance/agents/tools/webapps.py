@@ -13,7 +13,7 @@ from .tool import Caller, Hints, Tool, Waiting
 
 @dataclass(frozen=True)
 class WebAppTools:
-    """Tools over WebApps; the shapes are those of a version and of its way to be published."""
+    """Tools for WebApps; `version` renders a version, `publication` the progress of its publication."""
 
     publishing: Publishing
     version: Shape
@@ -23,7 +23,9 @@ class WebAppTools:
         """`publish_webapp`."""
         wanted = inputs(
             ("app", "version"), app=TEXT, version={"type": "integer", "minimum": 1, "maximum": 10**9},
-            if_current={"type": "integer", "minimum": 0, "maximum": 10**9, "description": "What is published now, 0 for nothing."},
+            if_current={
+                "type": "integer", "minimum": 0, "maximum": 10**9, "description": "The version published now, 0 for none.",
+            },
             wait={"type": "number", "minimum": 0, "maximum": 60, "default": 30, "description": "Seconds to wait for its checks."},
         )  # fmt: skip
         told = outputs(("state",), state={"enum": ["published", "checking"]}, version=self.version.schema,
@@ -31,18 +33,18 @@ class WebAppTools:
         return [
             Tool(
                 "publish_webapp", "Publish a WebApp",
-                "Serves this version from now on, once its smoke checks have passed; while they run the answer is "
-                "`state: checking`, and when they fail the call does, with what they saw.",
+                "Publishes this version once its smoke checks have passed. While they run, the result is `state: checking`; if "
+                "they fail, the call fails with their findings.",
                 wanted, told, "write", frozenset({"webapps.publish"}), self.publish, Hints(destructive=True, idempotent=True),
                 consumes=True,
             )
         ]  # fmt: skip
 
     def publish(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
-        """As POST /webapps/{app}/versions/{version}/publish."""
+        """Like POST /webapps/{app}/versions/{version}/publish."""
         scope, app, number = caller.scope, arguments["app"], arguments["version"]
         over: Future[None] | None = None
-        if not caller.has_begun:  # else somebody may have taken it back since, and nobody asked to publish it again
+        if not caller.has_begun:  # publishing again could undo an unpublish that happened since the crash
             wanted = arguments.get("if_current")
             started = self.publishing.publish_version(scope, app, number, if_current=wanted, beside=caller.consume)
             if started.version is not None:

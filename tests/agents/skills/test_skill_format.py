@@ -91,7 +91,7 @@ def test_the_file_is_called_exactly_so() -> None:
     "name", ["", "Returns", "re--turns", "-returns", "returns-", "re_turns", "rétours", "r" * 65, "re/turns", "..", "returns\n"]
 )
 def test_a_name_is_of_small_letters_digits_and_hyphens(name: str) -> None:
-    assert "not a skill's name" in refused(skill(), name)
+    assert "not a valid skill name" in refused(skill(), name)
 
 
 def test_the_name_is_that_of_the_folder() -> None:
@@ -103,30 +103,30 @@ def test_the_name_is_that_of_the_folder() -> None:
     [
         ("", "mapping"),
         ("- name", "mapping"),
-        ("name: returns", "description is a text"),
-        ("name: [returns]\ndescription: x", "name is a text"),
-        ("name: returns\ndescription: ''", "description is a text"),
+        ("name: returns", "description must be a text"),
+        ("name: [returns]\ndescription: x", "name must be a text"),
+        ("name: returns\ndescription: ''", "description must be a text"),
         ("name: returns\ndescription: " + "x" * 1025, "1024"),
         ("name: returns\ndescription: x\ncompatibility: " + "x" * 501, "500"),
         ("name: returns\ndescription: x\nlicense: {a: b}", "license"),
         ("name: returns\ndescription: x\nlicense:", "license"),
         ("name: returns\ndescription: x\nmetadata: {a: [1]}", "metadata"),
         ("name: returns\ndescription: x\nmetadata: text", "metadata"),
-        ("name: returns\ndescription: x\nmodel: big", "'model' is not a member"),
+        ("name: returns\ndescription: x\nmodel: big", "'model' is not allowed"),
         ("name: returns\nname: returns\ndescription: x", "twice"),
         ("name: returns\ndescription: x\nallowed-tools: {a: b}", "allowed-tools"),
         ("name: returns\ndescription: x\nallowed-tools: [[a]]", "allowed-tools"),
-        ("name: returns\ndescription: x\nallowed-tools: dele\u0442e", "not the name of a tool"),
+        ("name: returns\ndescription: x\nallowed-tools: dele\u0442e", "not a tool name"),
         ("name: returns\ndescription: x\nallowed-tools: " + " ".join(f"t{n}" for n in range(65)), "64 tools"),
         ("name: &x returns\ndescription: *x", "aliases"),
         ("a: &a [x]\nb: &b [*a, *a]\nname: returns\ndescription: x", "aliases"),
         ("name: returns\ndescription: !!python/object:os.system x", "not allowed"),
-        ("name: !!int 5\ndescription: x", "name is a text"),
+        ("name: !!int 5\ndescription: x", "name must be a text"),
         ("name: !!int " + "9" * 5000 + "\ndescription: x", "number"),
         ("name: returns\ndescription: " + "[" * 100, "nested"),
-        ("name: returns\ndescription: \"\\x07bell\"", "does not see"),
-        ("name: returns\ndescription: x\nmetadata: {a: \"\\u202Eb\"}", "does not see"),
-        ("name: returns\ndescription: \"ig\\u200Bnore\"", "does not see"),
+        ("name: returns\ndescription: \"\\x07bell\"", "invisible to people"),
+        ("name: returns\ndescription: x\nmetadata: {a: \"\\u202Eb\"}", "invisible to people"),
+        ("name: returns\ndescription: \"ig\\u200Bnore\"", "invisible to people"),
     ],
 )  # fmt: skip
 def test_front_matter_that_cannot_be_meant_is_refused(front: str, said: str) -> None:

@@ -116,9 +116,9 @@ def test_an_approver_or_an_owner_decides(skills: Skills, acme: TenantScope, role
         approve_skill(scope_of(person), skills, person, "returns", digest)
         revoke_skill(scope_of(person), skills, person, "returns")
     else:
-        with pytest.raises(PolicyDenied, match="approver or an owner"):
+        with pytest.raises(PolicyDenied, match="only an approver or owner"):
             approve_skill(scope_of(person), skills, person, "returns", digest)
-        with pytest.raises(PolicyDenied, match="approver or an owner"):
+        with pytest.raises(PolicyDenied, match="only an approver or owner"):
             revoke_skill(scope_of(person), skills, person, "returns")
 
 
@@ -127,7 +127,7 @@ def test_a_member_of_another_tenant_does_not_decide(skills: Skills, acme: Tenant
     with pytest.raises(NotFound):
         approve_skill(scope_of(stranger), skills, stranger, "returns", digest)
     here = replace(scope_of(stranger), tenant_id="acme")
-    with pytest.raises(PolicyDenied, match="approver or an owner"):
+    with pytest.raises(PolicyDenied, match="only an approver or owner"):
         approve_skill(here, skills, stranger, "returns", digest)
 
 

@@ -185,7 +185,7 @@ def test_an_unknown_tool_is_not_found_and_two_of_one_name_are_refused(counter: C
     box = box_of(counter)
     with pytest.raises(NotFound):
         box.call(CALLER, "other", {})
-    with pytest.raises(ValueError, match="two tools called count"):
+    with pytest.raises(ValueError, match="the tool count is already registered"):
         box.add(tool_of(counter.call))
 
 
