@@ -62,7 +62,7 @@ class ToolUse:
 Judge = Callable[[], tuple[str, tuple[str, ...]]]
 
 
-def _unjudged() -> tuple[str, tuple[str, ...]]:
+def _no_decision() -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
@@ -79,7 +79,7 @@ class Answering:
     problems: list[str] = field(default_factory=list)
     _given: dict[int, int] = field(default_factory=dict)
 
-    def note(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> ToolUse:
+    def note(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _no_decision) -> ToolUse:
         """Record a call with the decision of the policies; raises ValidationFailed as the real tool would."""
         problems = compile_schema(tool.input_schema).problems(dict(arguments))
         if problems:
@@ -90,13 +90,13 @@ class Answering:
         self.calls.append(replace(use_of(tool.name, arguments), decision=decision, why=why))
         return self.calls[-1]
 
-    def answer(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _unjudged) -> dict[str, Any]:
+    def answer(self, tool: Tool, arguments: Mapping[str, Any], judge: Judge = _no_decision) -> dict[str, Any]:
         """Return the mocked result of a call, or raise its mocked error; raises Unanswered if no answer matches."""
         use = self.note(tool, arguments, judge)
         for place, answer in enumerate(self.answers):
             if answer.tool == use.tool and not any(find_differences(answer.when, use.input)):
                 number = self._given[place] = self._given.get(place, 0) + 1
-                return self._fitting(tool, _given(tool.name, arguments, answer, number))
+                return self._fitting(tool, _mocked_result(tool.name, arguments, answer, number))
         self.problems.append(f"mocks: no answer matches {use.tool} with {dict(use.input)}")
         raise Unanswered(use.tool)
 
@@ -121,7 +121,7 @@ def use_of(name: str, arguments: Mapping[str, Any]) -> ToolUse:
     return ToolUse(name, {member: value for member, value in arguments.items() if member not in _OURS})
 
 
-def _given(name: str, arguments: Mapping[str, Any], answer: ToolAnswer, number: int) -> dict[str, Any]:
+def _mocked_result(name: str, arguments: Mapping[str, Any], answer: ToolAnswer, number: int) -> dict[str, Any]:
     error = answer.error
     if name == INTEGRATION_TOOL:
         about = {"integration": arguments["integration"], "operation": arguments["operation"]}

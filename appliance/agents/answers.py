@@ -32,17 +32,17 @@ class Ended:
     tainted_by: Sequence[str] = ()
 
 
-def answer_step(scope: TenantScope, ended: Ended) -> None:
+def answer_step(scope: TenantScope, completion: Ended) -> None:
     """Resume the step with the run's result if it still waits, and taint its execution with the sources the run has read."""
-    tainting.note_sources(scope, ended.execution_id, ended.tainted_by)
-    if ended.status == "succeeded":
-        suspension.answer_call(scope, ended.run_id, True, ended.output)
+    tainting.note_sources(scope, completion.execution_id, completion.tainted_by)
+    if completion.status == "succeeded":
+        suspension.answer_call(scope, completion.run_id, True, completion.output)
         return
-    error = ended.error or {}
-    about = Sentence("the run %(run_id)s of the agent %(agent_id)s", run_id=ended.run_id, agent_id=ended.agent_id)
-    if ended.status == "cancelled":
+    error = completion.error or {}
+    about = Sentence("the run %(run_id)s of the agent %(agent_id)s", run_id=completion.run_id, agent_id=completion.agent_id)
+    if completion.status == "cancelled":
         message, failure_class = (
-            Sentence("%(about)s was cancelled%(value)s", about=about, value=f" by {ended.by}" if ended.by else ""),
+            Sentence("%(about)s was cancelled%(value)s", about=about, value=f" by {completion.by}" if completion.by else ""),
             "policy",
         )
     else:
@@ -50,18 +50,18 @@ def answer_step(scope: TenantScope, ended: Ended) -> None:
             Sentence("%(about)s failed: %(message)s", about=about, message=error.get("message", "")),
             _CLASS_OF.get(str(error.get("code")), "validation"),
         )
-    fault = {
+    failure = {
         "code": "agent_failed", "message": message, "retryable": bool(error.get("retryable", False)),
-        "failure_class": failure_class, "details": [], "run_id": ended.run_id,
+        "failure_class": failure_class, "details": [], "run_id": completion.run_id,
         **({"run_error": error["code"]} if "code" in error else {}),
     }  # fmt: skip
-    suspension.answer_call(scope, ended.run_id, False, fault)
+    suspension.answer_call(scope, completion.run_id, False, failure)
 
 
 def tell_wait(scope: TenantScope, run_id: str, why: Mapping[str, Any] | None) -> None:
     """Show on the step what its run is waiting for; None clears it."""
-    told: dict[str, Any] | None = None
+    detail: dict[str, Any] | None = None
     if why is not None:
-        asked = {"approval_id": why["request_id"]} if "request_id" in why else {}
-        told = {"reason": why["reason"], **asked, **({"title": why["title"]} if "title" in why else {})}
-    suspension.note_detail(scope, run_id, told)
+        approval = {"approval_id": why["request_id"]} if "request_id" in why else {}
+        detail = {"reason": why["reason"], **approval, **({"title": why["title"]} if "title" in why else {})}
+    suspension.note_detail(scope, run_id, detail)

@@ -41,7 +41,7 @@ from .tracing import TELEMETRY
 from .turning import KEY, offered_tools
 
 ASK = "request_human_input"
-_WANTS = mark_error("The run %(run)s of the agent %(agent)s wants to make this call.")
+_APPROVAL_REASON = mark_error("The run %(run)s of the agent %(agent)s wants to make this call.")
 _IN_FLIGHT_MS = 1_000
 
 
@@ -80,26 +80,26 @@ class Calls:
             return told_model(self._perform(turn, number, part, state))
 
     def _perform(self, turn: int, number: int, part: ToolCallPart, state: CallState) -> Mapping[str, Any]:
-        stretch = self.stretch
-        begun = {"tool": part.tool_name, "arguments": part.args, "key": self._key(turn, number)}
-        stretch.begin_call(turn, number, begun)
+        segment = self.stretch
+        call = {"tool": part.tool_name, "arguments": part.args, "key": self._key(turn, number)}
+        segment.begin_call(turn, number, call)
         try:
-            wanted = self._wanted(turn, number, part)
+            invocation = self._wanted(turn, number, part)
         except ApplianceError as error:
             returned = {"ok": False, "tool": part.tool_name, "error": told_error(error)}
-            refusal = partial(stretch.note_refusal, part.tool_name, error) if isinstance(error, PolicyDenied) else None
-            stretch.commit(Entry("returned", turn, number, returned), also=refusal)
+            refusal = partial(segment.note_refusal, part.tool_name, error) if isinstance(error, PolicyDenied) else None
+            segment.commit(Entry("returned", turn, number, returned), also=refusal)
             return returned
         if state.waiting is not None and state.resumed is None:
-            self._look(wanted, state.waiting)
+            self._look(invocation, state.waiting)
         resumed = state.resumed
         if resumed is None:
-            return self._call(wanted, None)
+            return self._call(invocation, None)
         if "digest" not in (state.waiting or {}):
-            return self._returned(wanted, {"ok": True, "result": dict(resumed)})
+            return self._returned(invocation, {"ok": True, "result": dict(resumed)})
         if resumed["status"] == "approved":
-            return self._call(wanted, resumed["request_id"])
-        return self._returned(wanted, {"ok": False, "error": _rejected(resumed)})
+            return self._call(invocation, resumed["request_id"])
+        return self._returned(invocation, {"ok": False, "error": _rejected(resumed)})
 
     def _key(self, turn: int, number: int) -> str:
         return f"run/{self.stretch.claim.run_id}/{turn}/{number}"
@@ -114,21 +114,21 @@ class Calls:
                 extra={"reason": "not_in_definition"},
             )
         try:
-            given = part.args_as_dict(raise_if_invalid=True)
+            raw_arguments = part.args_as_dict(raise_if_invalid=True)
         except (ValueError, AssertionError) as error:
             raise ValidationFailed("the arguments must be one JSON object") from error
-        arguments = {name: value for name, value in given.items() if name not in (APPROVAL_ID, KEY)}
+        arguments = {name: value for name, value in raw_arguments.items() if name not in (APPROVAL_ID, KEY)}
         if tool.name == CALL_ACTION:
             slug, operation = str(arguments.get("integration", "")), str(arguments.get("operation", ""))
             if not definition.may_call(slug, operation):
-                told = Sentence(
+                message = Sentence(
                     "this agent may not call %(operation)s of %(slug)s; use %(list_actions)s to see what it may call",
                     operation=repr(operation[:80]), slug=repr(slug[:80]), list_actions=LIST_ACTIONS,
                 )
-                raise PolicyDenied(told, extra={"reason": "not_in_definition"})
+                raise PolicyDenied(message, extra={"reason": "not_in_definition"})
         if tool.name == LOAD_SKILL and arguments.get("name") not in definition.skills:
-            told = Sentence("this agent has no skill %(name)s", name=repr(str(arguments.get('name'))[:80]))
-            raise PolicyDenied(told, extra={"reason": "not_in_definition"})
+            message = Sentence("this agent has no skill %(name)s", name=repr(str(arguments.get('name'))[:80]))
+            raise PolicyDenied(message, extra={"reason": "not_in_definition"})
         refuse_ungranted(self.stretch.claim.scope, self.stretch.claim.granted, tool.name, arguments)
         if tool.name == ASK and arguments.get("kind") == "approval":
             raise ValidationFailed("make the call directly; if it needs an approval, the run requests it and waits")
@@ -138,114 +138,116 @@ class Calls:
 
     # -- execution
 
-    def _call(self, wanted: Wanted, approval_id: str | None) -> Mapping[str, Any]:
-        arguments = {**wanted.arguments, **({APPROVAL_ID: approval_id} if approval_id else {})}
-        begun = self.stretch.journal.call(wanted.turn, wanted.number).dispatched
+    def _call(self, invocation: Wanted, approval_id: str | None) -> Mapping[str, Any]:
+        arguments = {**invocation.arguments, **({APPROVAL_ID: approval_id} if approval_id else {})}
+        dispatched = self.stretch.journal.call(invocation.turn, invocation.number).dispatched
         try:
-            if _stays_inside(wanted.tool):
-                return self._call_inside(wanted, arguments, approval_id)
-            caller = replace(self.stretch.caller, place=Place(partial(self._dispatch, wanted), begun))
-            result = self.means.toolbox.call(caller, wanted.tool.name, arguments)
+            if _is_transactional(invocation.tool):
+                return self._call_in_transaction(invocation, arguments, approval_id)
+            caller = replace(self.stretch.caller, place=Place(partial(self._dispatch, invocation), dispatched))
+            result = self.means.toolbox.call(caller, invocation.tool.name, arguments)
         except ApprovalRequired as error:
-            return self._ask(wanted, error)
+            return self._ask(invocation, error)
         except IdempotencyInFlight as error:
-            self._wait_for_other(wanted, error.message)
+            self._wait_for_same_call(invocation, error.message)
         except ApplianceError as error:
             if error.extra.get("outcome") == "unknown":
                 raise self._unknown(error.message, error.extra.get("call_id")) from error
-            told = told_error(error)
-            if approval_id is not None and _is_of_other_policies(told):
-                return self._ask_anew(wanted, approval_id)
-            if begun is not None and wanted.tool.effect != "read":
-                told |= {"begun": True, "message": f"this call had already started and is not undone; now {error.message}"}
-            return self._returned(wanted, {"ok": False, "error": told})
-        if approval_id is not None and _is_of_other_policies(result.get("error", {})):
-            return self._ask_anew(wanted, approval_id)
-        return self._answered(wanted, result)
+            refusal = told_error(error)
+            if approval_id is not None and _is_policy_change(refusal):
+                return self._reevaluate(invocation, approval_id)
+            if dispatched is not None and invocation.tool.effect != "read":
+                refusal |= {"begun": True, "message": f"this call had already started and is not undone; now {error.message}"}
+            return self._returned(invocation, {"ok": False, "error": refusal})
+        if approval_id is not None and _is_policy_change(result.get("error", {})):
+            return self._reevaluate(invocation, approval_id)
+        return self._answered(invocation, result)
 
-    def _dispatch(self, wanted: Wanted, about: Mapping[str, Any]) -> None:
+    def _dispatch(self, invocation: Wanted, about: Mapping[str, Any]) -> None:
         """Record in the journal that the call's effect starts, checking the fence.  Inside the transaction that starts it."""
-        stretch = self.stretch
-        entries = store.commit(stretch.claim, stretch.journal, [Entry("dispatched", wanted.turn, wanted.number, about)])
+        segment = self.stretch
+        entries = store.commit(segment.claim, segment.journal, [Entry("dispatched", invocation.turn, invocation.number, about)])
         for entry in entries:
-            db.after_commit(partial(stretch.journal.add, entry))
+            db.after_commit(partial(segment.journal.add, entry))
 
-    def _answered(self, wanted: Wanted, result: dict[str, Any]) -> Mapping[str, Any]:
-        status = result.get("status") if wanted.tool.name == CALL_ACTION else None
+    def _answered(self, invocation: Wanted, result: dict[str, Any]) -> Mapping[str, Any]:
+        status = result.get("status") if invocation.tool.name == CALL_ACTION else None
         if status == "approval_required":
-            return self._ask(wanted, None)
+            return self._ask(invocation, None)
         if status == "unknown":
             raise self._unknown(result.get("error", {}).get("message", "no answer arrived"), result.get("execution_id"))
         if status == "queued":
-            self._wait_for_other(wanted, "the same call is in progress")
-        if wanted.tool.name == LIST_ACTIONS:
-            result = self._only_its_own(result)
-        return self._returned(wanted, {"ok": status not in ("denied", "failed"), "result": result})
+            self._wait_for_same_call(invocation, "the same call is in progress")
+        if invocation.tool.name == LIST_ACTIONS:
+            result = self._filter_operations(result)
+        return self._returned(invocation, {"ok": status not in ("denied", "failed"), "result": result})
 
-    def _call_inside(self, wanted: Wanted, arguments: Mapping[str, Any], approval_id: str | None) -> Mapping[str, Any]:
+    def _call_in_transaction(self, invocation: Wanted, arguments: Mapping[str, Any], approval_id: str | None) -> Mapping[str, Any]:
         """Execute the tool and record its result in one transaction, so a crash leaves both or neither."""
-        stretch, name = self.stretch, wanted.tool.name
-        action, decision = self._judged(wanted)
+        segment, name = self.stretch, invocation.tool.name
+        action, decision = self._judged(invocation)
         if decision.verdict == "deny" or (decision.verdict != "allow" and approval_id is None):
             # Not inside the transaction below: the refusal would roll back its own audit record.
-            decision = self.means.governor.judge(stretch.claim.scope, stretch.subject, action)
+            decision = self.means.governor.judge(segment.claim.scope, segment.subject, action)
         if decision.verdict == "deny":
-            return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
+            return self._returned(invocation, {"ok": False, "error": told_error(denied(action, decision))})
         if decision.verdict != "allow" and approval_id is None:
-            return self._ask(wanted, None)
+            return self._ask(invocation, None)
 
         if name == ASK and arguments.get("kind") == "input":
             check_schema(arguments.get("schema"))  # compiled here, because it is slow and would block the single writer below
 
         def write() -> tuple[dict[str, Any], list[Entry]]:
-            store.prolong(stretch.claim, stretch.lease())
-            result = self.means.toolbox.call(stretch.caller, name, arguments)
+            store.prolong(segment.claim, segment.lease())
+            result = self.means.toolbox.call(segment.caller, name, arguments)
             if name == ASK and result["status"] == "pending":
-                waiting = Entry("waiting", wanted.turn, wanted.number, {"request_id": result["request_id"]})
-                asked = approvals.get_approval(stretch.claim.scope, result["request_id"])
-                return {}, stretch.wait(_why(asked), asked.request.expires_at, [waiting])
-            returned = self._note(wanted, {"ok": True, "result": result})
-            return returned, store.commit(stretch.claim, stretch.journal, [Entry("returned", wanted.turn, wanted.number, returned)])
+                waiting = Entry("waiting", invocation.turn, invocation.number, {"request_id": result["request_id"]})
+                approval = approvals.get_approval(segment.claim.scope, result["request_id"])
+                return {}, segment.wait(_wait_reason(approval), approval.request.expires_at, [waiting])
+            returned = self._note(invocation, {"ok": True, "result": result})
+            entry = Entry("returned", invocation.turn, invocation.number, returned)
+            return returned, store.commit(segment.claim, segment.journal, [entry])
 
         returned, entries = db.write(write)
         for entry in entries:
-            stretch.journal.add(entry)
+            segment.journal.add(entry)
         if not returned:
             raise Waits
         return returned
 
-    def _wait_for_other(self, wanted: Wanted, message: str) -> None:
+    def _wait_for_same_call(self, invocation: Wanted, message: str) -> None:
         """Suspend the run while another process or a leftover thread makes this same call; its result will be used."""
         db.write(lambda: self.stretch.wait({"reason": "call", "message": message}, clock.now_ms() + _IN_FLIGHT_MS))
         raise Waits
 
     def _unknown(self, message: str, call_id: Any) -> OutcomeUnknown:
-        told = "check in the external system whether it happened, settle the call in its history, then start a new run"
+        advice = "check in the external system whether it happened, settle the call in its history, then start a new run"
         return OutcomeUnknown(
-            Sentence("%(message)s: %(told)s", message=message.rstrip("."), told=told), extra={"call_id": call_id} if call_id else {}
+            Sentence("%(message)s: %(advice)s", message=message.rstrip("."), advice=advice),
+            extra={"call_id": call_id} if call_id else {},
         )
 
     # -- results
 
-    def _returned(self, wanted: Wanted, returned: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._return(wanted.turn, wanted.number, self._note(wanted, returned))
+    def _returned(self, invocation: Wanted, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._return(invocation.turn, invocation.number, self._note(invocation, result))
 
     def _return(self, turn: int, number: int, returned: Mapping[str, Any]) -> Mapping[str, Any]:
         self.stretch.commit(Entry("returned", turn, number, returned))
         return returned
 
-    def _note(self, wanted: Wanted, returned: Mapping[str, Any]) -> dict[str, Any]:
+    def _note(self, invocation: Wanted, returned: Mapping[str, Any]) -> dict[str, Any]:
         """Add the result's source, and taint the run with it from the next step on."""
-        stretch, arguments, result = self.stretch, wanted.arguments, returned.get("result", {})
-        slug = str(arguments["integration"]) if wanted.tool.name == CALL_ACTION else ""
-        source = source_of(ToolAction(wanted.tool.name, wanted.tool.effect, arguments, slug), result)
-        if wanted.tool.name == LOAD_SKILL and returned["ok"]:
+        segment, arguments, result = self.stretch, invocation.arguments, returned.get("result", {})
+        slug = str(arguments["integration"]) if invocation.tool.name == CALL_ACTION else ""
+        source = source_of(ToolAction(invocation.tool.name, invocation.tool.effect, arguments, slug), result)
+        if invocation.tool.name == LOAD_SKILL and returned["ok"]:
             is_trusted = result["trust"] == "trusted"
-            stretch.note_skill(SkillUsed(result["name"], result["version_digest"], is_trusted))
-        stretch.note_sources(tainted(stretch.subject, source))
-        return {"tool": wanted.tool.name, **returned, **({"source": source} if source else {})}
+            segment.note_skill(SkillUsed(result["name"], result["version_digest"], is_trusted))
+        segment.note_sources(tainted(segment.subject, source))
+        return {"tool": invocation.tool.name, **returned, **({"source": source} if source else {})}
 
-    def _only_its_own(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _filter_operations(self, result: dict[str, Any]) -> dict[str, Any]:
         """Filter a list of integrations down to the operations that this run may call."""
         may = self.stretch.may_call
         items = [
@@ -256,110 +258,111 @@ class Calls:
 
     # -- approvals
 
-    def _judged(self, wanted: Wanted) -> tuple[ToolAction, Decision]:
-        stretch = self.stretch
-        action = self.means.toolbox.action_of(stretch.caller, wanted.tool.name, wanted.arguments)
-        return action, self.means.governor.consider(stretch.claim.scope, stretch.subject, action)
+    def _judged(self, invocation: Wanted) -> tuple[ToolAction, Decision]:
+        segment = self.stretch
+        action = self.means.toolbox.action_of(segment.caller, invocation.tool.name, invocation.arguments)
+        return action, self.means.governor.consider(segment.claim.scope, segment.subject, action)
 
-    def _ask(self, wanted: Wanted, error: ApprovalRequired | None) -> Mapping[str, Any]:
+    def _ask(self, invocation: Wanted, error: ApprovalRequired | None) -> Mapping[str, Any]:
         """Request an approval for exactly this call and suspend the run; a call refused earlier in this run is not asked again."""
         if error is not None and error.extra.get("reason") == "pending":
             raise error
-        stretch = self.stretch
-        scope, subject = stretch.claim.scope, stretch.subject
-        action, decision = self._judged(wanted)
+        segment = self.stretch
+        scope, subject = segment.claim.scope, segment.subject
+        action, decision = self._judged(invocation)
         digest = canonical_action(scope, subject, action, decision.version).digest
-        same = _same_action(scope.tenant_id, action)
-        if (status := stretch.journal.refused.get(same)) is not None:
-            return self._returned(wanted, {"ok": False, "error": _rejected({"status": status})})
+        same = _action_digest(scope.tenant_id, action)
+        if (status := segment.journal.refused.get(same)) is not None:
+            return self._returned(invocation, {"ok": False, "error": _rejected({"status": status})})
         if decision.verdict == "deny":
-            return self._returned(wanted, {"ok": False, "error": told_error(denied(action, decision))})
+            return self._returned(invocation, {"ok": False, "error": told_error(denied(action, decision))})
 
         def write() -> list[Entry]:
-            reason = _WANTS % {"run": stretch.claim.run_id, "agent": stretch.claim.agent_id}
+            reason = _APPROVAL_REASON % {"run": segment.claim.run_id, "agent": segment.claim.agent_id}
             # The key contains the position in the journal: if former policies come back, a new approval is requested
             # instead of reusing the earlier one.
-            wish = Wish("", reason, None, f"{self._key(wanted.turn, wanted.number)}/{digest}/{stretch.journal.last}")
-            asked = self.means.approvals.request_action(scope, subject, action, decision, wish)
+            request = Wish("", reason, None, f"{self._key(invocation.turn, invocation.number)}/{digest}/{segment.journal.last}")
+            approval = self.means.approvals.request_action(scope, subject, action, decision, request)
             about = {
-                "request_id": asked.id, "digest": same, "action_digest": digest, "rules": list(decision.rules),
+                "request_id": approval.id, "digest": same, "action_digest": digest, "rules": list(decision.rules),
                 "reasons": list(decision.reasons), "policy_version": decision.version,
             }  # fmt: skip
-            return stretch.wait(_why(asked), asked.request.expires_at, [Entry("waiting", wanted.turn, wanted.number, about)])
+            entry = Entry("waiting", invocation.turn, invocation.number, about)
+            return segment.wait(_wait_reason(approval), approval.request.expires_at, [entry])
 
         try:
             entries = db.write(write)
         except RateLimited as error:  # too many requests to people are open already
-            return self._returned(wanted, {"ok": False, "error": told_error(error)})
+            return self._returned(invocation, {"ok": False, "error": told_error(error)})
         for entry in entries:
-            stretch.journal.add(entry)
+            segment.journal.add(entry)
         raise Waits
 
-    def _ask_anew(self, wanted: Wanted, approval_id: str) -> Mapping[str, Any]:
+    def _reevaluate(self, invocation: Wanted, approval_id: str) -> Mapping[str, Any]:
         """Withdraw an approval that was given under former policies, and evaluate the call under the current ones."""
         scope = self.stretch.claim.scope
         db.write(lambda: approvals.withdraw_approval(scope, approval_id, "policies_changed"))
-        _, decision = self._judged(wanted)
-        return self._call(wanted, None) if decision.verdict == "allow" else self._ask(wanted, None)
+        _, decision = self._judged(invocation)
+        return self._call(invocation, None) if decision.verdict == "allow" else self._ask(invocation, None)
 
-    def _look(self, wanted: Wanted, waiting: Mapping[str, Any]) -> None:
+    def _look(self, invocation: Wanted, waiting: Mapping[str, Any]) -> None:
         """Record the person's decision, or that the request has expired; raises Waits while it is open."""
-        stretch, scope = self.stretch, self.stretch.claim.scope
+        segment, scope = self.stretch, self.stretch.claim.scope
 
         def write() -> list[Entry]:
-            asked = approvals.get_approval(scope, waiting["request_id"])
-            if asked.status == "pending" and not is_over(asked):
-                return stretch.wait(_why(asked), asked.request.expires_at)
-            found = approvals.expire_approval(scope, asked.id) if asked.status == "pending" else asked
-            status = "approved" if found.status == "used" else found.status
-            told = {"request_id": found.id, "status": status, "comment": found.comment, "decided_by": found.decided_login}
-            if found.status == "answered":
-                told["answer"] = found.answer
-            return store.commit(stretch.claim, stretch.journal, [Entry("resumed", wanted.turn, wanted.number, told)])
+            approval = approvals.get_approval(scope, waiting["request_id"])
+            if approval.status == "pending" and not is_over(approval):
+                return segment.wait(_wait_reason(approval), approval.request.expires_at)
+            decided = approvals.expire_approval(scope, approval.id) if approval.status == "pending" else approval
+            status = "approved" if decided.status == "used" else decided.status
+            data = {"request_id": decided.id, "status": status, "comment": decided.comment, "decided_by": decided.decided_login}
+            if decided.status == "answered":
+                data["answer"] = decided.answer
+            return store.commit(segment.claim, segment.journal, [Entry("resumed", invocation.turn, invocation.number, data)])
 
         entries = db.write(write)
         if not entries:
             raise Waits
         for entry in entries:
-            stretch.journal.add(entry)
+            segment.journal.add(entry)
 
 
-def _stays_inside(tool: Tool) -> bool:
+def _is_transactional(tool: Tool) -> bool:
     """Whether the tool's effects are limited to our own database and complete when the call returns."""
     return tool.name == ASK or (tool.effect != "read" and not tool.consumes and tool.describe is None)
 
 
-def _same_action(tenant_id: str, action: ToolAction) -> str:
+def _action_digest(tenant_id: str, action: ToolAction) -> str:
     """A digest that identifies a call regardless of its idempotency key and the policy version."""
-    given = {name: value for name, value in action.input.items() if name != KEY}
-    text = json.dumps([tenant_id, action.tool, action.integration, action.operation, given], sort_keys=True)
+    arguments = {name: value for name, value in action.input.items() if name != KEY}
+    text = json.dumps([tenant_id, action.tool, action.integration, action.operation, arguments], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_of_other_policies(error: Mapping[str, Any]) -> bool:
+def _is_policy_change(error: Mapping[str, Any]) -> bool:
     """Whether an approval is invalid only because the policies have changed since."""
     return error.get("reason") == "digest_differs" and error.get("changed") == ["policy"]
 
 
-def _why(asked: Approval) -> dict[str, Any]:
-    reason = "approval" if asked.request.kind == "approval" else "input"
-    return {"reason": reason, "request_id": asked.id, "title": asked.about.heading or asked.request.title}
+def _wait_reason(approval: Approval) -> dict[str, Any]:
+    reason = "approval" if approval.request.kind == "approval" else "input"
+    return {"reason": reason, "request_id": approval.id, "title": approval.about.heading or approval.request.title}
 
 
 def _rejected(resumed: Mapping[str, Any]) -> dict[str, Any]:
-    said = f": {resumed['comment']}" if resumed.get("comment") else ""
-    told = {
-        "rejected": f"a person rejected this call{said}; do not make it again in this run",
+    comment = f": {resumed['comment']}" if resumed.get("comment") else ""
+    message = {
+        "rejected": f"a person rejected this call{comment}; do not make it again in this run",
         "expired": "this call was not approved in time; do not make it again in this run",
     }.get(resumed["status"], "this call was not approved; do not make it again in this run")
-    return {"code": f"approval_{resumed['status']}", "message": told}
+    return {"code": f"approval_{resumed['status']}", "message": message}
 
 
 def told_error(error: ApplianceError) -> dict[str, Any]:
     """Serialize a refusal for the journal and the model."""
-    kept = ("reason", "rules", "reasons", "policy_version", "call_id", "error_class", "retryable", "budget", "changed")
+    members = ("reason", "rules", "reasons", "policy_version", "call_id", "error_class", "retryable", "budget", "changed")
     details = [{"pointer": each.pointer, "message": each.message} for each in error.details[:20]]
-    more: dict[str, Any] = {name: error.extra[name] for name in kept if name in error.extra}
+    more: dict[str, Any] = {name: error.extra[name] for name in members if name in error.extra}
     return {"code": error.code, "message": error.message, **({"details": details} if details else {}), **more}
 
 

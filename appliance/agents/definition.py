@@ -92,7 +92,7 @@ def parse_definition(agent_id: str, data: Any) -> Definition:
     reader = _Reader(data if isinstance(data, Mapping) else {})
     if not isinstance(data, Mapping):
         reader.wrong("", "a definition must be an object")
-    made = reader.definition(agent_id)
+    definition = reader.definition(agent_id)
     if reader.problems:
         more = (
             Sentence(" (and %(problems)s more, see details)", problems=len(reader.problems) - 1) if len(reader.problems) > 1 else ""
@@ -105,7 +105,7 @@ def parse_definition(agent_id: str, data: Any) -> Definition:
             ),
             details=reader.problems,
         )
-    return made
+    return definition
 
 
 class _Reader:
@@ -136,11 +136,12 @@ class _Reader:
                 ),
             )
         tools, actions = self.tools()
-        given = self.data.get("policy")
+        policy = self.data.get("policy")
         return Definition(
             id=agent_id, name=self.text("name", agent_id), model=self.model(), instructions=self.text("instructions"),
             description=self.text("description", ""), tools=tools, actions=actions, skills=self.slugs("skills"),
-            policies=self.slugs("policy", [given] if isinstance(given, str) else given), budget=self.budget(), output=self.output(),
+            policies=self.slugs("policy", [policy] if isinstance(policy, str) else policy), budget=self.budget(),
+            output=self.output(),
         )  # fmt: skip
 
     def text(self, member: str, default: str | None = None) -> str:
@@ -167,23 +168,23 @@ class _Reader:
         name = self.data.get("model", "default")
         return str(name) if self.slug(name, "/model") else ""
 
-    def names(self, member: str, given: Any) -> list[Any]:
-        if given is None:
+    def names(self, member: str, names: Any) -> list[Any]:
+        if names is None:
             return []
-        if not isinstance(given, list) or len(given) > MOST_NAMES:
+        if not isinstance(names, list) or len(names) > MOST_NAMES:
             self.wrong(
                 f"/{member}",
                 Sentence("%(member)s must be a list of at most %(most_names)s names", member=member, most_names=MOST_NAMES),
             )
             return []
-        for index, name in enumerate(given):
-            if not isinstance(name, str) or name in given[:index]:
+        for index, name in enumerate(names):
+            if not isinstance(name, str) or name in names[:index]:
                 self.wrong(f"/{member}/{index}", "each name must be a text and appear only once")
                 return []
-        return given
+        return names
 
-    def slugs(self, member: str, given: Any = None) -> tuple[str, ...]:
-        names = self.names(member, self.data.get(member) if given is None else given)
+    def slugs(self, member: str, value: Any = None) -> tuple[str, ...]:
+        names = self.names(member, self.data.get(member) if value is None else value)
         return tuple(name for index, name in enumerate(names) if self.slug(name, f"/{member}/{index}"))
 
     def tools(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -217,17 +218,17 @@ class _Reader:
         return tuple(tools), tuple(actions)
 
     def budget(self) -> Budget:
-        given = self.data.get("budget")
-        if given is None:
+        data = self.data.get("budget")
+        if data is None:
             return Budget()
-        if not isinstance(given, Mapping):
+        if not isinstance(data, Mapping):
             self.wrong("/budget", Sentence("budget must be an object with any of %(budget)s", budget=', '.join(asdict(Budget()))))
             return Budget()
         values: dict[str, Any] = {}
-        for member, value in given.items():
-            found = self.amount(str(member), value)
-            if found is not None:
-                values[str(member)] = found
+        for member, value in data.items():
+            amount = self.amount(str(member), value)
+            if amount is not None:
+                values[str(member)] = amount
         return Budget(**values)
 
     def amount(self, member: str, value: Any) -> int | float | None:
@@ -271,17 +272,17 @@ class _Reader:
         return seconds
 
     def output(self) -> Mapping[str, Any] | None:
-        given = self.data.get("output")
-        if given is None:
+        schema = self.data.get("output")
+        if schema is None:
             return None
-        if not isinstance(given, Mapping) or given.get("type") != "object":
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":
             self.wrong("/output", 'output must be a JSON Schema with "type": "object"')
             return None
         try:
-            if len(json.dumps(given)) > MOST_SCHEMA_BYTES:
+            if len(json.dumps(schema)) > MOST_SCHEMA_BYTES:
                 raise SchemaInvalid(f"it is larger than {MOST_SCHEMA_BYTES >> 10} KB")
-            compile_schema(dict(given))
+            compile_schema(dict(schema))
         except (SchemaInvalid, ValueError, RecursionError) as error:
             self.wrong("/output", Sentence("output is not a usable JSON Schema: %(error)s", error=str(error)[:300]))
             return None
-        return given
+        return schema

@@ -26,12 +26,13 @@ def granted_of(grants: Grants) -> dict[str, Any]:
 def scopes_of(granted: Granted) -> frozenset[str]:
     """The scopes of a run with these grants; tools that need another scope are not offered to it."""
     data = {access for each in granted["datapool"].values() for access in each}
-    held = {f"entities.{access}" for access in data} | {f"documents.{access}" for access in granted["documents"]} | {"skills.read"}
+    scopes = {"skills.read"} | {f"entities.{access}" for access in data}
+    scopes |= {f"documents.{access}" for access in granted["documents"]}
     if granted["integrations"]:
-        held |= {"integrations.read", "integrations.execute"}
+        scopes |= {"integrations.read", "integrations.execute"}
     if granted["processes"]:
-        held |= {"processflow.read", "processflow.execute"}
-    return frozenset(held | ({"approvals.request"} if granted["human"] else set()))
+        scopes |= {"processflow.read", "processflow.execute"}
+    return frozenset(scopes | ({"approvals.request"} if granted["human"] else set()))
 
 
 def allows_action(granted: Granted | None, integration: str, operation: str) -> bool:
@@ -49,36 +50,36 @@ def refuse_ungranted(scope: TenantScope, granted: Granted | None, tool: str, arg
     if tool == CALL_ACTION:
         slug, operation = str(arguments.get("integration", "")), str(arguments.get("operation", ""))
         if not allows_action(granted, slug, operation):
-            raise _missing(f"{operation[:80]} of {slug[:63]}", f"integrations: {{{slug[:63]}: [{operation[:80]}]}}")
+            raise _missing_grant(f"{operation[:80]} of {slug[:63]}", f"integrations: {{{slug[:63]}: [{operation[:80]}]}}")
     elif tool == "query_entities":
-        _need_data(granted, [arguments.get("collection")], "read")
+        _check_collections(granted, [arguments.get("collection")], "read")
     elif tool == "write_entities":
         operations = arguments.get("operations")
-        given = operations if isinstance(operations, list) else []
-        _need_data(granted, [each.get("collection") for each in given if isinstance(each, Mapping)], "write")
+        items = operations if isinstance(operations, list) else []
+        _check_collections(granted, [each.get("collection") for each in items if isinstance(each, Mapping)], "write")
     elif tool == "execute_process":
-        _need_process(granted, str(arguments.get("process_id", "")))
+        _check_process(granted, str(arguments.get("process_id", "")))
     elif tool == "get_execution":
         try:
             row = executions.get_execution(scope, str(arguments.get("execution_id", "")))
         except NotFound:
             return  # the tool itself reports it
-        _need_process(granted, row.process_id)
+        _check_process(granted, row.process_id)
 
 
-def _need_data(granted: Granted, collections: Iterable[Any], access: str) -> None:
+def _check_collections(granted: Granted, collections: Iterable[Any], access: str) -> None:
     for name in collections:
         if access not in granted["datapool"].get(str(name), ()):
-            raise _missing(f"to {access} {str(name)[:63]}", f"datapool: {{{str(name)[:63]}: [{access}]}}")
+            raise _missing_grant(f"to {access} {str(name)[:63]}", f"datapool: {{{str(name)[:63]}: [{access}]}}")
 
 
-def _need_process(granted: Granted, process_id: str) -> None:
+def _check_process(granted: Granted, process_id: str) -> None:
     if process_id not in granted["processes"]:
-        raise _missing(f"for the process {process_id[:63]}", f"processes: [{process_id[:63]}]")
+        raise _missing_grant(f"for the process {process_id[:63]}", f"processes: [{process_id[:63]}]")
 
 
-def _missing(what: str, grants: str) -> PolicyDenied:
-    told = Sentence(
+def _missing_grant(what: str, grants: str) -> PolicyDenied:
+    message = Sentence(
         "the step that started this run has no grant %(what)s; add grants: %(grants)s to the process", what=what, grants=grants
     )
-    return PolicyDenied(told, extra={"reason": "not_granted"})
+    return PolicyDenied(message, extra={"reason": "not_granted"})

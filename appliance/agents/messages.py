@@ -58,17 +58,17 @@ def system_of(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
 
 def messages_of(messages: Sequence[ModelMessage], provider: str) -> tuple[Message | ToolResult, ...]:
     """The conversation for a model of this provider; raises ValidationFailed for content that is neither text nor an image."""
-    found: list[Message | ToolResult] = []
+    converted: list[Message | ToolResult] = []
     for message in messages:
         if isinstance(message, ModelResponse):
-            found += _said(message, provider)
+            converted += _response_messages(message, provider)
             continue
         for part in message.parts:
-            found += _asked(part)
-    return tuple(found)
+            converted += _request_messages(part)
+    return tuple(converted)
 
 
-def _asked(part: Any) -> Iterator[Message | ToolResult]:
+def _request_messages(part: Any) -> Iterator[Message | ToolResult]:
     if isinstance(part, ToolReturnPart):
         text, files = part.model_response_str_and_user_content()
         yield ToolResult(part.tool_call_id, part.tool_name, text, part.outcome != "success")
@@ -94,7 +94,7 @@ def _user(contents: Sequence[UserContent]) -> Message:
     return Message("user", "\n\n".join(texts), tuple(images))
 
 
-def _said(response: ModelResponse, provider: str) -> list[Message]:
+def _response_messages(response: ModelResponse, provider: str) -> list[Message]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     calls = tuple(
         ToolCall(part.tool_call_id, part.tool_name, part.args if isinstance(part.args, str) else dump_json(part.args or {}))

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Record = Callable[[Generated, ModelResponse | None], None]
 
 # Features that every server of either protocol supports; structured output goes through a tool call.
-_ABILITIES = ModelProfile(
+_CAPABILITIES = ModelProfile(
     supports_tools=True, supports_json_schema_output=False, supports_json_object_output=False,
     default_structured_output_mode="tool", supports_inline_system_prompts=False, supports_document_input=False,
     supports_audio_file_input=False, supports_video_input=False, supported_native_tools=frozenset(),
@@ -67,25 +67,25 @@ class ProfileModel(Model[None]):
     and empty replies are passed to pydantic-ai, which reports them to the model.
     """
 
-    def __init__(self, models: LanguageModels, profile: str, asker: Asker) -> None:
-        self._models, self._slug, self._asker = models, profile, asker
-        self._settings_of = models.get_profile(asker.scope, profile).profile
-        super().__init__(profile=_ABILITIES)
+    def __init__(self, models: LanguageModels, profile: str, context: Asker) -> None:
+        self._models, self._slug, self._asker = models, profile, context
+        self._llm_profile = models.get_profile(context.scope, profile).profile
+        super().__init__(profile=_CAPABILITIES)
 
     @property
     def model_name(self) -> str:
         """The provider's name for the model."""
-        return self._settings_of.model
+        return self._llm_profile.model
 
     @property
     def system(self) -> str:
         """The protocol that the model's server speaks."""
-        return self._settings_of.kind
+        return self._llm_profile.kind
 
     @property
     def base_url(self) -> str:
         """The address of the model's server."""
-        return self._settings_of.address
+        return self._llm_profile.address
 
     async def request(
         self, messages: list[ModelMessage], model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
@@ -105,10 +105,10 @@ class ProfileModel(Model[None]):
         return self._take(conversation, turn)
 
     def _take(self, conversation: Conversation, turn: int) -> ModelResponse:
-        asker = self._asker
-        origin = Origin(asker.execution_id, f"{asker.run_id}.{turn}", asker.run_id)
-        with asker.telemetry.turn(conversation, self._settings_of, asker.run_id) as span:
-            generated = self._models.converse(asker.scope, conversation, origin, asker.ends)
+        context = self._asker
+        origin = Origin(context.execution_id, f"{context.run_id}.{turn}", context.run_id)
+        with context.telemetry.turn(conversation, self._llm_profile, context.run_id) as span:
+            generated = self._models.converse(context.scope, conversation, origin, context.ends)
             tell_turn(span, generated)
             if generated.error is not None:
                 self._record(generated, None)
@@ -126,7 +126,7 @@ class ProfileModel(Model[None]):
 
 
 def _choice(settings: ModelSettings | None, parameters: ModelRequestParameters) -> Literal["auto", "required", "none"]:
-    wanted = (settings or {}).get("tool_choice")
-    if wanted == "none" or wanted == "required":
-        return wanted
+    choice = (settings or {}).get("tool_choice")
+    if choice == "none" or choice == "required":
+        return choice
     return "required" if parameters.output_tools and not parameters.allow_text_output else "auto"

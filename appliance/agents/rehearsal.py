@@ -63,47 +63,47 @@ class _Rehearsal(Stretch):
 
 
 @dataclass(frozen=True)
-class _Answered(Calls):
+class _MockedCalls(Calls):
     """Validates tool calls as usual and answers them from the test's mocks."""
 
     answering: Answering
 
-    def _call(self, wanted: Wanted, approval_id: str | None) -> Mapping[str, Any]:
-        tool, arguments = wanted.tool, wanted.arguments
+    def _call(self, invocation: Wanted, approval_id: str | None) -> Mapping[str, Any]:
+        tool, arguments = invocation.tool, invocation.arguments
         try:
             if tool.name not in _REAL:
-                return self._answered(wanted, self.answering.answer(tool, arguments, partial(self._decide, wanted)))
-            self.answering.note(tool, arguments, partial(self._decide, wanted))
+                return self._answered(invocation, self.answering.answer(tool, arguments, partial(self._decide, invocation)))
+            self.answering.note(tool, arguments, partial(self._decide, invocation))
             result = tool.call(self.stretch.caller, arguments)
         except ApplianceError as error:
-            return self._returned(wanted, {"ok": False, "error": told_error(error)})
+            return self._returned(invocation, {"ok": False, "error": told_error(error)})
         if isinstance(result, Waiting):
             raise Unanswered(tool.name)
-        return self._answered(wanted, result)
+        return self._answered(invocation, result)
 
-    def _decide(self, wanted: Wanted) -> tuple[str, tuple[str, ...]]:
+    def _decide(self, invocation: Wanted) -> tuple[str, tuple[str, ...]]:
         """The policies' decision about the call, or the error if its action cannot be resolved."""
         try:
-            _, decision = self._judged(wanted)
+            _, decision = self._judged(invocation)
         except ApplianceError as error:
             return "", (error.message,)
         return decision.verdict, decision.reasons
 
 
-def rehearse(scope: TenantScope, definition: Definition, given: Any, answering: Answering, means: Means) -> Rehearsed:
+def rehearse(scope: TenantScope, definition: Definition, task_input: Any, mocks: Answering, dependencies: Means) -> Rehearsed:
     """Run the agent with this input and mocked tools, and return the result."""
     run_id = ids.new("run")
     acting = TenantScope(scope.tenant_id, f"run:{run_id}", scope.scopes)
-    claim = Claim(acting, run_id, definition.id, 0, 0, 0, given, clock.now_ms(), 0, clock.monotonic())
-    stretch = _Rehearsal(claim, Journal(), definition, lambda: 0, lambda: False)
+    claim = Claim(acting, run_id, definition.id, 0, 0, 0, task_input, clock.now_ms(), 0, clock.monotonic())
+    segment = _Rehearsal(claim, Journal(), definition, lambda: 0, lambda: False)
     output, error = None, None
 
     try:
-        output = converse(stretch, means, _Answered(stretch, means, answering).perform)
+        output = converse(segment, dependencies, _MockedCalls(segment, dependencies, mocks).perform)
     except ApplianceError as failure:
         error = {"code": failure.code, "message": failure.message}
-    except Unanswered as missing:
-        error = {"code": "unanswered", "message": Sentence("the test has no answer for %(missing)s", missing=missing)}
+    except Unanswered as unmocked:
+        error = {"code": "unanswered", "message": Sentence("the test has no answer for %(missing)s", missing=unmocked)}
     used = claim.used
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO}
     return Rehearsed("failed" if error else "succeeded", output, error, used.turns, usage)

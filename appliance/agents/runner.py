@@ -29,12 +29,12 @@ MOST_CLAIMS = 20
 class Runner:
     """Drives runs on the calling thread.  Thread-safe; the fence ensures that each run has one driver."""
 
-    def __init__(self, presence: Presence, means: Means, lease_seconds: int) -> None:
+    def __init__(self, presence: Presence, dependencies: Means, lease_seconds: int) -> None:
         self.presence = presence
-        self.means = means
+        self.means = dependencies
         self.active: dict[str, Claim] = {}
         self._lease_seconds = lease_seconds
-        self._late: dict[str, tuple[int, float]] = {}  # expired leases of other workers, and since when (monotonic seconds)
+        self._expired_leases: dict[str, tuple[int, float]] = {}  # of other workers, and since when (monotonic seconds)
         self._stopping = threading.Event()
         self._idle = threading.Condition()
 
@@ -100,13 +100,13 @@ class Runner:
 
         A change of the wall clock can expire a lease at once, so the wait is measured on the monotonic clock.
         """
-        known, since = self._late.get(run_id, (None, 0.0))
-        if known != lease_until:
-            self._late[run_id] = (lease_until, clock.monotonic())
+        last_lease, since = self._expired_leases.get(run_id, (None, 0.0))
+        if last_lease != lease_until:
+            self._expired_leases[run_id] = (lease_until, clock.monotonic())
             return False
         if clock.monotonic() - since < self._lease_seconds * 2 / 3:
             return False
-        del self._late[run_id]
+        del self._expired_leases[run_id]
         return True
 
     # -- one segment
@@ -114,11 +114,11 @@ class Runner:
     def _drive(self, claim: Claim) -> None:
         from .tracing import TELEMETRY
 
-        stretch: Stretch | None = None
+        segment: Stretch | None = None
         try:
-            stretch = self._open(claim)
+            segment = self._open(claim)
             with TELEMETRY.run(claim.scope, claim.agent_id, claim.run_id):
-                self._converse(stretch)
+                self._converse(segment)
         except (Waits, Stopping):
             return
         except Fenced:
@@ -130,52 +130,52 @@ class Runner:
                 log.info("the run %s was stopped in the middle of a step; it continues after the next start", claim.run_id)
                 return
             log.exception("the run %s failed", claim.run_id)
-            self._end_quietly(claim, stretch)
+            self._fail_internally(claim, segment)
 
     def _open(self, claim: Claim) -> Stretch:
         journal = Journal(store.load_entries(claim.scope, claim.run_id))
         definition = versions.get_version(claim.scope, claim.agent_id, claim.version).definition
         return Stretch(claim, journal, definition, self.lease, self._stopping.is_set)
 
-    def _converse(self, stretch: Stretch) -> None:
+    def _converse(self, segment: Stretch) -> None:
         from .calling import Calls
         from .turning import converse
 
-        if stretch.claim.claims >= MOST_CLAIMS:
-            message = Sentence("the run was claimed %(claims)s times without progress", claims=stretch.claim.claims)
-            self._fail(stretch, "poisoned", message)
+        if segment.claim.claims >= MOST_CLAIMS:
+            message = Sentence("the run was claimed %(claims)s times without progress", claims=segment.claim.claims)
+            self._fail(segment, "poisoned", message)
             return
         try:
-            output = converse(stretch, self.means, Calls(stretch, self.means).perform)
+            output = converse(segment, self.means, Calls(segment, self.means).perform)
         except RunCancelled:
-            self._end(stretch, "cancelled", {})
+            self._end(segment, "cancelled", {})
         except StorageFull:
             raise
         except ApplianceError as error:
-            self._fail(stretch, error.code, error.message, error.extra)
+            self._fail(segment, error.code, error.message, error.extra)
         else:
-            self._end(stretch, "succeeded", {"output": output})
+            self._end(segment, "succeeded", {"output": output})
 
-    def _fail(self, stretch: Stretch, code: str, message: str, extra: Any = None) -> None:
-        kept = {name: extra[name] for name in ("reason", "budget", "call_id", "retryable") if extra and name in extra}
-        self._end(stretch, "failed", {"error": {"code": code, "message": message, **kept}})
+    def _fail(self, segment: Stretch, code: str, message: str, extra: Any = None) -> None:
+        details = {name: extra[name] for name in ("reason", "budget", "call_id", "retryable") if extra and name in extra}
+        self._end(segment, "failed", {"error": {"code": code, "message": message, **details}})
 
     @staticmethod
-    def _end(stretch: Stretch, status: str, told: dict[str, Any]) -> None:
-        columns = {name: db.dump_json(value) for name, value in told.items()}
+    def _end(segment: Stretch, status: str, result: dict[str, Any]) -> None:
+        columns = {name: db.dump_json(value) for name, value in result.items()}
         changes = {"status": status, "finished_at": clock.now_ms(), "owner": None, **columns}
-        claim = stretch.claim
-        noted = partial(runs.note_end, claim.scope, claim.agent_id, claim.run_id, status, told.get("error"))
-        stretch.commit(Entry("ended", claim.used.turns, data={"status": status, **told}), also=noted, changes=changes)
+        claim = segment.claim
+        note_end = partial(runs.note_end, claim.scope, claim.agent_id, claim.run_id, status, result.get("error"))
+        segment.commit(Entry("ended", claim.used.turns, data={"status": status, **result}), also=note_end, changes=changes)
 
-    def _end_quietly(self, claim: Claim, stretch: Stretch | None) -> None:
+    def _fail_internally(self, claim: Claim, segment: Stretch | None) -> None:
         """End the run with the code `internal`; the reason is only in the log."""
-        opened = stretch or Stretch(claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NOTHING, self.lease, bool)
+        opened = segment or Stretch(claim, Journal(store.load_entries(claim.scope, claim.run_id)), _NO_DEFINITION, self.lease, bool)
         try:
             self._fail(opened, "internal", "the appliance failed while driving this run; see its log for the reason")
         except Fenced:
             log.warning("the failed run has been claimed by another worker")
 
 
-_NOTHING: Any = None
+_NO_DEFINITION: Any = None
 Wake = Callable[[str, str], None]

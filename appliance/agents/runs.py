@@ -88,12 +88,12 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
     now, origin = clock.now_ms(), request.origin
     if origin is not None and (run := find_of_step(scope, origin)) is not None:
         return run, False
-    if request.token and (found := scope.find(AgentRunRow, idempotency=request.token)) is not None:
-        if now - found.created_at < KEEP_MS:
-            if (found.agent_id, found.input) != (agent_id, request.input):
+    if request.token and (existing := scope.find(AgentRunRow, idempotency=request.token)) is not None:
+        if now - existing.created_at < KEEP_MS:
+            if (existing.agent_id, existing.input) != (agent_id, request.input):
                 raise IdempotencyMismatch("this Idempotency-Key was used with another body; take a new key for a new request")
-            return _run(found), False
-        scope.update(AgentRunRow, idempotency=None).where(AgentRunRow.id == found.id).execute()
+            return _run(existing), False
+        scope.update(AgentRunRow, idempotency=None).where(AgentRunRow.id == existing.id).execute()
     check_input(request.input)
     run_id = ids.new("run")
     scope.insert(
@@ -108,9 +108,9 @@ def insert_run(scope: TenantScope, agent_id: str, request: RunRequest) -> tuple[
     return get_run(scope, agent_id, run_id), True
 
 
-def check_input(given: Any) -> None:
+def check_input(value: Any) -> None:
     """Raise ValidationFailed if the input is too large."""
-    if len(db.dump_json(given).encode()) > MOST_INPUT_BYTES:
+    if len(db.dump_json(value).encode()) > MOST_INPUT_BYTES:
         raise ValidationFailed(
             Sentence(
                 "the input is larger than %(most_input_bytes)s KB; refer to a document instead",
@@ -144,16 +144,16 @@ def list_runs(scope: TenantScope, agent_id: str, page: PageRequest, status: str 
 def list_over_budget(scope: TenantScope, since: int, most: int = 50) -> list[Run]:
     """Runs of all agents that failed since `since` (epoch ms) because a budget was used up, newest first."""
     query = scope.select(AgentRunRow).where((AgentRunRow.status == "failed") & (AgentRunRow.finished_at >= since))
-    found = [_run(row) for row in query.order_by(AgentRunRow.finished_at.desc()).limit(most)]
-    return [run for run in found if run.error is not None and run.error.get("code") == BudgetExceeded.code]
+    failed = [_run(row) for row in query.order_by(AgentRunRow.finished_at.desc()).limit(most)]
+    return [run for run in failed if run.error is not None and run.error.get("code") == BudgetExceeded.code]
 
 
 def list_entries(scope: TenantScope, agent_id: str, run_id: str, page: PageRequest) -> Page[Entry]:
     """The journal entries of a run, in order; raises NotFound."""
     get_run(scope, agent_id, run_id)
     query = scope.select(AgentJournalRow).where(AgentJournalRow.run_id == run_id)
-    found = paginate(query, page, {"number": AgentJournalRow.number}, default="number", tie="number")
-    return found.map(lambda row: shown(Entry(row.kind, row.turn, row.call, row.data, row.number, row.at)))
+    entries = paginate(query, page, {"number": AgentJournalRow.number}, default="number", tie="number")
+    return entries.map(lambda row: shown(Entry(row.kind, row.turn, row.call, row.data, row.number, row.at)))
 
 
 def entries_after(scope: TenantScope, run_id: str, number: int) -> list[Entry]:
@@ -169,8 +169,8 @@ def shown(entry: Entry) -> Entry:
 
 def is_over(scope: TenantScope, run_id: str) -> bool:
     """Whether the run is finished or deleted, so no more entries will follow."""
-    found = db.rows("SELECT status FROM agent_run WHERE tenant_id = ? AND id = ?", (scope.tenant_id, run_id))
-    return not found or found[0][0] in FINISHED
+    rows = db.rows("SELECT status FROM agent_run WHERE tenant_id = ? AND id = ?", (scope.tenant_id, run_id))
+    return not rows or rows[0][0] in FINISHED
 
 
 def find_starter(scope: TenantScope, run_id: str) -> str:

@@ -32,15 +32,15 @@ _LOST_AFTER_MS = 2_000
 class AgentRuns:
     """The runs of agents in one running appliance."""
 
-    def __init__(self, config: Config, presence: Presence, queue: TaskQueue, means: Means) -> None:
-        self.runner = Runner(presence, means, config.queue.lease_seconds)
+    def __init__(self, config: Config, presence: Presence, queue: TaskQueue, dependencies: Means) -> None:
+        self.runner = Runner(presence, dependencies, config.queue.lease_seconds)
         self._queue = queue
         self._threads = SharedThreads(THREADS, "agent")
         self._upkeep = [
             Periodic("agent-sweep", config.queue.sweep_ms / 1000, self.sweep),
             Periodic("agent-leases", config.queue.lease_seconds / 3, self.runner.prolong),
         ]
-        self._handed: set[str] = set()  # runs submitted to a thread that has not started them yet
+        self._submitted: set[str] = set()  # runs submitted to a thread that has not started them yet
         self._is_draining = False
         self.steps = AgentSteps(lambda tenant_id, run_id: queue.enqueue(WAKE, tenant_id, run_id))
         queue.declare(WAKE, self._serve)
@@ -91,12 +91,12 @@ class AgentRuns:
 
     def _serve(self, tenant_id: str, run_id: str) -> None:
         """Handle a queue message.  Each run gets its own thread, so slow models do not hold up executions."""
-        if not self._is_draining and run_id not in self._handed:
-            self._handed.add(run_id)
+        if not self._is_draining and run_id not in self._submitted:
+            self._submitted.add(run_id)
             self._threads.submit(tenant_id, partial(self._drive, tenant_id, run_id))
 
     def _drive(self, tenant_id: str, run_id: str) -> None:
-        self._handed.discard(run_id)  # first, because a wake-up from now on must drive the run again
+        self._submitted.discard(run_id)  # first, because a wake-up from now on must drive the run again
         try:
             self.runner.drive(tenant_id, run_id)
         except Exception:
@@ -104,10 +104,10 @@ class AgentRuns:
 
     def sweep(self) -> int:
         """Requeue runs that are due, whose worker is gone, or whose queue message was lost; returns how many."""
-        found = [*self._orphans(), *self._due()]
-        if found:
-            db.write(partial(self._requeue, found))
-        return len(found)
+        runs_to_wake = [*self._orphans(), *self._due()]
+        if runs_to_wake:
+            db.write(partial(self._requeue, runs_to_wake))
+        return len(runs_to_wake)
 
     def _orphans(self) -> list[tuple[str, str, int]]:
         rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM agent_run WHERE status = 'running'")
@@ -122,11 +122,11 @@ class AgentRuns:
         if self._queue.has(1):
             return due
         lost = "SELECT tenant_id, id, fence FROM agent_run WHERE status = 'queued' AND created_at < ? ORDER BY created_at LIMIT ?"
-        found = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))
-        return due + [(row[0], row[1], row[2]) for row in found if row[1] not in self._handed]
+        rows = db.rows(lost, (now - _LOST_AFTER_MS, _BATCH))
+        return due + [(row[0], row[1], row[2]) for row in rows if row[1] not in self._submitted]
 
-    def _requeue(self, found: list[tuple[str, str, int]]) -> None:
-        for tenant_id, run_id, fence in found:
+    def _requeue(self, runs_to_wake: list[tuple[str, str, int]]) -> None:
+        for tenant_id, run_id, fence in runs_to_wake:
             store.requeue(tenant_id, run_id, fence)
             store.wake(tenant_id, run_id)
             self._queue.enqueue(WAKE, tenant_id, run_id)

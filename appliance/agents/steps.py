@@ -43,22 +43,22 @@ class AgentSteps:
         """See `find_output`."""
         return find_output(scope, agent_id)
 
-    def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
+    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
         """See `Agents.prepare`.  The run acts as the execution, within the step's grants, not within its starter's scopes."""
-        versions.get_agent(claim.scope, wanted.agent_id)
-        if not isinstance(wanted.input, dict | str) or wanted.input == "":
+        versions.get_agent(claim.scope, request.agent_id)
+        if not isinstance(request.input, dict | str) or request.input == "":
             raise ValidationFailed("the input of an agent must be a non-empty text or an object", pointer="/input")
-        runs.check_input(wanted.input)
-        granted = granted_of(wanted.grants)
+        runs.check_input(request.input)
+        granted = granted_of(request.grants)
         scope = TenantScope(claim.scope.tenant_id, claim.scope.actor, scopes_of(granted), claim.request_id)
-        path, iteration, attempt = wanted.run_key
-        origin = StepOrigin(claim.execution_id, claim.process_id, wanted.step, path, iteration, attempt, granted)
+        path, iteration, attempt = request.run_key
+        origin = StepOrigin(claim.execution_id, claim.process_id, request.step, path, iteration, attempt, granted)
 
         def insert() -> str:
             sources = tainting.sources_of(scope, claim.execution_id)
-            if not wanted.is_trusted:
+            if not request.is_trusted:
                 sources.append(f"process:{claim.process_id}")
-            run, is_new = runs.insert_run(scope, wanted.agent_id, RunRequest(wanted.input, origin=origin, tainted_by=sources))
+            run, is_new = runs.insert_run(scope, request.agent_id, RunRequest(request.input, origin=origin, tainted_by=sources))
             if is_new:
                 self._enqueue(scope.tenant_id, run.id)
             return run.id
@@ -71,11 +71,11 @@ class AgentSteps:
         query = scope.select(AgentRunRow, AgentRunRow.id)
         for name, value in place.items():
             query = query.where(getattr(AgentRunRow, name) == value)
-        found: list[MadeCall] = []
+        effects: list[MadeCall] = []
         for row in query.order_by(AgentRunRow.attempt):
             journal = Journal(store.load_entries(scope, row.id))
-            found += [made for _, state in sorted(journal.calls.items()) if (made := _made(state)) is not None]
-        return found
+            effects += [effect for _, state in sorted(journal.calls.items()) if (effect := _effect_of(state)) is not None]
+        return effects
 
     def withdraw(self, scope: TenantScope, run_id: str) -> None:
         """Cancel a run whose step no longer waits for it.  Called inside a transaction."""
@@ -84,10 +84,10 @@ class AgentSteps:
             runs.cancel_row(scope, row)
 
 
-def _made(state: CallState) -> MadeCall | None:
+def _effect_of(state: CallState) -> MadeCall | None:
     """The effect that a call had or may have had; None for reads, previews and calls refused before they started."""
-    begun, returned = state.begun or {}, state.returned or {}
-    tool, result, refusal = str(begun.get("tool", "")), returned.get("result") or {}, returned.get("error") or {}
+    call, returned = state.begun or {}, state.returned or {}
+    tool, result, refusal = str(call.get("tool", "")), returned.get("result") or {}, returned.get("error") or {}
     is_action = tool == CALL_ACTION
     if is_action and not refusal:  # in other tools' results, `error` describes the thing they acted on, not the call
         refusal = result.get("error") or {}
@@ -97,14 +97,14 @@ def _made(state: CallState) -> MadeCall | None:
     certain = bool(returned.get("ok"))
     if not is_action:
         return MadeCall(tool, certain) if tool in _CHANGING else None
-    given = _given(begun.get("arguments"))
-    if result.get("effect") == "read" or result.get("status") == "previewed" or given.get("mode") == "preview":
+    arguments = _parse_arguments(call.get("arguments"))
+    if result.get("effect") == "read" or result.get("status") == "previewed" or arguments.get("mode") == "preview":
         return None
-    named = (str(result.get(name) or given.get(name) or "?")[:80] for name in ("integration", "operation"))
-    return MadeCall("/".join(named), certain)
+    action = (str(result.get(name) or arguments.get(name) or "?")[:80] for name in ("integration", "operation"))
+    return MadeCall("/".join(action), certain)
 
 
-def _given(arguments: Any) -> dict[str, Any]:
+def _parse_arguments(arguments: Any) -> dict[str, Any]:
     """The arguments of a call, which the model sends as an object or as JSON text; empty if they are neither."""
     if isinstance(arguments, str):
         try:

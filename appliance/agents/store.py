@@ -121,12 +121,12 @@ def commit(claim: Claim, journal: Journal, entries: Sequence[Entry], changes: Ma
 
 def load_entries(scope: TenantScope, run_id: str, after: int = 0, most: int = 100_000) -> list[Entry]:
     """The journal entries of a run with a number greater than `after`, in order."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT kind, turn, call, data, number, at FROM agent_journal WHERE tenant_id = ? AND run_id = ? AND number > ? "
         "ORDER BY number LIMIT ?",
         (scope.tenant_id, run_id, after, most),
     )
-    return [Entry(kind, turn, call, json.loads(data), number, at) for kind, turn, call, data, number, at in found]
+    return [Entry(kind, turn, call, json.loads(data), number, at) for kind, turn, call, data, number, at in rows]
 
 
 def wake(tenant_id: str, run_id: str) -> bool:
@@ -148,8 +148,8 @@ def move_durations(by_ms: int) -> None:
 
 def waiting_for(scope: TenantScope, request_id: str) -> list[str]:
     """The ids of the runs that wait for this request to a person."""
-    found = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
-    return [str(run_id) for run_id, text in found if text and json.loads(text).get("request_id") == request_id]
+    rows = db.rows("SELECT id, waiting_for FROM agent_run WHERE tenant_id = ? AND status = 'waiting'", (scope.tenant_id,))
+    return [str(run_id) for run_id, text in rows if text and json.loads(text).get("request_id") == request_id]
 
 
 def requeue(tenant_id: str, run_id: str, fence: int) -> bool:

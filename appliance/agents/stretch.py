@@ -152,11 +152,11 @@ class Stretch:
         if self.definition.policies:
             active = {each.name for each in active_policies(scope)}
             if missing := [name for name in self.definition.policies if name not in active]:
-                told = Sentence(
+                message = Sentence(
                     "the agent requires the policy %(missing)s, which is not active; activate the policy or change the agent",
                     missing=missing[0],
                 )
-                raise PolicyDenied(told, extra={"reason": "policy_not_active"})
+                raise PolicyDenied(message, extra={"reason": "policy_not_active"})
         self._within("seconds", self.claim.active_now() / 1000, self.definition.budget.seconds)
 
     def _within(self, what: str, used: float, most: float) -> None:
@@ -193,8 +193,8 @@ class Stretch:
     def note_failure(self, turn: int, error: ApplianceError) -> None:
         """Record that a model call failed; raises Waits if it will be retried, otherwise the caller raises the error."""
         tries = self.journal.failures.get(turn, 0) + 1
-        told = {"code": error.code, "message": error.message, "try": tries}
-        entry = Entry("unanswered", turn, data=told)
+        failure = {"code": error.code, "message": error.message, "try": tries}
+        entry = Entry("unanswered", turn, data=failure)
         if self.generated is not None:
             used, cost = self.claim.used, self.generated.used
             used.input_tokens += cost.input_tokens
@@ -203,8 +203,8 @@ class Stretch:
         if not error.extra.get("retryable") or tries >= MOST_TRIES:
             self.commit(entry, also=self._settle)
             return
-        asked = min(float(error.extra.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
-        pause = int(asked * 1000) or _FIRST_PAUSE_MS * 2 ** (tries - 1)
+        retry_after = min(float(error.extra.get("retry_after") or 0), LONGEST_RETRY_AFTER_S)
+        pause = int(retry_after * 1000) or _FIRST_PAUSE_MS * 2 ** (tries - 1)
         due_at = clock.now_ms() + pause
 
         def write() -> None:
@@ -236,8 +236,8 @@ class Stretch:
         """Record in the audit trail a call refused by the definition or by grants, before any policy.  Inside a transaction."""
         claim = self.claim
         about = {"actor": claim.scope.actor, "via": "agent", "agent": claim.agent_id, "run": claim.run_id, "tool": tool[:80]}
-        told = {**about, "verdict": "deny", "reason": error.extra.get("reason", ""), "reasons": [error.message]}
-        audit.record(claim.scope, "policy.deny", tool[:80], told)
+        details = {**about, "verdict": "deny", "reason": error.extra.get("reason", ""), "reasons": [error.message]}
+        audit.record(claim.scope, "policy.deny", tool[:80], details)
 
     def note_skill(self, used: SkillUsed) -> None:
         """Note that the run has loaded this skill; a newer digest replaces an older one of the same name."""

@@ -61,10 +61,10 @@ class Telemetry:
 
     @contextmanager
     def _span(self, name: str, kind: SpanKind, about: Mapping[str, Any]) -> Iterator[Span]:
-        given = {member: value for member, value in about.items() if value is not None}
+        attributes = {member: value for member, value in about.items() if value is not None}
         # The SDK would record the exception's message, which may contain parts of the conversation.
         with self.tracer.start_as_current_span(
-            name, kind=kind, attributes=given, record_exception=False, set_status_on_exception=False
+            name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 yield span

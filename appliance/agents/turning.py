@@ -29,7 +29,7 @@ from .stretch import Means, Stretch
 from .tools.tool import APPROVAL_ID, Tool
 
 KEY = "idempotency_key"
-_OURS = (APPROVAL_ID, KEY)  # arguments set by the run, never by the model
+_RUN_ARGUMENTS = (APPROVAL_ID, KEY)  # arguments set by the run, never by the model
 _OUTPUT = "final_result"
 _TRIES = 3
 _RULES = (
@@ -42,27 +42,27 @@ Perform = Callable[[int, int, ToolCallPart], Any]
 class JournalModel(WrapperModel):
     """A model that replays the turns in the journal, then calls the wrapped model and records its turns."""
 
-    def __init__(self, wrapped: Model, stretch: Stretch) -> None:
+    def __init__(self, wrapped: Model, segment: Stretch) -> None:
         super().__init__(wrapped)
         self.turn = 0
-        self._stretch = stretch
+        self._segment = segment
 
     async def request(
         self, messages: list[ModelMessage], model_settings: ModelSettings | None, model_request_parameters: ModelRequestParameters
     ) -> ModelResponse:
         """Return the next turn, from the journal or from the model."""
         self.turn += 1
-        turn, stretch = self.turn, self._stretch
-        kept = stretch.journal.answers.get(turn)
-        if kept is not None:
-            return calls_first(read_response(kept["message"]))
-        stretch.begin_turn(turn)
+        turn, segment = self.turn, self._segment
+        recorded = segment.journal.answers.get(turn)
+        if recorded is not None:
+            return calls_first(read_response(recorded["message"]))
+        segment.begin_turn(turn)
         try:
             response = await self.wrapped.request(messages, model_settings, model_request_parameters)
         except ApplianceError as error:
-            stretch.note_failure(turn, error)
+            segment.note_failure(turn, error)
             raise
-        stretch.note_answer(turn, told_response(response), response)
+        segment.note_answer(turn, told_response(response), response)
         return calls_first(response)
 
 
@@ -77,10 +77,10 @@ def calls_first(response: ModelResponse) -> ModelResponse:
 
 def read_response(message: Any) -> ModelResponse:
     """Deserialize a turn from the journal."""
-    (found,) = ModelMessagesTypeAdapter.validate_python([message])
-    if not isinstance(found, ModelResponse):
+    (response,) = ModelMessagesTypeAdapter.validate_python([message])
+    if not isinstance(response, ModelResponse):
         raise TypeError("the journal entry is not a model response")
-    return found
+    return response
 
 
 def told_response(response: ModelResponse) -> dict[str, Any]:
@@ -95,48 +95,49 @@ def told_response(response: ModelResponse) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def converse(stretch: Stretch, means: Means, perform: Perform) -> Any:
+def converse(segment: Stretch, dependencies: Means, execute_call: Perform) -> Any:
     """Hold the run's conversation and return its output.  `perform` executes a tool call (turn, number within it, call) and
     returns the result for the model.
 
     Raises AnswerInvalid if the model produces no valid output, and whatever `perform` and the model raise.
     """
-    agent = _make_agent(stretch, means)
-    model = JournalModel(means.make_model(stretch.definition.model, stretch.asker()), stretch)
+    agent = _make_agent(segment, dependencies)
+    model = JournalModel(dependencies.make_model(segment.definition.model, segment.asker()), segment)
     limits = UsageLimits(request_limit=None)
     try:
-        result = run_alone(agent.run(_prompt(stretch.claim.input), model=model, usage_limits=limits))
+        result = run_alone(agent.run(_prompt(segment.claim.input), model=model, usage_limits=limits))
         while isinstance(result.output, DeferredToolRequests):
             calls = {
-                part.tool_call_id: perform(model.turn, number, part) for number, part in enumerate(result.output.calls, 1)
+                part.tool_call_id: execute_call(model.turn, number, part) for number, part in enumerate(result.output.calls, 1)
             }  # fmt: skip
-            told, messages = DeferredToolResults(calls=calls), result.all_messages()
-            result = run_alone(agent.run(message_history=messages, deferred_tool_results=told, model=model, usage_limits=limits))
+            tool_results, messages = DeferredToolResults(calls=calls), result.all_messages()
+            run = agent.run(message_history=messages, deferred_tool_results=tool_results, model=model, usage_limits=limits)
+            result = run_alone(run)
     except UnexpectedModelBehavior as error:
         message = Sentence("the model did not produce a valid answer: %(message)s", message=error.message[:300])
         raise AnswerInvalid(Sentence("%(message)s; change the instructions or the output schema", message=message)) from error
     return result.output
 
 
-def _prompt(given: Any) -> str:
-    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+def _prompt(task_input: Any) -> str:
+    return task_input if isinstance(task_input, str) else json.dumps(task_input, ensure_ascii=False)
 
 
-def _make_agent(stretch: Stretch, means: Means) -> Agent[None, Any]:
-    definition = stretch.definition
+def _make_agent(segment: Stretch, dependencies: Means) -> Agent[None, Any]:
+    definition = segment.definition
     output: list[Any] = [str]
     if definition.output is not None:
         output = [ToolOutput(StructuredDict(dict(definition.output)), name=_OUTPUT)]
-    tools = [_offer(tool) for tool in offered_tools(stretch, means)]
+    tools = [_offer(tool) for tool in offered_tools(segment, dependencies)]
     agent: Agent[None, Any] = Agent(
         output_type=[*output, DeferredToolRequests], toolsets=[ExternalToolset(tools)], retries=_TRIES,
-        instructions=instructions_of(stretch, means), name=definition.id, deps_type=type(None),
+        instructions=instructions_of(segment, dependencies), name=definition.id, deps_type=type(None),
     )  # fmt: skip
     if definition.output is not None:
         schema = compile_schema(dict(definition.output))
 
         def check(value: Any) -> Any:
-            tenant_id = stretch.claim.scope.tenant_id
+            tenant_id = segment.claim.scope.tenant_id
             problems = [] if isinstance(value, DeferredToolRequests) else schema.problems(value, namespace=tenant_id)
             if problems:
                 raise ModelRetry("; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:10]))
@@ -146,13 +147,13 @@ def _make_agent(stretch: Stretch, means: Means) -> Agent[None, Any]:
     return agent
 
 
-def offered_tools(stretch: Stretch, means: Means) -> Sequence[Tool]:
+def offered_tools(segment: Stretch, dependencies: Means) -> Sequence[Tool]:
     """The tools that the definition lists and the starter's scopes allow."""
-    definition = stretch.definition
+    definition = segment.definition
     names = {*definition.tools}
     names |= {LIST_ACTIONS, CALL_ACTION} if definition.actions else set()
     names |= {LOAD_SKILL} if definition.skills else set()
-    return [tool for tool in means.toolbox.offered(stretch.claim.scope) if tool.name in names]
+    return [tool for tool in dependencies.toolbox.offered(segment.claim.scope) if tool.name in names]
 
 
 def _offer(tool: Tool) -> ToolDefinition:
@@ -161,17 +162,17 @@ def _offer(tool: Tool) -> ToolDefinition:
 
 def without_ours(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema without the arguments that only the run may set."""
-    properties = {name: shape for name, shape in schema.get("properties", {}).items() if name not in _OURS}
+    properties = {name: shape for name, shape in schema.get("properties", {}).items() if name not in _RUN_ARGUMENTS}
     return {**schema, "properties": properties}
 
 
-def instructions_of(stretch: Stretch, means: Means) -> str:
+def instructions_of(segment: Stretch, dependencies: Means) -> str:
     """The system prompt: the agent's instructions, the common rules, and its skills by name and description."""
-    parts = [stretch.definition.instructions, _RULES]
+    parts = [segment.definition.instructions, _RULES]
     lines = []
-    for name in stretch.definition.skills:
+    for name in segment.definition.skills:
         try:
-            lines.append(f"- {name}: {means.describe_skill(stretch.claim.scope, name)}")
+            lines.append(f"- {name}: {dependencies.describe_skill(segment.claim.scope, name)}")
         except NotFound:
             lines.append(f"- {name}: (currently unavailable)")
     if lines:

@@ -62,19 +62,19 @@ def save_agent(
     now, digest = clock.now_ms(), definition.digest()
 
     def save() -> tuple[Agent, bool]:
-        found = scope.find(AgentRow, id=definition.id)
-        if found is not None and create_only:
+        existing = scope.find(AgentRow, id=definition.id)
+        if existing is not None and create_only:
             raise AlreadyExists(
                 Sentence("the agent %(id)s already exists; use PUT to create its next version", id=repr(definition.id)),
                 pointer="/id",
             )
-        if if_match is not None and (found is None or found.digest != if_match):
+        if if_match is not None and (existing is None or existing.digest != if_match):
             raise VersionConflict("the agent has changed since you read it; read it again and repeat your change")
-        if found is not None and found.digest == digest:
-            return _agent(found), False
-        version = 1 if found is None else found.version + 1
+        if existing is not None and existing.digest == digest:
+            return _agent(existing), False
+        version = 1 if existing is None else existing.version + 1
         values = {"name": definition.name, "version": version, "digest": digest, "updated_at": now}
-        if found is None:
+        if existing is None:
             scope.insert(AgentRow, id=definition.id, created_at=now, **values)
         else:
             scope.update(AgentRow, **values).where(AgentRow.id == definition.id).execute()
@@ -82,8 +82,8 @@ def save_agent(
             AgentVersionRow, agent_id=definition.id, version=version, definition=definition.document(), digest=digest,
             created_at=now, created_by=scope.actor,
         )  # fmt: skip
-        audit.record(scope, "agent.change" if found else "agent.create", definition.id, {"version": version, "digest": digest})
-        return get_agent(scope, definition.id), found is None
+        audit.record(scope, "agent.change" if existing else "agent.create", definition.id, {"version": version, "digest": digest})
+        return get_agent(scope, definition.id), existing is None
 
     return db.write(save)
 

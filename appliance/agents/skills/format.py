@@ -48,11 +48,11 @@ def is_name(text: str) -> bool:
 def check_name(name: str) -> str:
     """Return the name if it is valid; raises ValidationFailed otherwise."""
     if not is_name(name):
-        told = Sentence(
+        message = Sentence(
             "%(name)s is not a valid skill name; use at most 64 lower-case letters, digits and single hyphens between them",
             name=repr(name[:80]),
         )
-        raise ValidationFailed(told, pointer="/name")
+        raise ValidationFailed(message, pointer="/name")
     return name
 
 
@@ -165,11 +165,11 @@ class _Reader:
         return SkillFile(path, hashlib.sha256(content).hexdigest(), len(content), text is not None)
 
     def unseen(self, path: str, text: str) -> None:
-        found = find_unseen(text, allowed=_LINES)
-        if found is not None:
-            line, column = text.count("\n", 0, found) + 1, found - text.rfind("\n", 0, found)
-            told = f"line {line}, column {column} contains {name_of(text[found])}, which is invisible to people but read by models"
-            self.problem(path, f"{told}; remove it", code="unseen_character")
+        index = find_unseen(text, allowed=_LINES)
+        if index is not None:
+            line, column = text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
+            message = f"line {line}, column {column} contains {name_of(text[index])}, invisible to people but read by models"
+            self.problem(path, f"{message}; remove it", code="unseen_character")
 
     def split(self, content: bytes | None) -> tuple[dict[str, Any], str]:
         """Return the members of the front matter, and the instructions."""
@@ -202,8 +202,8 @@ class _Reader:
     def check(self, folder: str, front: dict[str, Any]) -> None:
         for member in front:
             if member not in MEMBERS:
-                told = f"{member[:60]!r} is not allowed in the front matter, only {', '.join(MEMBERS)}; put it in metadata"
-                self.problem(SKILL_FILE, told, code="unknown_member")
+                message = f"{member[:60]!r} is not allowed in the front matter, only {', '.join(MEMBERS)}; put it in metadata"
+                self.problem(SKILL_FILE, message, code="unknown_member")
         self.text(front, "name", LONGEST_NAME, required=True)
         self.text(front, "description", LONGEST_DESCRIPTION, required=True)
         self.text(front, "license", LONGEST_LICENSE)
@@ -215,9 +215,9 @@ class _Reader:
             )
         self.metadata(front.get("metadata", {}))
         for text in _texts(front):  # escape sequences can produce characters that the file itself does not contain
-            if (found := find_unseen(text, allowed="\t\n")) is not None:
-                told = f"its front matter contains {name_of(text[found])}, invisible to people but read by models; remove it"
-                self.problem(SKILL_FILE, told, code="unseen_character")
+            if (index := find_unseen(text, allowed="\t\n")) is not None:
+                message = f"its front matter contains {name_of(text[index])}, invisible to people but read by models; remove it"
+                self.problem(SKILL_FILE, message, code="unseen_character")
         try:
             list(self.tools(front.get("allowed-tools", "")))
         except ValidationFailed as error:
@@ -235,8 +235,8 @@ class _Reader:
         if not fits or not all(
             isinstance(text, str) and len(text) <= LONGEST_VALUE and 1 <= len(key) <= LONGEST_KEY for key, text in value.items()
         ):
-            told = f"metadata must be a mapping of at most {MOST_METADATA} names to texts of at most {LONGEST_VALUE} characters"
-            self.problem(SKILL_FILE, told)
+            message = f"metadata must be a mapping of at most {MOST_METADATA} names to texts of at most {LONGEST_VALUE} characters"
+            self.problem(SKILL_FILE, message)
 
     def tools(self, value: Any) -> Iterator[str]:
         """Yield the requested tools without duplicates; raises ValidationFailed."""

@@ -124,12 +124,12 @@ class LoadedSkill:
 
     def document(self) -> dict[str, Any]:
         """The JSON form (CONTRACT § 12); without `content` if no file was requested."""
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "name": self.name, "description": self.description, "version_digest": self.version_digest,
             "instructions": self.instructions, "files": [file_document(file) for file in self.files],
             "requested_tools": list(self.requested_tools), "granted_tools": list(self.granted_tools), "trust": self.trust,
         }  # fmt: skip
-        return told if self.content is None else told | {"content": self.content}
+        return document if self.content is None else document | {"content": self.content}
 
 
 def file_document(file: SkillFile) -> dict[str, Any]:

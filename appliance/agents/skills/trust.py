@@ -35,10 +35,10 @@ def approve_skill(scope: TenantScope, skills: Skills, person: SignedIn, name: st
         own = _check_person(scope, person, skill)
         for index, tool in enumerate(granted):
             if tool not in skill.requested_tools or not is_grantable(tool):
-                told = Sentence(
+                message = Sentence(
                     "%(tool)s cannot be granted; grant only tools that the skill requests by a plain name", tool=repr(tool[:80])
                 )
-                raise ValidationFailed(told, pointer=f"/tools/{index}")
+                raise ValidationFailed(message, pointer=f"/tools/{index}")
         scope.update(
             SkillRow, approved_digest=digest, granted_tools=list(granted), granted_by=scope.actor, granted_login=person.login,
             granted_at=clock.now_ms(),

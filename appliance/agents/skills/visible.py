@@ -4,8 +4,8 @@ import re
 import unicodedata
 
 _MARKS_IN_A_ROW = 4
-_IN_PLACE = re.compile("[\u200c\u200d\ufe0e\ufe0f]")  # joiners of scripts and emoji; text or emoji variant selectors
-_UNSEEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+_JOINERS = re.compile("[\u200c\u200d\ufe0e\ufe0f]")  # joiners of scripts and emoji; text or emoji variant selectors
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 # Blank characters that Unicode classifies as letters, marks or symbols, and unassigned code points reserved for invisible
 # characters.  Other unassigned code points are allowed: they are displayed as boxes, and newer emoji are among them.
 _BLANKS = re.compile(
@@ -20,31 +20,32 @@ def find_unseen(text: str, *, allowed: str = "") -> int | None:
     private code points, and more than four combining marks in a row.  Joiners and emoji selectors are allowed where they have
     an effect: between or after visible characters outside ASCII.  Control characters in `allowed` are accepted.
     """
-    letters = set(text)
-    found = [text.index(char) for char in letters if char not in allowed and not _IN_PLACE.match(char) and not _is_seen(char)]
-    found += [at.start() for at in _IN_PLACE.finditer(text) if not _is_in_place(text, at.start())][:1]
-    if marks := "".join(char for char in letters if unicodedata.category(char) in ("Mn", "Me")):
+    characters = set(text)
+    invisible = (char for char in characters if char not in allowed and not _JOINERS.match(char) and not _is_visible(char))
+    indexes = [text.index(char) for char in invisible]
+    indexes += [at.start() for at in _JOINERS.finditer(text) if not _is_effective_joiner(text, at.start())][:1]
+    if marks := "".join(char for char in characters if unicodedata.category(char) in ("Mn", "Me")):
         pile = re.search(f"[{re.escape(marks)}]{{{_MARKS_IN_A_ROW + 1},}}", text)
-        found += [pile.end() - 1] if pile else []
-    return min(found, default=None)
+        indexes += [pile.end() - 1] if pile else []
+    return min(indexes, default=None)
 
 
-def _is_seen(char: str) -> bool:
-    return unicodedata.category(char) not in _UNSEEN and not _BLANKS.match(char) and ord(char) & 0xFFFE != 0xFFFE
+def _is_visible(char: str) -> bool:
+    return unicodedata.category(char) not in _INVISIBLE_CATEGORIES and not _BLANKS.match(char) and ord(char) & 0xFFFE != 0xFFFE
 
 
-def _is_in_place(text: str, index: int) -> bool:
+def _is_effective_joiner(text: str, index: int) -> bool:
     before = index - 1
     if text[index] >= "\ufe0e":
-        return _stands_out(text, before) or text[max(before, 0) : index] in tuple("0123456789#*")  # keycaps
+        return _is_visible_non_ascii(text, before) or text[max(before, 0) : index] in tuple("0123456789#*")  # keycaps
     if before >= 0 and text[before] == "\ufe0f":
         before -= 1
-    return _stands_out(text, before) and _stands_out(text, index + 1)
+    return _is_visible_non_ascii(text, before) and _is_visible_non_ascii(text, index + 1)
 
 
-def _stands_out(text: str, index: int) -> bool:
+def _is_visible_non_ascii(text: str, index: int) -> bool:
     """Whether there is a visible character outside ASCII at this index."""
-    return 0 <= index < len(text) and not text[index].isascii() and not _IN_PLACE.match(text[index]) and _is_seen(text[index])
+    return 0 <= index < len(text) and not text[index].isascii() and not _JOINERS.match(text[index]) and _is_visible(text[index])
 
 
 def name_of(char: str) -> str:

@@ -61,35 +61,35 @@ class DocumentTools:
         """Like GET /documents."""
         words = arguments.get("search")
         name, tag, folder, media_type = (arguments.get(name) for name in ("name", "tag", "folder", "media_type"))
-        wanted = Wanted(name, tag, folder, media_type, arguments.get("metadata", {}), words)
+        filters = Wanted(name, tag, folder, media_type, arguments.get("metadata", {}), words)
         request = PageRequest(arguments.get("limit", 20), arguments.get("cursor"))
-        found = self.documents.list_documents(caller.scope, wanted, request)
+        documents = self.documents.list_documents(caller.scope, filters, request)
         snippets: Mapping[str, str] = {}
         if words is not None:
-            snippets = texts.snippets(caller.scope, [each.sha256 for each in found.items], search_words(words))
-        return page(found, lambda each: self.shape.show(each, snippets.get(each.sha256)))
+            snippets = texts.snippets(caller.scope, [each.sha256 for each in documents.items], search_words(words))
+        return page(documents, lambda each: self.shape.show(each, snippets.get(each.sha256)))
 
     def read(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Like GET /documents/{id}/text and /content."""
         document_id, revision, offset = arguments["document_id"], arguments.get("revision"), arguments.get("offset", 0)
-        told: dict[str, Any] = {"document": self.shape.show(self.documents.get_document(caller.scope, document_id))}
+        result: dict[str, Any] = {"document": self.shape.show(self.documents.get_document(caller.scope, document_id))}
         if arguments.get("form") == "content":
             content = self.documents.open_content(caller.scope, document_id, revision)
             end = min(content.size, offset + MOST_TEXT)
             piece = b"".join(content.pieces(offset, end)) if offset < end else b""
             more = {"next_offset": end} if end < content.size else {}
-            return told | {"state": "ready", "content": base64.b64encode(piece).decode()} | more
+            return result | {"state": "ready", "content": base64.b64encode(piece).decode()} | more
         text = self.documents.open_text(caller.scope, document_id, revision)
         if text.pieces is None:
             why = {"reason": text.reason, "code": text.code}
-            return told | {"state": text.state} | {name: value for name, value in why.items() if value}
+            return result | {"state": text.state} | {name: value for name, value in why.items() if value}
         whole = b"".join(text.pieces)
-        piece = _whole_characters(whole[offset : offset + MOST_TEXT])
+        piece = _trim_partial_character(whole[offset : offset + MOST_TEXT])
         more = {"next_offset": offset + len(piece)} if piece and offset + len(piece) < len(whole) else {}
-        return told | {"state": "ready", "text": piece.decode("utf8", "replace")} | more
+        return result | {"state": "ready", "text": piece.decode("utf8", "replace")} | more
 
 
-def _whole_characters(piece: bytes) -> bytes:
+def _trim_partial_character(piece: bytes) -> bytes:
     """Cut off an incomplete UTF-8 character at the end."""
     for count in range(1, min(4, len(piece)) + 1):
         if piece[-count] & 0xC0 == 0xC0:  # the first byte of a multi-byte character

@@ -62,8 +62,8 @@ def entity_tools() -> list[Tool]:
 
 def _query(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Like POST /datapool/{collection}/query."""
-    wanted = {name: value for name, value in arguments.items() if name != "collection"}
-    return page(datapool.query_entities(caller.scope, arguments["collection"], wanted), dict)
+    query = {name: value for name, value in arguments.items() if name != "collection"}
+    return page(datapool.query_entities(caller.scope, arguments["collection"], query), dict)
 
 
 def _write(caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,18 +49,18 @@ def _shortened(result: dict[str, Any], name: str, excess: int) -> dict[str, Any]
     if isinstance(value, list):
         return {**result, name: _first_of(value, excess)}
     if isinstance(value, str):
-        return {**result, name: _beginning_of(value, size_of(value) - excess)}
+        return {**result, name: _prefix_of(value, size_of(value) - excess)}
     return {key: each for key, each in result.items() if key != name}
 
 
 def _first_of(value: list[Any], excess: int) -> list[Any]:
-    kept = list(value)
-    while kept and excess > 0:
-        excess -= size_of(kept.pop()) + 1
-    return kept
+    items = list(value)
+    while items and excess > 0:
+        excess -= size_of(items.pop()) + 1
+    return items
 
 
-def _beginning_of(text: str, most: int) -> str:
+def _prefix_of(text: str, most: int) -> str:
     """The longest prefix whose JSON has at most `most` bytes, found by binary search."""
     low, high = 0, len(text)
     while low < high:

@@ -55,7 +55,7 @@ class HumanTools:
                 "type": "string", "minLength": 1, "maxLength": 255, "description": "A repeated call with the same key asks once.",
             },
         )  # fmt: skip
-        told = outputs(
+        output = outputs(
             ("request_id", "status", "summary", "review_url"), request_id=TEXT, status={"enum": _STATUSES}, action_digest=TEXT,
             summary=TEXT, expires_at=TEXT, review_url=TEXT, answer={}, comment=TEXT, decided_by=TEXT,
         )  # fmt: skip
@@ -68,11 +68,11 @@ class HumanTools:
                 ASK, "Ask a person",
                 "Asks a person to approve one exact call, to answer a question, or to choose. Show review_url to the person: they "
                 "sign in there and decide; a client cannot decide for them. Get the result with get_human_input.",
-                ask, told, "read", frozenset({"approvals.request"}), self.ask, Hints(read_only=False), ("comment",),
+                ask, output, "read", frozenset({"approvals.request"}), self.ask, Hints(read_only=False), ("comment",),
             ),
             Tool(
                 LOOK, "Get a person's decision", "Returns a request and its decision; waits up to wait_seconds for one.",
-                look, told, "read", frozenset({"approvals.read"}), self.look, long=("comment",),
+                look, output, "read", frozenset({"approvals.read"}), self.look, long=("comment",),
             ),
         ]  # fmt: skip
 
@@ -86,7 +86,7 @@ class HumanTools:
             raise ValidationFailed("`action` is required for kind approval and not allowed for other kinds", pointer="/action")
         if action is None:
             return self._told(caller.scope, request_human_input(caller.scope, caller.subject, HumanInput(**arguments)))
-        running = self.submit(caller.scope, lambda: self._told(caller.scope, self._ask_for(caller, action, arguments)))
+        running = self.submit(caller.scope, lambda: self._told(caller.scope, self._request_approval(caller, action, arguments)))
 
         def look(last: bool) -> dict[str, Any] | None:
             if running.done():
@@ -97,30 +97,31 @@ class HumanTools:
 
         return Waiting(look, DEFAULT_SECONDS + 10, running)
 
-    def _ask_for(self, caller: Caller, wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
-        action = self.find_action(caller, wanted["tool"], wanted["arguments"])
+    def _request_approval(self, caller: Caller, call: Mapping[str, Any], arguments: Mapping[str, Any]) -> Approval:
+        action = self.find_action(caller, call["tool"], call["arguments"])
         decision = self.governor.consider(caller.scope, caller.subject, action)
-        wish = Wish(arguments["title"], arguments.get("reason", ""), arguments.get("ttl_seconds"), arguments.get("idempotency_key"))
-        return self.actions.request_action(caller.scope, caller.subject, action, decision, wish)
+        seconds, key = arguments.get("ttl_seconds"), arguments.get("idempotency_key")
+        request = Wish(arguments["title"], arguments.get("reason", ""), seconds, key)
+        return self.actions.request_action(caller.scope, caller.subject, action, decision, request)
 
     def look(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any] | Waiting:
         """Like GET /approvals/{id}, at once or when it is decided."""
         request_id, scope = arguments["request_id"], caller.scope
 
         def look(last: bool) -> dict[str, Any] | None:
-            found = approvals.get_approval(scope, request_id)
-            return self._told(scope, found) if last or found.status != "pending" else None
+            approval = approvals.get_approval(scope, request_id)
+            return self._told(scope, approval) if last or approval.status != "pending" else None
 
         seconds = float(arguments.get("wait_seconds", 0))
         return look(seconds == 0) or Waiting(look, seconds)
 
-    def _told(self, scope: TenantScope, found: Approval) -> dict[str, Any]:
-        about = found.about
-        told = {
-            "request_id": found.id, "status": found.status, "summary": about.summary or found.request.title,
-            "review_url": self.review_url(scope, found.id), "action_digest": about.digest,
-            "expires_at": clock.optional_rfc3339(found.request.expires_at), "comment": found.comment or None,
-            "decided_by": found.decided_login,
+    def _told(self, scope: TenantScope, approval: Approval) -> dict[str, Any]:
+        about = approval.about
+        view = {
+            "request_id": approval.id, "status": approval.status, "summary": about.summary or approval.request.title,
+            "review_url": self.review_url(scope, approval.id), "action_digest": about.digest,
+            "expires_at": clock.optional_rfc3339(approval.request.expires_at), "comment": approval.comment or None,
+            "decided_by": approval.decided_login,
         }  # fmt: skip
-        answer = {"answer": found.answer} if found.status == "answered" else {}
-        return {name: value for name, value in told.items() if value is not None} | answer
+        answer = {"answer": approval.answer} if approval.status == "answered" else {}
+        return {name: value for name, value in view.items() if value is not None} | answer

@@ -22,7 +22,7 @@ class LogTools:
 
     def tools(self) -> list[Tool]:
         """`read_logs`."""
-        wanted = inputs(
+        arguments = inputs(
             text={"type": "string", "maxLength": 500, "description": "Text in the message or fields."},
             level={"enum": ["debug", "info", "warn", "error"], "description": "This level and above."},
             source=TEXT, execution=TEXT, process=TEXT, since=_TIME, until=_TIME,
@@ -31,7 +31,7 @@ class LogTools:
         return [
             Tool(
                 "read_logs", "Read logs", "Lists log lines, newest first: by text, level, source, execution, process and time.",
-                wanted, listed(self.shape.schema), "read", frozenset({"logs.read"}), self.read, long=("items",),
+                arguments, listed(self.shape.schema), "read", frozenset({"logs.read"}), self.read, long=("items",),
             )
         ]  # fmt: skip
 
@@ -41,6 +41,6 @@ class LogTools:
             clock.parse_rfc3339(arguments[name], pointer=f"/{name}") if name in arguments else None for name in ("since", "until")
         )
         names = {"text": "text", "level": "level", "source": "source", "execution_id": "execution", "process_id": "process"}
-        wanted = LineFilter(**{member: arguments.get(name) for member, name in names.items()}, since=since, until=until)
+        filters = LineFilter(**{member: arguments.get(name) for member, name in names.items()}, since=since, until=until)
         request = PageRequest(arguments.get("limit", 50), arguments.get("cursor"))
-        return page(logs.list_lines(caller.scope, wanted, request), self.shape.show)
+        return page(logs.list_lines(caller.scope, filters, request), self.shape.show)

@@ -28,8 +28,8 @@ class ProcessTools:
 
     def tools(self) -> list[Tool]:
         """`execute_process` and `get_execution`."""
-        shown = with_truncated(self.shape)
-        shown["required"] = [name for name in shown["required"] if name not in _LONG]
+        execution = with_truncated(self.shape)
+        execution["required"] = [name for name in execution["required"] if name not in _LONG]
         execute = inputs(
             ("process_id",),
             process_id=TEXT,
@@ -48,13 +48,14 @@ class ProcessTools:
                 "Starts an execution of a published process. Returns at once, or with the result if the execution ends within "
                 "`wait` seconds; a failed execution is a normal result with `status: failed` and `error`. Follow it with "
                 "get_execution.",
-                execute, shown, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
+                execute, execution, "write", frozenset({"processflow.execute"}), self.execute, Hints(open_world=True), _LONG,
                 consumes=True, settles={"version": self.published_version},
             ),
             Tool(
                 "get_execution", "Show an execution",
                 "Shows an execution: status, output or error, what it waits for, and its position while it is queued.",
-                inputs(("execution_id",), execution_id=TEXT), shown, "read", frozenset({"processflow.read"}), self.get, long=_LONG,
+                inputs(("execution_id",), execution_id=TEXT), execution, "read", frozenset({"processflow.read"}), self.get,
+                long=_LONG,
             ),
         ]  # fmt: skip
 
@@ -74,8 +75,8 @@ class ProcessTools:
             arguments.get("input", {}), arguments.get("version"), label=arguments.get("label"), token=_token(scope, arguments),
             depth=_depth_for(caller), tainted_by=caller.subject.tainted_by,
         )  # fmt: skip
-        over: Future[None] = Future()
-        callback = (lambda: over.set_result(None)) if seconds else None
+        finished: Future[None] = Future()
+        callback = (lambda: finished.set_result(None)) if seconds else None
         row = self.flow.start_execution(
             scope, arguments["process_id"], request, soon=seconds > 0, when_finished=callback, beside=caller.consume
         )
@@ -84,11 +85,11 @@ class ProcessTools:
 
         def look(last: bool) -> dict[str, Any] | None:
             now: Execution = executions.get_execution(scope, row.id)
-            if last and not over.done():
+            if last and not finished.done():
                 ending.finished.drop(row.id, callback)
             return self.shape.show(now) if last or now.status in FINISHED else None
 
-        return Waiting(look, seconds, over)
+        return Waiting(look, seconds, finished)
 
     def _begun(self, scope: TenantScope, token: str, seconds: float) -> dict[str, Any] | Waiting:
         """Return the execution that this call started before a crash; never starts another one."""

@@ -61,10 +61,10 @@ def listed(shape: Mapping[str, Any]) -> dict[str, Any]:
     return outputs(("items",), items=items, next_cursor=TEXT, total=COUNT)
 
 
-def page(found: Page[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def page(page: Page[Any], show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
     """Render a page according to the schema of `listed`."""
-    more = {"next_cursor": found.next_cursor, "total": found.total}
-    return {"items": [show(item) for item in found.items]} | {name: value for name, value in more.items() if value is not None}
+    more = {"next_cursor": page.next_cursor, "total": page.total}
+    return {"items": [show(item) for item in page.items]} | {name: value for name, value in more.items() if value is not None}
 
 
 def _without_definitions(member: Mapping[str, Any], shared: dict[str, Any]) -> dict[str, Any]:

@@ -61,5 +61,5 @@ class SkillTools:
 
     def load(self, caller: Caller, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Like GET /skills/{name}."""
-        wanted = arguments["name"], arguments.get("path"), arguments.get("expected_digest")
-        return self.skills.load_skill(caller.scope, *wanted).document()
+        parameters = arguments["name"], arguments.get("path"), arguments.get("expected_digest")
+        return self.skills.load_skill(caller.scope, *parameters).document()

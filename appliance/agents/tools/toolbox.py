@@ -60,7 +60,7 @@ class Gate(Protocol):
 
 
 @dataclass(frozen=True)
-class _Shelved:
+class _RegisteredTool:
     """A registered tool with its compiled schemas."""
 
     tool: Tool
@@ -73,14 +73,14 @@ class Toolbox:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._tools: dict[str, _Shelved] = {}
+        self._tools: dict[str, _RegisteredTool] = {}
 
     def add(self, tool: Tool) -> None:
         """Register a tool, adding the argument `approval_id`; raises ValueError for a duplicate name, SchemaInvalid."""
         if tool.name in self._tools:
             raise ValueError(f"the tool {tool.name} is already registered")
         offered = replace(tool, input_schema=_with_approval(tool.input_schema))
-        self._tools[tool.name] = _Shelved(offered, compile_schema(offered.input_schema), compile_schema(tool.output_schema))
+        self._tools[tool.name] = _RegisteredTool(offered, compile_schema(offered.input_schema), compile_schema(tool.output_schema))
 
     def get(self, name: str) -> Tool:
         """The tool with this name; raises NotFound."""
@@ -100,12 +100,12 @@ class Toolbox:
         Raises NotFound (tool), ScopeMissing, ValidationFailed (pointers into the arguments), PolicyDenied, ApprovalRequired, and
         whatever the tool raises.
         """
-        begun = self.begin(caller, name, arguments)
-        if isinstance(begun, dict):
-            return begun
-        deadline = clock.monotonic() + begun.seconds
-        while (result := begun.look(clock.monotonic() >= deadline)) is None:
-            _pause(begun, deadline)
+        result_or_pending = self.begin(caller, name, arguments)
+        if isinstance(result_or_pending, dict):
+            return result_or_pending
+        deadline = clock.monotonic() + result_or_pending.seconds
+        while (result := result_or_pending.look(clock.monotonic() >= deadline)) is None:
+            _pause(result_or_pending, deadline)
         return result
 
     def begin(self, caller: Caller, name: str, arguments: Mapping[str, Any], *, most: int = MOST_BYTES) -> dict[str, Any] | Waiting:
@@ -113,18 +113,18 @@ class Toolbox:
 
         `most` is the maximum size in bytes of a result that is returned at once.
         """
-        shelved = self._checked_call(caller, name, arguments)
-        tool = shelved.tool
+        registered = self._validate_call(caller, name, arguments)
+        tool = registered.tool
         if tool.describe is None:
-            return self._call_judged(caller, shelved, arguments, most)
+            return self._call_gated(caller, registered, arguments, most)
         result = tool.call(caller, arguments)
         if isinstance(result, Waiting):
-            return Waiting(partial(_look, shelved, result, _nothing_hidden), result.seconds, result.over)
-        return _checked(shelved, result, most)
+            return Waiting(partial(_look, registered, result, _unredacted), result.seconds, result.over)
+        return _validate_result(registered, result, most)
 
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """The action that policies and approvals would see for this call, without making it.  Raises as `call` for bad calls."""
-        tool = self._checked_call(caller, name, arguments).tool
+        tool = self._validate_call(caller, name, arguments).tool
         given = self._settled(caller, tool, arguments)
         return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
 
@@ -133,9 +133,9 @@ class Toolbox:
         tool = self._find(name).tool
         return ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
 
-    def _checked_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _Shelved:
-        shelved = self._find(name)
-        for scope in sorted(shelved.tool.scopes - caller.scope.scopes):
+    def _validate_call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> _RegisteredTool:
+        registered = self._find(name)
+        for scope in sorted(registered.tool.scopes - caller.scope.scopes):
             raise ScopeMissing(
                 Sentence(
                     "the tool %(name)s needs the scope %(scope)s; use a key that has it, or ask an owner to issue one",
@@ -143,56 +143,58 @@ class Toolbox:
                 ),
                 extra={"scope": scope},
             )
-        problems = shelved.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
+        problems = registered.input.problems(dict(arguments), namespace=caller.scope.tenant_id)
         if problems:
             raise ValidationFailed(Sentence("the arguments of %(name)s do not match its input schema", name=name), details=problems)
-        return shelved
+        return registered
 
-    def _call_judged(self, caller: Caller, shelved: _Shelved, arguments: Mapping[str, Any], most: int) -> dict[str, Any] | Waiting:
-        tool = shelved.tool
+    def _call_gated(
+        self, caller: Caller, registered: _RegisteredTool, arguments: Mapping[str, Any], most: int
+    ) -> dict[str, Any] | Waiting:
+        tool = registered.tool
         before = caller.place.begun if caller.place is not None else None
         if before is not None and tool.consumes:
             action = ToolAction(tool.name, tool.effect, before["input"])
-            leave = self._gate.recall(caller.scope, caller.subject, action)
-            begun = tool.call(caller, action.input)
+            permission = self._gate.recall(caller.scope, caller.subject, action)
+            result = tool.call(caller, action.input)
         else:
             action = ToolAction(tool.name, tool.effect, self._settled(caller, tool, arguments))
-            leave = self._permit(caller, action, arguments.get(APPROVAL_ID))
-            begun = self._begin(caller, tool, leave, action)
-        if isinstance(begun, Waiting):
-            return Waiting(partial(_look, shelved, begun, leave.conceal), begun.seconds, begun.over)
-        return _concealed(_checked(shelved, begun, most), leave.conceal)
+            permission = self._permit(caller, action, arguments.get(APPROVAL_ID))
+            result = self._begin(caller, tool, permission, action)
+        if isinstance(result, Waiting):
+            return Waiting(partial(_look, registered, result, permission.conceal), result.seconds, result.over)
+        return _redacted(_validate_result(registered, result, most), permission.conceal)
 
     def _settled(self, caller: Caller, tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Fill in the arguments that `Tool.settles` computes: with the approved values, otherwise with the current ones."""
-        given, approval_id = _without_approval(arguments), arguments.get(APPROVAL_ID)
-        if all(name in given for name in tool.settles):
-            return given
+        resolved, approval_id = _without_approval(arguments), arguments.get(APPROVAL_ID)
+        if all(name in resolved for name in tool.settles):
+            return resolved
         approved = self._gate.approved_input(caller.scope, approval_id) if approval_id is not None else {}
         for name, find in tool.settles.items():
-            value = approved[name] if name in approved else find(caller, given)
+            value = approved[name] if name in approved else find(caller, resolved)
             if value is not None:
-                given.setdefault(name, value)
-        return given
+                resolved.setdefault(name, value)
+        return resolved
 
     def _permit(self, caller: Caller, action: ToolAction, approval_id: str | None) -> Leave:
         """Get permission; a read that consumed its approval before a crash keeps it for the same call."""
         before = caller.place.begun if caller.place is not None else None
         if before is None:
             return self._gate.permit(caller.scope, caller.subject, action, approval_id)
-        held = Held(**before["approval"]) if before["approval"] is not None else None
-        return self._gate.permit(caller.scope, caller.subject, action, None, held)
+        consumed = Held(**before["approval"]) if before["approval"] is not None else None
+        return self._gate.permit(caller.scope, caller.subject, action, None, consumed)
 
-    def _begin(self, caller: Caller, tool: Tool, leave: Leave, action: ToolAction) -> dict[str, Any] | Waiting:
+    def _begin(self, caller: Caller, tool: Tool, permission: Leave, action: ToolAction) -> dict[str, Any] | Waiting:
         def take() -> ToolAction:
-            taken = leave.take(f"tool:{tool.name}")
+            permitted = permission.take(f"tool:{tool.name}")
             if caller.place is not None and (tool.consumes or tool.effect == "read"):
-                held = leave.holds
-                caller.place.dispatch({"input": dict(taken.input), "approval": None if held is None else asdict(held)})
-            return taken
+                approval = permission.holds
+                caller.place.dispatch({"input": dict(permitted.input), "approval": None if approval is None else asdict(approval)})
+            return permitted
 
         if tool.effect == "read":
-            if leave.is_owing and not caller.has_begun:
+            if permission.is_owing and not caller.has_begun:
                 db.write(take)
             return tool.call(caller, action.input)
         if tool.consumes:
@@ -203,7 +205,7 @@ class Toolbox:
             return tool.call(replace(caller, consume=consume), action.input)
         return db.write(lambda: tool.call(caller, take().input))
 
-    def _find(self, name: str) -> _Shelved:
+    def _find(self, name: str) -> _RegisteredTool:
         if name not in self._tools:
             raise NotFound(
                 Sentence("there is no tool %(name)s; the tools are %(tools)s", name=repr(name[:80]), tools=", ".join(self._tools))
@@ -220,27 +222,27 @@ def _without_approval(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != APPROVAL_ID}
 
 
-def _nothing_hidden(result: Any) -> Any:
+def _unredacted(result: Any) -> Any:
     """Redact nothing: a tool that passes the gate itself also redacts its own result."""
     return result
 
 
-def _look(shelved: _Shelved, waiting: Waiting, conceal: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:
+def _look(registered: _RegisteredTool, waiting: Waiting, conceal: Callable[[Any], Any], last: bool) -> dict[str, Any] | None:
     result = waiting.look(last)
-    return None if result is None else _concealed(_checked(shelved, result), conceal)
+    return None if result is None else _redacted(_validate_result(registered, result), conceal)
 
 
-def _concealed(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = conceal(result)
-    return shown
+def _redacted(result: dict[str, Any], conceal: Callable[[Any], Any]) -> dict[str, Any]:
+    redacted: dict[str, Any] = conceal(result)
+    return redacted
 
 
-def _checked(shelved: _Shelved, result: dict[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
+def _validate_result(registered: _RegisteredTool, result: dict[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
     """Truncate the result to the maximum size; raises RuntimeError if it violates the tool's own schema, which is a bug."""
-    fitted = fit(result, shelved.tool.long, most)
-    problem = shelved.output.first_problem(fitted)
+    fitted = fit(result, registered.tool.long, most)
+    problem = registered.output.first_problem(fitted)
     if problem is not None:
-        raise RuntimeError(f"the result of the tool {shelved.tool.name} does not match its output schema: {problem}")
+        raise RuntimeError(f"the result of the tool {registered.tool.name} does not match its output schema: {problem}")
     return fitted
 
 

@@ -21,21 +21,21 @@ class WebAppTools:
 
     def tools(self) -> list[Tool]:
         """`publish_webapp`."""
-        wanted = inputs(
+        arguments = inputs(
             ("app", "version"), app=TEXT, version={"type": "integer", "minimum": 1, "maximum": 10**9},
             if_current={
                 "type": "integer", "minimum": 0, "maximum": 10**9, "description": "The version published now, 0 for none.",
             },
             wait={"type": "number", "minimum": 0, "maximum": 60, "default": 30, "description": "Seconds to wait for its checks."},
         )  # fmt: skip
-        told = outputs(("state",), state={"enum": ["published", "checking"]}, version=self.version.schema,
+        output = outputs(("state",), state={"enum": ["published", "checking"]}, version=self.version.schema,
                        publication=self.publication.schema)  # fmt: skip
         return [
             Tool(
                 "publish_webapp", "Publish a WebApp",
                 "Publishes this version once its smoke checks have passed. While they run, the result is `state: checking`; if "
                 "they fail, the call fails with their findings.",
-                wanted, told, "write", frozenset({"webapps.publish"}), self.publish, Hints(destructive=True, idempotent=True),
+                arguments, output, "write", frozenset({"webapps.publish"}), self.publish, Hints(destructive=True, idempotent=True),
                 consumes=True,
             )
         ]  # fmt: skip
@@ -45,8 +45,8 @@ class WebAppTools:
         scope, app, number = caller.scope, arguments["app"], arguments["version"]
         over: Future[None] | None = None
         if not caller.has_begun:  # publishing again could undo an unpublish that happened since the crash
-            wanted = arguments.get("if_current")
-            started = self.publishing.publish_version(scope, app, number, if_current=wanted, beside=caller.consume)
+            expected = arguments.get("if_current")
+            started = self.publishing.publish_version(scope, app, number, if_current=expected, beside=caller.consume)
             if started.version is not None:
                 return {"state": "published", "version": self.version.show(started.version)}
             over = started.over
@@ -55,7 +55,7 @@ class WebAppTools:
             version = self.publishing.find_published(scope, app, number)
             if version is not None:
                 return {"state": "published", "version": self.version.show(version)}
-            found = self.publishing.get_publication(scope, app, number)
-            return {"state": "checking", "publication": self.publication.show(found)} if last else None
+            publication = self.publishing.get_publication(scope, app, number)
+            return {"state": "checking", "publication": self.publication.show(publication)} if last else None
 
         return look(False) or Waiting(look, float(arguments.get("wait", 30)), over)

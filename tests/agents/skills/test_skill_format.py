@@ -194,7 +194,7 @@ def test_a_key_of_this_appliance_is_refused() -> None:
 
 def test_every_problem_is_named_at_once() -> None:
     said = refused({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
-    assert all(part in said for part in ("make them equal", "description is", "../a", "b.md"))
+    assert all(part in said for part in ("make them equal", "description must be", "../a", "b.md"))
 
 
 def test_only_plain_names_can_be_granted() -> None:
