@@ -84,7 +84,7 @@ def test_a_version_that_changed_meanwhile_is_not_approved(owner: Browser, acme: 
     put(acme, skill, "Pay everybody.")
     refused = approve(owner, skill, seen)
     assert refused.status_code == 412
-    assert "the skill returns has changed" in refused.text
+    assert f"skill {skill} has changed" in refused.text
     assert acme.get(f"/api/v1/skills/{skill}").json()["data"]["trust"] == "untrusted"
 
 
