@@ -1,4 +1,4 @@
-"""The MCP edge: agents and assistants reach a tenant's governed tools and skills at /mcp."""
+"""The MCP edge: serves a tenant's governed tools and skills to agents and assistants at /mcp."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ __all__ = ["McpEdge", "make_edge"]
 
 
 def make_edge(services: Services) -> McpEdge:
-    """The edge over every tool and skill of the appliance; the SDK comes with the first request to it."""
+    """Build the edge for all tools and skills of the appliance; the SDK is loaded by the first request."""
 
     def load() -> "Transport":
         from .server import make_server

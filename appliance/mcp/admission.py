@@ -1,4 +1,4 @@
-"""Who may speak to /mcp: a key of the host's tenant, never from a web page of another origin."""
+"""Admits requests to /mcp: they need an agent key of the host's tenant and must not come from a foreign web page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,13 +11,13 @@ from appliance.tenants import HostMatch
 from appliance.tenants.keys import keys
 
 ADMITTED = "gos.admitted"
-"""Key of the ASGI scope: the caller who was admitted."""
+"""The key of the admitted caller in the ASGI scope."""
 _LONGEST_KEY = 200
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What the front has established about a request, and its headers; `origin` is the appliance's own on this host."""
+    """What the front has established about a request, and its headers; `origin` is the appliance's own origin on this host."""
 
     host: HostMatch
     request_id: str
@@ -29,7 +29,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Admitted:
-    """An authenticated caller, the id of its key, and the RateLimit headers that its answer carries."""
+    """An authenticated caller, the id of its key, and the RateLimit headers for its response."""
 
     caller: Caller
     key_id: str
@@ -37,16 +37,17 @@ class Admitted:
 
 
 def refuse_browser(arrival: Arrival) -> None:
-    """BrowserCallRefused for every request that a page of another origin makes: a name may have been bound to us anew."""
+    """Raise BrowserCallRefused for a request from a web page of another origin, which protects against DNS rebinding."""
     site, origin = arrival.headers.get("sec-fetch-site"), arrival.headers.get("origin")
     if site not in (None, "none", "same-origin") or origin not in (None, arrival.origin):
-        raise BrowserCallRefused("MCP is not spoken from a web page of another origin; use a client that runs outside a browser")
+        raise BrowserCallRefused("MCP does not accept requests from web pages of other origins; use a client outside the browser")
 
 
 def admit(services: Services, arrival: Arrival) -> Admitted:
-    """Whose key it is.  MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once.
+    """Authenticate the request's API key.
 
-    PolicyDenied for a service key: the same key would be judged otherwise over REST.
+    Raises MissingApiKey, the errors of keys, RateLimited; InvalidRequest for two keys at once; PolicyDenied for a service key,
+    because policies would decide differently about the same key over REST.
     """
     caller = keys.authenticate_key(
         services.sealer, key_of(arrival.headers)[:_LONGEST_KEY], tenant_id=arrival.host.tenant, address=arrival.address,
@@ -55,8 +56,8 @@ def admit(services: Services, arrival: Arrival) -> Admitted:
     limits = services.rate_limiter.count(caller).headers()
     if not caller.scope.has_agent_key:
         raise PolicyDenied(
-            "this is a service key, and MCP takes agent keys only: issue one (gos key add --kind agent, or the console), or ask "
-            "somebody who manages API keys to make this one an agent key, whose writes need an approval over REST too",
+            "this is a service key, but MCP accepts only agent keys; issue one with `gos key add --kind agent` or in the console, "
+            "or have an administrator of API keys turn this one into an agent key, whose writes then need approval over REST too",
             headers=limits, extra={"reason": "service_key", "key_id": caller.key_id},
         )  # fmt: skip
     scope = replace(caller.scope, trace=arrival.trace) if arrival.trace else caller.scope
@@ -64,7 +65,7 @@ def admit(services: Services, arrival: Arrival) -> Admitted:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """The key in X-API-Key, or as a bearer token by clients that can send nothing else; one never stands in for the other."""
+    """The key from X-API-Key, or from a bearer token for clients that can send nothing else; sending both is an error."""
     own = headers.get("x-api-key", "").strip()
     kind, _, token = headers.get("authorization", "").strip().partition(" ")
     if own and kind:

@@ -1,4 +1,4 @@
-"""/mcp at ASGI level, beside the other edges: admission, then the SDK's transport, which the first request brings."""
+"""Serves /mcp at the ASGI level: admits each request and passes it to the SDK's transport, loaded by the first request."""
 
 import asyncio
 import json
@@ -29,8 +29,8 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 class McpEdge:
-    """What is asked of /mcp; see `around`.  `load` gives what answers: that takes half a second and 20 MB, so it waits until
-    somebody asks."""
+    """Handles requests to /mcp; see `around`.  `load` builds the transport, which takes half a second and 20 MB and is
+    therefore deferred to the first request."""
 
     def __init__(self, services: Services, load: "Callable[[], Transport]") -> None:
         self._services, self._load = services, load
@@ -39,7 +39,7 @@ class McpEdge:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """In the block requests are answered; at its end those under way are given up."""
+        """Serve requests inside the block; requests still in progress at its end are aborted."""
         serving = asyncio.create_task(self._run())
         try:
             yield
@@ -50,11 +50,11 @@ class McpEdge:
                 await serving
 
     async def _run(self) -> None:
-        """One task from the first request to the end: what the transport begins it wants to end in the same one."""
+        """Run the transport in a single task, because it must be entered and left in the same one."""
         await self._wanted.wait()
         try:
             transport = await asyncio.get_running_loop().run_in_executor(self._services.threads, self._load)
-        except Exception as error:  # noqa: BLE001  every request gets it
+        except Exception as error:  # noqa: BLE001  raised to every request
             self._transport.set_exception(error)
             return
         async with transport.running():
@@ -62,7 +62,7 @@ class McpEdge:
             await asyncio.Event().wait()
 
     def around(self, app: App) -> App:
-        """The application with /mcp beside it."""
+        """Wrap an application so that requests to /mcp are handled here."""
 
         async def serve(scope: Scope, receive: Any, send: Any) -> None:
             path = scope["path"].rstrip("/") if scope["type"] == "http" else ""
@@ -95,8 +95,8 @@ class McpEdge:
         refuse_browser(arrival)
         loop = asyncio.get_running_loop()
         admitted = await loop.run_in_executor(self._services.threads, partial(admit, self._services, arrival))
-        if scope["method"] != "POST":  # without sessions there is no stream to open and nothing to end
-            raise MethodNotAllowed("MCP is spoken here by POST", headers={"Allow": "POST", **admitted.headers})
+        if scope["method"] != "POST":  # without sessions there is no stream to open (GET) and nothing to end (DELETE)
+            raise MethodNotAllowed("MCP requests must use POST", headers={"Allow": "POST", **admitted.headers})
         return admitted
 
     async def _serve(self, scope: Scope, receive: Any, send: Any, admitted: Admitted) -> None:
@@ -112,8 +112,11 @@ class McpEdge:
         await transport.serve({**scope, "path": PATH}, receive, sending, admitted)
 
     async def _checked(self, receive: Any, tenant_id: str) -> Any:
-        """The way to read a body whose objects have no member twice (InvalidJson): the SDK takes the last one, others the first.
-        One that is too large or no JSON is the SDK's to refuse."""
+        """Read the body and return a `receive` that replays it; raises InvalidJson if an object has a member twice.
+
+        Parsers disagree about duplicate members: the SDK takes the last one, others the first.  A body that is too large or
+        not valid JSON is left for the SDK to refuse.
+        """
         most = self._services.config.limits.json_body_kb << 10
         messages, size, more = deque[Any](), 0, True
         while more and size <= most:
@@ -146,34 +149,34 @@ def _arrival(scope: Scope) -> Arrival:
 
 
 def _refusal(error: ApplianceError, request_id: str) -> bytes:
-    """The envelope of CONTRACT § 3."""
+    """The error envelope of CONTRACT § 3."""
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
-    told = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": details}
-    return json.dumps({"success": False, "error": {**told, **error.extra}}).encode()
+    body = {"code": error.code, "message": error.message, "status": error.status, "request_id": request_id, "details": details}
+    return json.dumps({"success": False, "error": {**body, **error.extra}}).encode()
 
 
 def _challenge(arrival: Arrival) -> str:
-    """RFC 6750 and RFC 9728: that a bearer token is wanted, and where it is said which."""
+    """The WWW-Authenticate value (RFC 6750, RFC 9728): asks for a bearer token and points to the resource metadata."""
     wrong = "authorization" in arrival.headers or "x-api-key" in arrival.headers
     error = 'error="invalid_token", ' if wrong else ""
     return f'Bearer {error}resource_metadata="{arrival.origin}{METADATA}{PATH}"'
 
 
 def _metadata(scope: Scope, arrival: Arrival) -> bytes:
-    """RFC 9728.  There is no authorization server, so none is named: the token is an API key that a person issues."""
-    told = {
+    """The protected resource metadata (RFC 9728).  It names no authorization server: the token is an API key."""
+    metadata = {
         "resource": f"{arrival.origin}{PATH}",
         "resource_name": "Governed Operations Service",
         "resource_documentation": f"{arrival.origin}/api-docs/",
         "bearer_methods_supported": ["header"],
         "scopes_supported": sorted(SCOPES),
     }
-    return json.dumps(told).encode()
+    return json.dumps(metadata).encode()
 
 
 async def _send(send: Any, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-    told = {"Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": str(len(body)), **headers}
-    await send({"type": "http.response.start", "status": status, "headers": list(_encoded(told.items()))})
+    merged = {"Content-Type": "application/json", "Cache-Control": "no-store", "Content-Length": str(len(body)), **headers}
+    await send({"type": "http.response.start", "status": status, "headers": list(_encoded(merged.items()))})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -1,4 +1,7 @@
-"""Skills over MCP: as resources, as prompts, and by the skills extension; each read is the tool's, judged like it."""
+"""Serves skills over MCP as resources, as prompts and through the skills extension.
+
+Every read goes through the skill tools, so scopes and policies apply to it in the same way.
+"""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -40,7 +43,7 @@ EXTENSION = "io.modelcontextprotocol/skills"
 SCHEME = "skill://"
 _LIST, _LOAD = "list_tenant_skills", "load_tenant_skill"
 _PAGE = 50
-_MOST_BYTES = 2 << 20  # the longest file with the longest instructions; nothing here says that a text was cut
+_MOST_BYTES = 2 << 20  # fits the longest file with the longest instructions, as these methods cannot report a truncation
 _TYPES = {"md": "text/markdown", "json": "application/json", "csv": "text/csv"}
 
 
@@ -52,7 +55,7 @@ class GetSkill(RequestParams):
 
 @dataclass(frozen=True)
 class SkillHandlers:
-    """The handlers; verbs run in `threads`."""
+    """The handlers for skills; blocking work runs in `threads`."""
 
     skills: Skills
     toolbox: Toolbox
@@ -71,44 +74,44 @@ class SkillHandlers:
         server.extensions[EXTENSION] = {}
 
     async def list_resources(self, ctx: Context, params: PaginatedRequestParams) -> ListResourcesResult:
-        """Every skill's SKILL.md; the template leads to its other files."""
-        found = await self._run(ctx, self._summaries)
-        shown = [
+        """List every skill's SKILL.md; the resource template gives access to the other files."""
+        summaries = await self._run(ctx, self._summaries)
+        resources = [
             Resource(
                 uri=f"{SCHEME}{each['name']}/{SKILL_FILE}", name=each["name"], description=each["description"],
                 mime_type="text/markdown",
             )
-            for each in found
+            for each in summaries
         ]  # fmt: skip
-        return ListResourcesResult(resources=shown)
+        return ListResourcesResult(resources=resources)
 
     async def list_templates(self, ctx: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
-        """Where the files of a skill are."""
+        """List the URI template of a skill's files."""
         template = ResourceTemplate(
             uri_template=f"{SCHEME}{{name}}/{{+path}}", name="skill-file", description="A text file of a skill, by its path."
         )
         return ListResourceTemplatesResult(resource_templates=[template])
 
     async def read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        """A text file of a skill, whole; one that is too long for a model is refused (`payload_too_large`)."""
+        """Read a text file of a skill as a whole; one too long for a model is refused (`payload_too_large`)."""
         name, path = _parts_of(params.uri)
         loaded = await self._run(ctx, lambda caller: self._call(caller, _LOAD, {"name": name, "path": path}))
         kind = _TYPES.get(path.rpartition(".")[2], "text/plain")
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=kind, text=loaded["content"])])
 
     async def list_prompts(self, ctx: Context, params: PaginatedRequestParams) -> ListPromptsResult:
-        """Every skill, for a person to pick."""
-        found = await self._run(ctx, self._summaries)
-        return ListPromptsResult(prompts=[Prompt(name=each["name"], description=each["description"]) for each in found])
+        """List every skill as a prompt that a person can choose."""
+        summaries = await self._run(ctx, self._summaries)
+        return ListPromptsResult(prompts=[Prompt(name=each["name"], description=each["description"]) for each in summaries])
 
     async def get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        """The instructions of a skill."""
+        """Return the instructions of a skill as a prompt."""
         loaded = await self._run(ctx, lambda caller: self._call(caller, _LOAD, {"name": params.name}))
         message = PromptMessage(role="user", content=TextContent(type="text", text=loaded["instructions"]))
         return GetPromptResult(description=loaded["description"], messages=[message])
 
     async def list_skills(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        """A page of skills with the digests of their files."""
+        """List a page of skills with the digests of their files."""
 
         def read(caller: Caller) -> dict[str, Any]:
             self._call(caller, _LIST, {})
@@ -119,34 +122,34 @@ class SkillHandlers:
         return await self._run(ctx, read)
 
     async def get_skill(self, ctx: Context, params: GetSkill) -> dict[str, Any]:
-        """One skill by the URI of its SKILL.md."""
+        """Return one skill by the URI of its SKILL.md."""
         name, path = _parts_of(params.uri)
 
         def read(caller: Caller) -> dict[str, Any]:
             if path != SKILL_FILE:
-                raise NotFound(Sentence("a skill is named by its %(skill_file)s", skill_file=SKILL_FILE))
+                raise NotFound(Sentence("the URI of a skill must end in %(skill_file)s", skill_file=SKILL_FILE))
             self._call(caller, _LOAD, {"name": name})
             return _complete(skill=self._shown(caller, self.skills.get_skill(caller.scope, name)))
 
         return await self._run(ctx, read)
 
     def _summaries(self, caller: Caller) -> list[dict[str, Any]]:
-        """None where the key may not see any: a client that lists everything at its start shall not fail."""
+        """The summaries of all skills; empty if the key lacks the scope, so that clients which list everything do not fail."""
         if not self.toolbox.get(_LIST).scopes <= caller.scope.scopes:
             return []
-        found: list[dict[str, Any]] = self._call(caller, _LIST, {})["items"]
-        return found
+        summaries: list[dict[str, Any]] = self._call(caller, _LIST, {})["items"]
+        return summaries
 
     def _call(self, caller: Caller, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         result = self.toolbox.begin(caller, tool, arguments, most=_MOST_BYTES)
         if isinstance(result, Waiting):
-            raise TypeError(f"{tool} answers at once")
+            raise TypeError(f"{tool} must not return a pending result")
         if result.get(TRUNCATED):
-            told = Sentence(
-                "this has more than %(most_bytes)s MiB and is not served in part; load single files of a skill",
+            message = Sentence(
+                "the result is larger than %(most_bytes)s MiB; load single files of the skill instead",
                 most_bytes=_MOST_BYTES >> 20,
             )
-            raise PayloadTooLarge(told)
+            raise PayloadTooLarge(message)
         return result
 
     def _shown(self, caller: Caller, skill: Skill) -> dict[str, Any]:

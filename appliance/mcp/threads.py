@@ -1,4 +1,4 @@
-"""Blocking verbs beside the event loop: each look at the database visits a thread, waiting holds none."""
+"""Runs blocking calls off the event loop: each database access uses a thread briefly, and waiting occupies none."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ POLL_SECONDS = 0.3
 
 
 async def in_thread(threads: Executor, request_id: str, work: Callable[[], T]) -> T:
-    """What `work` answers, its log lines bearing the request id."""
+    """Run `work` in a thread, with the request id in its log lines, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_context, request_id, work))
 
 
@@ -25,7 +25,7 @@ def _with_context(request_id: str, work: Callable[[], T]) -> T:
 
 
 async def wait_for(threads: Executor, request_id: str, waiting: Waiting, pause: Callable[[float], float]) -> dict[str, Any]:
-    """The result, once it is there or its time is over; `pause` makes the time between two looks longer when many wait."""
+    """Return the pending result once it is ready or its time is up; `pause` lengthens the polling interval when many wait."""
     deadline = clock.monotonic() + waiting.seconds
     while True:
         last = clock.monotonic() >= deadline
@@ -39,14 +39,14 @@ async def wait_for(threads: Executor, request_id: str, waiting: Waiting, pause: 
             await _until_done(waiting.over, left)
 
 
-async def _until_done(over: "Future[Any]", seconds: float) -> None:
-    """Wait for the future, whose outcome is somebody else's business."""
+async def _until_done(future: "Future[Any]", seconds: float) -> None:
+    """Wait until the future is done or the time is up, ignoring its result."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def announce(_: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop may have been closed in the meantime
             loop.call_soon_threadsafe(event.set)
 
-    over.add_done_callback(announce)
+    future.add_done_callback(announce)
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)

@@ -1,4 +1,4 @@
-"""tools/list and tools/call over the toolbox; a request to a person becomes a page that the client opens, when it can."""
+"""Handles tools/list and tools/call; a request to a person opens a page in clients that support it."""
 
 import json
 import logging
@@ -35,38 +35,38 @@ from .threads import in_thread, wait_for
 log = logging.getLogger(__name__)
 ASK, LOOK = "request_human_input", "get_human_input"
 LOOK_SECONDS = 20
-"""How long a client that has opened the page waits for the decision before it is told that there is none yet."""
+"""How long a client that has opened the page waits for a decision before it receives the status `pending`."""
 _INTERNAL = "something went wrong in the appliance; tell its operator the request id, the log has the rest"
 Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True)
 class ToolHandlers:
-    """The handlers; verbs run in `threads`, and calls that wait count among `streams`."""
+    """The handlers for tools; blocking work runs in `threads`, and calls that wait count towards the limit of `streams`."""
 
     toolbox: Toolbox
     threads: Executor
     streams: Streams
 
     async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        """The tools that the caller's scopes allow."""
+        """List the tools that the caller's scopes allow."""
         return ListToolsResult(tools=[offered(tool) for tool in self.toolbox.offered(caller_of(ctx).scope)])
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema of a tool's arguments; None when there is no such tool."""
+        """The schema of a tool's arguments; None if there is no such tool."""
         try:
             return self.toolbox.get(name).input_schema
         except NotFound:
             return None
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        """Call a tool.  An unknown one is an error of the protocol; every other refusal is a result that says why."""
+        """Call a tool.  An unknown tool is a protocol error; every other refusal is a result that explains it."""
         if params.name not in self.toolbox.names():
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:80]!r}")
         caller = caller_of(ctx)
         try:
             if params.name == ASK and params.request_state is not None:
-                # What the client says of its page ("accept") is no decision; whoever decided is in our own record.
+                # The client's own answer about the page ("accept") is not a decision; only the stored approval counts.
                 again = {"request_id": params.request_state, "wait_seconds": LOOK_SECONDS}
                 return told(await self._run(ctx, LOOK, again))
             result = await self._run(ctx, params.name, params.arguments or {})
@@ -83,33 +83,33 @@ class ToolHandlers:
     async def _run(self, ctx: Context, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         caller, place = caller_of(ctx), place_of(ctx)
         request_id = caller.scope.request_id
-        begun = await in_thread(self.threads, request_id, partial(self.toolbox.begin, caller, name, arguments))
-        if not isinstance(begun, Waiting):
-            return begun
+        result = await in_thread(self.threads, request_id, partial(self.toolbox.begin, caller, name, arguments))
+        if not isinstance(result, Waiting):
+            return result
         with self.streams.waiting(place):
-            return await wait_for(self.threads, request_id, begun, self.streams.pause)
+            return await wait_for(self.threads, request_id, result, self.streams.pause)
 
 
 def caller_of(ctx: Context) -> Caller:
-    """Who was admitted with this request."""
+    """The caller that was admitted with this request."""
     caller: Caller = ctx.request.scope[ADMITTED]  # type: ignore[union-attr]
     return caller
 
 
 def place_of(ctx: Context) -> RequestPlace:
-    """The place that admission has given to this request."""
+    """The slot for concurrent work that this request holds."""
     place: RequestPlace = ctx.request.scope.get(PLACE) or NoPlace()  # type: ignore[union-attr]
     return place
 
 
 def can_open_pages(ctx: Context) -> bool:
-    """Whether the client lets a server have a page opened, and comes back with the sealed state (2026-07-28)."""
+    """Whether the client can open a page for the server and return with the sealed request state (protocol 2026-07-28)."""
     can = ctx.session.client_capabilities
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and can is not None and bool(can.elicitation and can.elicitation.url)
 
 
 def offered(tool: Tool) -> OfferedTool:
-    """A tool as clients see it."""
+    """The description of a tool for clients."""
     hints = ToolAnnotations(
         title=tool.title, read_only_hint=tool.is_read_only, destructive_hint=tool.hints.destructive,
         idempotent_hint=tool.is_read_only or tool.hints.idempotent, open_world_hint=tool.hints.open_world,
@@ -121,14 +121,14 @@ def offered(tool: Tool) -> OfferedTool:
 
 
 def told(result: dict[str, Any]) -> CallToolResult:
-    """A result, structured and as text for clients that read no more."""
+    """A result as structured content, and as text for clients that read only text."""
     text = json.dumps(result, ensure_ascii=False)
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=result)
 
 
 def refused(error: ApplianceError, request_id: str) -> CallToolResult:
-    """A coded error as REST tells it."""
+    """A coded error with the same members as over REST."""
     details = [{"pointer": each.pointer, "code": each.code, "message": each.message} for each in error.details]
-    shown = {"code": error.code, "message": error.message, "details": details, "request_id": request_id, **error.extra}
-    text = json.dumps({"error": shown}, ensure_ascii=False)
+    view = {"code": error.code, "message": error.message, "details": details, "request_id": request_id, **error.extra}
+    text = json.dumps({"error": view}, ensure_ascii=False)
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

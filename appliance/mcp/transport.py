@@ -1,4 +1,4 @@
-"""The official SDK's transport of every revision, for requests that have been admitted."""
+"""Passes admitted requests to the official SDK's transport, for every revision of the protocol."""
 
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,10 +15,10 @@ from .admission import ADMITTED, Admitted
 
 
 class Transport:
-    """What is asked goes to `server`, in JSON or as events, as the client accepts; a body has at most `most_bytes`."""
+    """Passes requests to `server`; responses are JSON or events, as the client accepts.  Bodies have at most `most_bytes`."""
 
     def __init__(self, server: Server[Any], most_bytes: int) -> None:
-        # Host and Origin are checked by the appliance's own host table, which knows tenants; the SDK's list knows exact names.
+        # The appliance's own host table, which knows tenants, checks Host and Origin; the SDK supports only exact names.
         unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         self._as_json, self._as_events = (
             StreamableHTTPSessionManager(
@@ -29,14 +29,14 @@ class Transport:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """In the block requests are answered; at its end those under way are given up."""
+        """Serve requests inside the block; requests still in progress at its end are aborted."""
         async with AsyncExitStack() as stack:
             for manager in (self._as_json, self._as_events):
                 await stack.enter_async_context(manager.run())
             yield
 
     async def serve(self, scope: MutableMapping[str, Any], receive: Any, send: Any, admitted: Admitted) -> None:
-        """Hand over to the SDK: whose request it is, it binds its sealed state to."""
+        """Pass the request to the SDK, with the caller's identity, to which the SDK binds its sealed state."""
         who = AccessToken(token="", client_id=admitted.key_id, scopes=[], subject=admitted.caller.scope.tenant_id)
         inner = {**scope, "user": AuthenticatedUser(who), ADMITTED: admitted.caller}
         accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")

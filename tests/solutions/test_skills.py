@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_skill_is_told_with_its_file() -> None:
         with_skill(ABOUT.replace("name: returns", "name: other"), **{"SKILLS/returns/a.md": "pay\u200bnow", "SKILLS/stray.md": ""})
     )
     assert found["SKILLS/returns/SKILL.md"].startswith("SKILLS/returns/SKILL.md: its name is 'other', but its folder is 'returns'")
-    assert found["SKILLS/returns/a.md"].startswith("SKILLS/returns/a.md: line 1, column 4 has U+200B")
+    assert found["SKILLS/returns/a.md"].startswith("SKILLS/returns/a.md: line 1, column 4 contains U+200B")
     assert "SKILLS/<name>/" in found["SKILLS/stray.md"]
 
 
