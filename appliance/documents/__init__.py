@@ -1,4 +1,4 @@
-"""Documents: files with a name, a folder and tags, whose contents are kept revision by revision."""
+"""Documents: files with a name, a folder and tags, and numbered revisions of their content."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Browsing: what is directly in a folder, folders before documents, a page at a time however much there is."""
+"""Lists the direct contents of a folder, subfolders before documents, with cursors that work for any number of documents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from .naming import check_folder
 from .records import Document
 
 Order = Literal["name", "-created_at"]
-COUNTED = 10_000  # documents of one folder, which has "more than" that beyond
+COUNTED = 10_000  # documents of a folder are counted up to this number
 _ORDER = "folder"
-_FOLDERS = "/"  # what the cursor of a page begins with on which there are still folders to come
-# As the index `document_tree` has it: no name has a control character, so that what is below a folder stands together.
-_END, _PAST, _LAST = "\x01", "\x02", "\U0010ffff"
+_FOLDER_CURSOR = "/"  # prefix of a cursor whose page still has folders to come
+# The characters of the index `document_tree`. Names have no control characters, so everything below a folder sorts together.
+_END, _AFTER_END, _LAST = "\x01", "\x02", "\U0010ffff"
 _KEY = f"(replace(folder, '/', '{_END}') || '{_END}')"
 
 
 @dataclass(frozen=True)
 class Inner:
-    """A folder in a folder; `total` documents are in it and below, or more than that if it is `COUNTED`."""
+    """A folder in a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
 
     path: str
     name: str
@@ -37,7 +37,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Shelf:
-    """A page of what is directly in a folder; `total` documents are in it and below, or more if that is `COUNTED`."""
+    """A page of the direct contents of a folder. `total` documents are in it and below; `COUNTED` means that many or more."""
 
     folder: str
     total: int
@@ -47,74 +47,76 @@ class Shelf:
 
 
 def list_shelf(scope: TenantScope, folder: str, order: Order, request: PageRequest) -> Shelf:
-    """What is directly in the folder, the root being empty: folders by name, then documents; ValidationFailed, InvalidCursor."""
+    """The direct contents of the folder (empty for the root): subfolders by name, then documents. ValidationFailed,
+    InvalidCursor."""
     check_limit(request)
     path = check_folder(folder)
     with db.snapshot():
-        names = list(islice(_inner_names(scope, path, _after(request)), request.limit + 1))
-        (total, *totals) = _totals(scope, [path, *(_joined(path, name) for name in names[: request.limit])])
-        inner = [Inner(_joined(path, name), name, of) for name, of in zip(names, totals, strict=False)]
-        room = request.limit - len(inner)
+        names = list(islice(_subfolder_names(scope, path, _cursor_name(request)), request.limit + 1))
+        (total, *totals) = _totals(scope, [path, *(_join_path(path, name) for name in names[: request.limit])])
+        subfolders = [Inner(_join_path(path, name), name, count) for name, count in zip(names, totals, strict=False)]
+        room = request.limit - len(subfolders)
         if len(names) > request.limit or not room:
-            more = len(names) > request.limit or _here(scope, path, order).exists()
-            return Shelf(path, total, inner, [], _cursor_of(inner[-1].name) if more else None)
-        of_documents = None if (request.cursor or "").startswith(_FOLDERS) else request.cursor
+            more = len(names) > request.limit or _documents_in(scope, path, order).exists()
+            return Shelf(path, total, subfolders, [], _cursor_of(subfolders[-1].name) if more else None)
+        document_cursor = None if (request.cursor or "").startswith(_FOLDER_CURSOR) else request.cursor
         fields = {"id": DocumentRow.id, "name": DocumentRow.name, "created_at": DocumentRow.created_at}
-        found = paginate(_here(scope, path, order), PageRequest(room, of_documents, order), fields)
-        return Shelf(path, total, inner, shown(scope, found.items), found.next_cursor)
+        documents = paginate(_documents_in(scope, path, order), PageRequest(room, document_cursor, order), fields)
+        return Shelf(path, total, subfolders, shown(scope, documents.items), documents.next_cursor)
 
 
-def _after(request: PageRequest) -> str | None:
-    """The name that the folders of this page come after; None when there are none any more."""
+def _cursor_name(request: PageRequest) -> str | None:
+    """The name after which the subfolders of this page start; None when the page has only documents."""
     if not request.cursor:
         return ""
-    if not request.cursor.startswith(_FOLDERS):
+    if not request.cursor.startswith(_FOLDER_CURSOR):
         return None
-    (name,) = decode_cursor(request.cursor[len(_FOLDERS) :], _ORDER, 1)
+    (name,) = decode_cursor(request.cursor[len(_FOLDER_CURSOR) :], _ORDER, 1)
     if not isinstance(name, str):
         raise InvalidCursor("the cursor is not one of this list; start again without it")
     return name
 
 
 def _cursor_of(name: str) -> str:
-    return _FOLDERS + encode_cursor([name], _ORDER)
+    return _FOLDER_CURSOR + encode_cursor([name], _ORDER)
 
 
-def _inner_names(scope: TenantScope, path: str, after: str | None) -> Any:
-    """The names of the folders in a folder: each found by where the one before ends, whatever is below it."""
-    prefix, end = _begin(path), _end(path)
+def _subfolder_names(scope: TenantScope, path: str, after: str | None) -> Any:
+    """The names of the subfolders. Each is found by skipping to the end of the previous one, however much is below it."""
+    prefix, end = _start_key(path), _end_key(path)
     sql = f"SELECT {_KEY} FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? ORDER BY {_KEY} LIMIT 1"  # noqa: S608
     while after is not None:
-        found = db.rows(sql, (scope.tenant_id, f"{prefix}{after}{_PAST}", end))
-        if not found:
+        rows = db.rows(sql, (scope.tenant_id, f"{prefix}{after}{_AFTER_END}", end))
+        if not rows:
             return
-        after = str(found[0][0])[len(prefix) :].partition(_END)[0]
+        after = str(rows[0][0])[len(prefix) :].partition(_END)[0]
         yield after
 
 
 def _totals(scope: TenantScope, paths: Sequence[str]) -> list[int]:
-    """How many documents are in each folder and below, counted to `COUNTED`."""
-    one = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {COUNTED:d}"  # noqa: S608
-    sql = " UNION ALL ".join(f"SELECT {number:d} AS place, count(*) FROM ({one}) AS found" for number in range(len(paths)))  # noqa: S608
-    values = [value for path in paths for value in (scope.tenant_id, _begin(path), _end(path))]
+    """How many documents are in each folder and below, counted up to `COUNTED`."""
+    sql_count = f"SELECT 1 FROM document WHERE tenant_id = ? AND {_KEY} >= ? AND {_KEY} < ? LIMIT {COUNTED:d}"  # noqa: S608
+    counts = (f"SELECT {number:d} AS place, count(*) FROM ({sql_count}) AS found" for number in range(len(paths)))  # noqa: S608
+    sql = " UNION ALL ".join(counts)
+    values = [value for path in paths for value in (scope.tenant_id, _start_key(path), _end_key(path))]
     return [int(count) for _, count in sorted(db.rows(sql, tuple(values)))]
 
 
-def _here(scope: TenantScope, path: str, order: Order) -> Any:
-    """The documents directly in the folder, by the index that has them in this order."""
+def _documents_in(scope: TenantScope, path: str, order: Order) -> Any:
+    """The documents directly in the folder, queried so that an index provides this order."""
     query = scope.select(DocumentRow)
     if order == "name":
         return query.where(DocumentRow.folder == path)
-    return query.where(SQL(db.database.obj.statement(f"{_KEY} = ?"), (_begin(path) or _END,)))
+    return query.where(SQL(db.database.obj.statement(f"{_KEY} = ?"), (_start_key(path) or _END,)))
 
 
-def _begin(path: str) -> str:
+def _start_key(path: str) -> str:
     return f"{path.replace('/', _END)}{_END}" if path else ""
 
 
-def _end(path: str) -> str:
-    return f"{path.replace('/', _END)}{_PAST}" if path else _LAST
+def _end_key(path: str) -> str:
+    return f"{path.replace('/', _END)}{_AFTER_END}" if path else _LAST
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name

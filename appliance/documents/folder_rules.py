@@ -1,4 +1,4 @@
-"""What holds for a folder and all below it: whether only what was approved may leave, and when documents are deleted."""
+"""Rules for a folder and everything below it: whether documents need approval before delivery, and when they are deleted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,13 +17,14 @@ from .sharing.delivery_models import FolderRuleRow, PublicationRow, ShareRow
 Review = Literal["none", "required"]
 MOST_RULES = 500
 LONGEST_DAYS = 36_500
-SHARING = "documents.share"  # the scope of those who decide what leaves
+SHARING = "documents.share"  # the scope needed to decide what is delivered
 LOOKED_UP_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class FolderRule:
-    """`review: required` holds for every folder below; `delete_after_days` unless one of those says another number."""
+    """The rule of a folder. `review: required` applies to every folder below; `delete_after_days` unless a folder below
+    overrides it."""
 
     folder: str
     review: Review = "none"
@@ -33,7 +34,7 @@ class FolderRule:
 
 
 def put_rule(scope: TenantScope, rule: FolderRule) -> FolderRule:
-    """Set the rule of a folder, which need not hold anything yet; ValidationFailed, Conflict."""
+    """Set the rule of a folder, which may be empty; ValidationFailed, Conflict."""
     folder = check_folder(rule.folder)
     if rule.delete_after_days is not None and not 1 <= rule.delete_after_days <= LONGEST_DAYS:
         raise ValidationFailed(
@@ -41,71 +42,71 @@ def put_rule(scope: TenantScope, rule: FolderRule) -> FolderRule:
         )
     values = {"review": rule.review, "delete_after_days": rule.delete_after_days}
 
-    def put() -> FolderRule:
-        told = {**values, "updated_at": clock.now_ms(), "updated_by": scope.actor}
-        if not scope.update(FolderRuleRow, **told).where(FolderRuleRow.folder == folder).execute():
+    def save() -> FolderRule:
+        fields = {**values, "updated_at": clock.now_ms(), "updated_by": scope.actor}
+        if not scope.update(FolderRuleRow, **fields).where(FolderRuleRow.folder == folder).execute():
             if scope.select(FolderRuleRow).count() >= MOST_RULES:
                 raise Conflict(
                     Sentence("a tenant has at most %(most_rules)s folder rules; give one to a folder above", most_rules=MOST_RULES)
                 )
-            scope.insert(FolderRuleRow, folder=folder, **told)
+            scope.insert(FolderRuleRow, folder=folder, **fields)
         audit.record(scope, "folder_rule.set", f"/{folder}", values)
         return _rule(scope.get(FolderRuleRow, folder=folder))
 
-    return db.write(put)
+    return db.write(save)
 
 
 def list_rules(scope: TenantScope) -> list[FolderRule]:
-    """Every rule, by folder."""
+    """Every rule, sorted by folder."""
     return [_rule(row) for row in scope.select(FolderRuleRow).order_by(FolderRuleRow.folder)]
 
 
 def delete_rule(scope: TenantScope, folder: str) -> None:
-    """Take the rule of a folder away; NotFound."""
+    """Delete the rule of a folder; NotFound."""
     plain = check_folder(folder)
 
     def delete() -> None:
         if not scope.delete(FolderRuleRow).where(FolderRuleRow.folder == plain).execute():
-            raise NotFound(Sentence("there is no rule of the folder %(plain)s here", plain=repr(plain[:80])))
+            raise NotFound(Sentence("the folder %(plain)s has no rule", plain=repr(plain[:80])))
         audit.record(scope, "folder_rule.delete", f"/{plain}")
 
     db.write(delete)
 
 
 def demands_review(scope: TenantScope, folder: str) -> bool:
-    """Whether only approved revisions of the documents in this folder may leave."""
-    above = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(folders_above(folder)), FolderRuleRow.review == "required")
-    return bool(above.exists())
+    """Whether documents in this folder need an approved revision for delivery."""
+    rows = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(folders_above(folder)), FolderRuleRow.review == "required")
+    return bool(rows.exists())
 
 
 def refuse_freeing(scope: TenantScope, moves: Iterable[tuple[str, str, str]]) -> None:
-    """Inside the write that moves documents (document, from, to): ScopeMissing when one that is public or shared would leave
-    the folders that demand a review, and what nobody has approved would be delivered; unless who moves it may share."""
+    """Inside the write that moves documents (document, from, to): ScopeMissing when a public or shared document would leave the
+    folders that require a review, so that unapproved content would be delivered. Actors who may share can do that."""
     if SHARING in scope.scopes:
         return
     moves = list(moves)
-    demanding = {folder: demands_review(scope, folder) for folder in {folder for _, *both in moves for folder in both}}
-    freed = [document_id for document_id, source, target in moves if demanding[source] and not demanding[target]]
-    for begin in range(0, len(freed), LOOKED_UP_AT_ONCE):
-        some = freed[begin : begin + LOOKED_UP_AT_ONCE]
-        public = scope.select(PublicationRow, PublicationRow.document_id).where(PublicationRow.document_id.in_(some))
+    requires = {folder: demands_review(scope, folder) for folder in {folder for _, *both in moves for folder in both}}
+    released = [document_id for document_id, source, target in moves if requires[source] and not requires[target]]
+    for begin in range(0, len(released), LOOKED_UP_AT_ONCE):
+        batch = released[begin : begin + LOOKED_UP_AT_ONCE]
+        public = scope.select(PublicationRow, PublicationRow.document_id).where(PublicationRow.document_id.in_(batch))
         live = scope.select(ShareRow, ShareRow.document_id).where(
-            ShareRow.document_id.in_(some), ShareRow.revoked_at.is_null(), ShareRow.expires_at > clock.now_ms()
+            ShareRow.document_id.in_(batch), ShareRow.revoked_at.is_null(), ShareRow.expires_at > clock.now_ms()
         )
-        found = next((row.document_id for query in (public, live) for row in query.limit(1)), None)
-        if found is not None:
+        exposed = next((row.document_id for query in (public, live) for row in query.limit(1)), None)
+        if exposed is not None:
             raise ScopeMissing(
                 Sentence(
-                    "the document %(found)s is public or shared, and where it is going nobody demands a review: this "
-                    "needs the scope %(sharing)s; or end its publication and its shares first",
-                    found=found, sharing=SHARING,
+                    "the document %(found)s is public or shared, and its new folder requires no review: this "
+                    "needs the scope %(sharing)s; alternatively, first unpublish it and revoke its shares",
+                    found=exposed, sharing=SHARING,
                 ),
-                extra={"scope": SHARING, "document": found},
+                extra={"scope": SHARING, "document": exposed},
             )
 
 
 def folders_above(folder: str) -> list[str]:
-    """The folder itself and every folder above it, down to the root."""
+    """The folder and all its parents, up to the root."""
     parts = folder.split("/") if folder else []
     return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
 

@@ -1,4 +1,4 @@
-"""What keeps a document from being deleted or moved: a day until which it is retained, and a legal hold."""
+"""Retention of documents: a date until which a document cannot be deleted or moved, and legal holds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Until when a document stays (None: no such day), and the hold it is under."""
+    """The retention of a document: until when it is retained (None: not), and its legal hold."""
 
     document_id: str
     retain_until: int | None = None
@@ -46,55 +46,56 @@ class Keeping:
 
 
 def get_keeping(scope: TenantScope, document_id: str) -> Keeping:
-    """What keeps the document; NotFound."""
+    """The retention of the document; NotFound."""
     scope.get(DocumentRow, id=document_id)
     row = scope.find(KeepingRow, document_id=document_id)
-    return Keeping(document_id) if row is None else _keeping(row)
+    return Keeping(document_id) if row is None else _to_retention(row)
 
 
 def set_retention(scope: TenantScope, document_id: str, until: int | None) -> Keeping:
-    """Retain the document until then, or no longer; NotFound, ValidationFailed for a day that is past."""
+    """Retain the document until then, or end its retention; NotFound, ValidationFailed for a past date."""
     now = clock.now_ms()
     if until is not None and not now < until <= now + LONGEST_YEARS * 366 * DAY:
         raise ValidationFailed(
-            Sentence("retain_until lies in the future, at most %(longest_years)s years ahead", longest_years=LONGEST_YEARS),
+            Sentence("retain_until must be in the future, at most %(longest_years)s years ahead", longest_years=LONGEST_YEARS),
             pointer="/retain_until",
         )
-    told = {"until": clock.optional_rfc3339(until)}
-    return _put(scope, document_id, {"retain_until": until}, ("document.retain", told))
+    fields = {"until": clock.optional_rfc3339(until)}
+    return _save(scope, document_id, {"retain_until": until}, ("document.retain", fields))
 
 
 def set_hold(scope: TenantScope, document_id: str, reason: str) -> Keeping:
     """Put the document under a legal hold, or change its reason; NotFound, ValidationFailed."""
     if not reason.strip() or len(reason) > LONGEST_REASON or "\0" in reason:
         raise ValidationFailed(
-            Sentence("say why, in at most %(longest_reason)s characters", longest_reason=LONGEST_REASON), pointer="/reason"
+            Sentence("enter a reason of at most %(longest_reason)s characters", longest_reason=LONGEST_REASON), pointer="/reason"
         )
     values = {"hold_reason": reason, "held_at": clock.now_ms(), "held_by": scope.actor}
-    return _put(scope, document_id, values, ("document.hold", {"reason": reason}))
+    return _save(scope, document_id, values, ("document.hold", {"reason": reason}))
 
 
 def release_hold(scope: TenantScope, document_id: str) -> Keeping:
-    """End the legal hold; NotFound when there is none."""
+    """Release the legal hold; NotFound when there is none."""
     if get_keeping(scope, document_id).hold is None:
-        raise NotFound(Sentence("the document %(document_id)s is under no legal hold", document_id=repr(document_id[:80])))
+        raise NotFound(Sentence("the document %(document_id)s is not under a legal hold", document_id=repr(document_id[:80])))
     values = {"hold_reason": None, "held_at": None, "held_by": None}
-    return _put(scope, document_id, values, ("document.release", {}))
+    return _save(scope, document_id, values, ("document.release", {}))
 
 
-def _put(scope: TenantScope, document_id: str, values: Mapping[str, Any], told: tuple[str, Mapping[str, Any]]) -> Keeping:
-    def put() -> Keeping:
+def _save(scope: TenantScope, document_id: str, values: Mapping[str, Any], event: tuple[str, Mapping[str, Any]]) -> Keeping:
+    def save() -> Keeping:
         scope.get(DocumentRow, id=document_id)
         if not scope.update(KeepingRow, **values).where(KeepingRow.document_id == document_id).execute():
             scope.insert(KeepingRow, document_id=document_id, **values)
-        audit.record(scope, told[0], document_id, told[1])
+        audit.record(scope, event[0], document_id, event[1])
         return get_keeping(scope, document_id)
 
-    return db.write(put)
+    return db.write(save)
 
 
-def refuse_kept(scope: TenantScope, document_id: str, done: str) -> None:
-    """Inside the write that would end or move the document: DocumentKept when it must stay.  `done` is what cannot be done."""
+def refuse_kept(scope: TenantScope, document_id: str, action: str) -> None:
+    """Inside the write that deletes or moves the document: DocumentKept when it must stay. `done` is the refused action, such
+    as `moved`."""
     row = scope.find(KeepingRow, document_id=document_id)
     if row is None:
         return
@@ -102,7 +103,7 @@ def refuse_kept(scope: TenantScope, document_id: str, done: str) -> None:
         raise DocumentKept(
             Sentence(
                 "the document %(document_id)s is under a legal hold and cannot be %(done)s; see its retention",
-                document_id=document_id, done=done,
+                document_id=document_id, done=action,
             ),
             extra={"document": document_id},
         )
@@ -110,34 +111,34 @@ def refuse_kept(scope: TenantScope, document_id: str, done: str) -> None:
         raise DocumentKept(
             Sentence(
                 "the document %(document_id)s is retained until %(retain_until)s and cannot be %(done)s before",
-                document_id=document_id, retain_until=clock.rfc3339(row.retain_until), done=done,
+                document_id=document_id, retain_until=clock.rfc3339(row.retain_until), done=action,
             ),
             extra={"document": document_id},
         )
 
 
 def refuse_any_kept(scope: TenantScope, document_ids: list[str], done: str) -> None:
-    """As `refuse_kept`, for many at once."""
+    """Like `refuse_kept`, for many documents."""
     retained = KeepingRow.retain_until.is_null(False) & (KeepingRow.retain_until > clock.now_ms())
-    kept = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
-    for row in kept.where(KeepingRow.document_id.in_(document_ids)).limit(1):
+    query = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
+    for row in query.where(KeepingRow.document_id.in_(document_ids)).limit(1):
         refuse_kept(scope, row.document_id, done)
 
 
 def refuse_tenant_with_kept(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant: DocumentKept while a document of it must stay."""
+    """Inside the write that deletes the tenant: DocumentKept while it has documents that must stay."""
     retained = KeepingRow.retain_until.is_null(False) & (KeepingRow.retain_until > clock.now_ms())
-    kept = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
-    if count := kept.count():
+    query = scope.select(KeepingRow).where(KeepingRow.hold_reason.is_null(False) | retained)
+    if count := query.count():
         are = "document of the tenant is" if count == 1 else "documents of the tenant are"
         raise DocumentKept(
-            Sentence("%(count)s %(are)s retained or under a legal hold; release what is kept, or use --force", count=count, are=are)
+            Sentence("%(count)s %(are)s retained or under a legal hold; release them first, or use --force", count=count, are=are)
         )
 
 
 @dataclass(frozen=True)
 class Overdue:
-    """A document whose newest content was older than `days` when it was at `version`."""
+    """A document whose newest content is older than `days`, as of `version`."""
 
     document_id: str
     version: int
@@ -145,7 +146,7 @@ class Overdue:
 
 
 def overdue_documents() -> Iterator[tuple[TenantScope, Overdue]]:
-    """Every document whose newest content is older than the nearest rule of its folders allows, and which nothing keeps."""
+    """Every document whose newest content is older than its nearest folder rule allows, unless it is retained."""
     for tenant_id in tenant_ids():
         scope = TenantScope(tenant_id, "system")
         rules = {
@@ -153,40 +154,40 @@ def overdue_documents() -> Iterator[tuple[TenantScope, Overdue]]:
             for row in scope.select(FolderRuleRow).where(FolderRuleRow.delete_after_days.is_null(False))
         }
         for folder, days in rules.items():
-            for document_id, its_folder, version in _older(scope, folder, days):
-                nearest = next(above for above in folders_above(its_folder) if above in rules)
+            for document_id, document_folder, version in _list_older(scope, folder, days):
+                nearest = next(parent for parent in folders_above(document_folder) if parent in rules)
                 if nearest == folder:
                     yield scope, Overdue(document_id, version, days)
 
 
 def refuse_unruled(scope: TenantScope, overdue: Overdue, folder: str) -> None:
-    """Inside the write that deletes what was overdue: Conflict unless the rule of its folder is what it was then."""
-    above = folders_above(folder)
-    ruled = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(above), FolderRuleRow.delete_after_days.is_null(False))
-    nearest = max(ruled, key=lambda row: len(row.folder), default=None)
+    """Inside the write that deletes the document: Conflict when its folder's rule has changed since."""
+    parents = folders_above(folder)
+    rules = scope.select(FolderRuleRow).where(FolderRuleRow.folder.in_(parents), FolderRuleRow.delete_after_days.is_null(False))
+    nearest = max(rules, key=lambda row: len(row.folder), default=None)
     if nearest is None or nearest.delete_after_days != overdue.days:
-        raise Conflict(Sentence("the rule over the document %(document_id)s has changed", document_id=overdue.document_id))
+        raise Conflict(Sentence("the folder rule of the document %(document_id)s has changed", document_id=overdue.document_id))
 
 
-def _older(scope: TenantScope, folder: str, days: int) -> Iterator[tuple[str, str, int]]:
-    """(document, folder, version) at and below a folder; `0` is the character after `/`."""
+def _list_older(scope: TenantScope, folder: str, days: int) -> Iterator[tuple[str, str, int]]:
+    """(document, folder, version) of old documents in a folder and below; `0` is the character after `/`."""
     now, last = clock.now_ms(), ""
     below = "d.folder = ? OR (d.folder > ? AND d.folder < ?)" if folder else "d.folder = ? OR d.folder > ? OR d.folder < ?"
     while True:
-        found = db.rows(
-            "SELECT d.id, d.folder, d.version FROM document d "  # noqa: S608  ours
+        rows = db.rows(
+            "SELECT d.id, d.folder, d.version FROM document d "  # noqa: S608  constants only
             "JOIN document_revision r ON r.tenant_id = d.tenant_id AND r.document_id = d.id AND r.number = d.revision "
             "LEFT JOIN document_keeping k ON k.tenant_id = d.tenant_id AND k.document_id = d.id "
             f"WHERE d.tenant_id = ? AND d.id > ? AND ({below}) AND r.created_at < ? AND k.hold_reason IS NULL "
             f"AND (k.retain_until IS NULL OR k.retain_until <= ?) ORDER BY d.id LIMIT {AT_ONCE}",
             (scope.tenant_id, last, folder, f"{folder}/" if folder else "", f"{folder}0" if folder else "", now - days * DAY, now),
         )
-        yield from ((str(document_id), str(its_folder), int(version)) for document_id, its_folder, version in found)
-        if len(found) < AT_ONCE:
+        yield from ((str(document_id), str(its_folder), int(version)) for document_id, its_folder, version in rows)
+        if len(rows) < AT_ONCE:
             return
-        last = str(found[-1][0])
+        last = str(rows[-1][0])
 
 
-def _keeping(row: KeepingRow) -> Keeping:
+def _to_retention(row: KeepingRow) -> Keeping:
     hold = None if row.hold_reason is None else Hold(row.hold_reason, row.held_at, row.held_by)
     return Keeping(row.document_id, row.retain_until, hold)

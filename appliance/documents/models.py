@@ -1,4 +1,4 @@
-"""The rows of documents."""
+"""Database rows of documents."""
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class DocumentRow(TenantModel):
-    """A document with what its newest revision holds; `version` counts every change of it."""
+    """A document with the data of its newest revision; `version` counts every change."""
 
     label = "document"
     id = TextField()
@@ -38,7 +38,7 @@ class DocumentTag(TenantModel):
 
 
 class DocumentRevision(TenantModel):
-    """One content of a document; never changed."""
+    """One revision of a document's content; never changed, apart from its media type."""
 
     label = "revision"
     document_id = TextField()
@@ -56,7 +56,7 @@ class DocumentRevision(TenantModel):
 
 
 class DocumentMetadata(TenantModel):
-    """A member of a document's metadata that can be asked for; `value` is its JSON."""
+    """A metadata field that can be used as a filter; `value` is its canonical JSON."""
 
     label = "metadata"
     document_id = TextField()
@@ -69,7 +69,7 @@ class DocumentMetadata(TenantModel):
 
 
 class UploadRow(TenantModel):
-    """An upload in parts: `document_id` is the document it continues, or has become once `state` is done."""
+    """A resumable upload; `document_id` is the document it continues, or the one it created once `state` is done."""
 
     label = "upload"
     id = TextField()
@@ -95,7 +95,7 @@ class UploadRow(TenantModel):
 
 
 class UploadPart(TenantModel):
-    """Bytes of an upload from `begins` on."""
+    """A part of an upload, starting at the byte `begins`."""
 
     label = "part"
     upload_id = TextField()

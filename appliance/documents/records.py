@@ -1,4 +1,4 @@
-"""What crosses the border of this domain."""
+"""Data types of documents."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Event = Literal["created", "updated", "deleted"]
 
 @dataclass(frozen=True)
 class Document:
-    """A document; size, sha256 and media_type and review are of its newest revision.  Times in milliseconds."""
+    """A document; `media_type`, `size`, `sha256` and `review` are those of its newest revision. Times in milliseconds."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Revision:
-    """One content of a document; numbers begin at 1."""
+    """One revision of a document's content; numbers start at 1."""
 
     document_id: str
     number: int
@@ -48,7 +48,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class NewDocument:
-    """What a document is to be called; `media_type` is the sender's word, which the content may overrule."""
+    """A document to create; `media_type` is what the uploader declared, which the content may override."""
 
     name: str
     media_type: str | None = None
@@ -59,7 +59,7 @@ class NewDocument:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different; None leaves it.  `metadata` is merged into what there is (RFC 7396)."""
+    """Changes to a document; None keeps the current value. `metadata` is merged (RFC 7396)."""
 
     name: str | None = None
     folder: str | None = None
@@ -70,8 +70,8 @@ class Changes:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a list shows: a part of the name, a tag, exactly this folder, `image/png` or `image/*`, equal metadata,
-    words that its text or its name has, this folder (`under`) or one below it."""
+    """Filters of a document list: part of the name, a tag, an exact folder, a media type (`image/png` or `image/*`), metadata,
+    words in the text or name, and a folder including those below it (`under`)."""
 
     name: str | None = None
     tag: str | None = None
@@ -84,10 +84,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Content:
-    """One content to be read: what it is, and three ways to its bytes.
+    """A content that can be read, in three ways.
 
-    `pieces(start, end)` as they are on the disk; `read(most)` all of it, checked against the sha256, PayloadTooLarge
-    when that is more than `most`; `copy_to(path)` all of it, checked, into a new file.
+    `pieces(start, end)` yields bytes as stored; `read(most)` returns everything, verified against the sha256, or raises
+    PayloadTooLarge beyond `most` bytes; `copy_to(path)` writes everything, verified, to a new file.
     """
 
     document_id: str
@@ -103,6 +103,6 @@ class Content:
 
 
 class Listener(Protocol):
-    """Told of every change inside its transaction; of a deleted document, as it was.  A new revision is `updated`."""
+    """Called for every change, inside its transaction; for a deleted document with its last state. A new revision is `updated`."""
 
     def __call__(self, scope: TenantScope, event: Event, document: Document) -> None: ...

@@ -1,7 +1,7 @@
-"""Documents and their revisions.  Every verb takes a TenantScope first.
+"""Documents and their revisions. Every function takes a TenantScope first.
 
-Bytes before rows: `keep_content` makes them durable outside of any transaction and answers what `create_document` and
-`add_revision` need, which only write rows and may be called inside an outer `db.write`, such as the commit of a step.
+Bytes are stored before rows: `keep_content` stores them outside of any transaction, and returns what `create_document` and
+`add_revision` need. These only write rows, and can be part of an outer `db.write`, such as the commit of a step.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,26 +38,26 @@ __all__ = [
     "Revision", "Shelf", "Wanted", "clean_name", "forget_tenant", "on_change", "read_metadata", "settle_media_type",
 ]  # fmt: skip
 
-HOLDER = "document_revision"  # the table whose rows are what documents have been
-HOLDERS = (HOLDER, "document_upload_part", "document_text", "document_preview")  # every table here that refers to blobs
+HOLDER = "document_revision"  # the table of revisions
+HOLDERS = (HOLDER, "document_upload_part", "document_text", "document_preview")  # every table of documents that refers to blobs
 _listeners: list[Listener] = []
 
 
 def on_change(listener: Listener) -> Callable[[], None]:
-    """Register a listener; the answer takes it away again."""
+    """Register a listener; returns a function that removes it."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
 def forget_tenant(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant: revisions go before the blobs they refer to."""
+    """Inside the write that deletes the tenant: delete revisions before the blobs they refer to."""
     scope.delete(DocumentRow).execute()
     texts.forget_all(scope)
     preview_rows.forget_all(scope)
 
 
 class Documents:
-    """The documents of every tenant, over one blob store."""
+    """The documents of every tenant."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -65,51 +65,52 @@ class Documents:
     # -- bytes, outside of any transaction
 
     def receiver(self) -> Receiver:
-        """Where an edge writes bytes as they arrive; then `keep_received`, or `discard`."""
+        """A receiver for bytes as they arrive; pass it to `keep_received`, or discard it."""
         return self._blobs.receiver()
 
     def keep_received(self, scope: TenantScope, received: Received) -> StoredBlob:
-        """Make what has arrived durable; what no row refers to within a day is collected."""
+        """Store received bytes; they are garbage collected after a day unless a row refers to them."""
         return self._blobs.put_received(scope, received)
 
     def keep_content(self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes]) -> StoredBlob:
-        """Make bytes durable, streamed; to be handed to `create_document` or `add_revision` within a day."""
+        """Store bytes; they must be passed to `create_document` or `add_revision` within a day."""
         return self._blobs.put(scope, source)
 
     def scan_again(self, folder: Path) -> int:
-        """Have the scanner look again at what is in quarantine; answers how many contents may be read now."""
+        """Scan quarantined contents again; returns how many can be read now."""
         return self._blobs.scan_again(folder) if isinstance(self._blobs, ScannedBlobs) else 0
 
     def usage(self, scope: TenantScope) -> Usage:
-        """What the tenant has stored, equal contents counted once."""
+        """What the tenant has stored; equal contents are counted once."""
         return self._blobs.usage(scope)
 
     # -- documents
 
     def store_document(self, scope: TenantScope, new: NewDocument, source: bytes | BinaryIO | Iterable[bytes]) -> Document:
-        """`keep_content` and `create_document` in one, for who is in no transaction."""
+        """Store the content and create the document; not inside a transaction."""
         check_new(new)
         return self.create_document(scope, new, self._blobs.put(scope, source))
 
     def create_document(self, scope: TenantScope, new: NewDocument, content: StoredBlob, document_id: str = "") -> Document:
-        """A new document whose first revision is the content; ValidationFailed.  Rows only: may be part of a write.
+        """Create a document with the content as its first revision; ValidationFailed. Writes rows only, so it can be part of a
+        write.
 
-        `document_id` is a new id of whoever has told it already.
+        `document_id` is an id that the caller has already reserved.
         """
         name, folder, tags, metadata = check_new(new)
         media_type, now = settle_media_type(content.head, name, new.media_type), clock.now_ms()
 
         def insert() -> Document:
-            told_id = document_id or ids.new("doc")
+            new_id = document_id or ids.new("doc")
             scope.insert(
-                DocumentRow, id=told_id, name=name, folder=folder, media_type=media_type, size=content.size,
+                DocumentRow, id=new_id, name=name, folder=folder, media_type=media_type, size=content.size,
                 sha256=content.sha256, revision=1, version=1, created_at=now, created_by=scope.actor, updated_at=now,
                 metadata=metadata,
             )  # fmt: skip
-            _set_tags(scope, told_id, tags)
-            set_metadata(scope, told_id, metadata)
-            self._insert_revision(scope, told_id, (1, "", media_type, now), content)
-            return self._told(scope, "created", told_id)
+            _set_tags(scope, new_id, tags)
+            set_metadata(scope, new_id, metadata)
+            self._insert_revision(scope, new_id, (1, "", media_type, now), content)
+            return self._told(scope, "created", new_id)
 
         return db.write(insert)
 
@@ -117,9 +118,9 @@ class Documents:
         self, scope: TenantScope, document_id: str, content: StoredBlob, *, comment: str = "",
         media_type: str | None = None, if_version: int | None = None,
     ) -> Document:  # fmt: skip
-        """The content becomes the newest revision, unless the newest one is equal.  NotFound, VersionConflict.
+        """Make the content the newest revision, unless it equals the current one. NotFound, VersionConflict.
 
-        Rows only: may be part of a write.
+        Writes rows only, so it can be part of a write.
         """
         check_comment(comment)
 
@@ -135,9 +136,11 @@ class Documents:
 
         return db.write(insert)
 
-    def _insert_revision(self, scope: TenantScope, document_id: str, about: tuple[int, str, str, int], content: StoredBlob) -> None:
+    def _insert_revision(
+        self, scope: TenantScope, document_id: str, fields: tuple[int, str, str, int], content: StoredBlob
+    ) -> None:
         self._blobs.hold(scope, content.sha256)
-        number, comment, media_type, now = about
+        number, comment, media_type, now = fields
         scope.insert(
             DocumentRevision, document_id=document_id, number=number, sha256=content.sha256, size=content.size,
             media_type=media_type, comment=comment, created_at=now, created_by=scope.actor,
@@ -145,55 +148,55 @@ class Documents:
         texts.want_text(scope, content.sha256, media_type)
 
     def get_document(self, scope: TenantScope, document_id: str) -> Document:
-        """The document; NotFound."""
+        """Get the document; NotFound."""
         with db.snapshot():
             return shown(scope, [scope.get(DocumentRow, id=document_id)])[0]
 
-    def list_documents(self, scope: TenantScope, wanted: Wanted, request: PageRequest) -> Page[Document]:
-        """The documents that fulfil every wish, newest first unless asked otherwise."""
+    def list_documents(self, scope: TenantScope, filters: Wanted, request: PageRequest) -> Page[Document]:
+        """The documents that match all filters, newest first by default."""
         with db.snapshot():
-            page = page_of(scope, wanted, request)
+            page = page_of(scope, filters, request)
             return Page(shown(scope, page.items), page.next_cursor, page.total)
 
     def update_document(self, scope: TenantScope, document_id: str, changes: Changes, *, if_version: int | None = None) -> Document:
-        """Rename, move, tag, describe; the content stays.  NotFound, VersionConflict, ValidationFailed, DocumentKept;
-        ScopeMissing for a move that would let go what nobody has approved."""
+        """Rename, move, tag or describe a document; its content stays. NotFound, VersionConflict, ValidationFailed,
+        DocumentKept; ScopeMissing for a move that would deliver unapproved content."""
         name = None if changes.name is None else check_name(changes.name)
         folder = None if changes.folder is None else check_folder(changes.folder)
         tags = None if changes.tags is None else check_tags(changes.tags)
-        begins = None if changes.media_type is None else self._beginning(scope, document_id)
+        beginning = None if changes.media_type is None else self._beginning(scope, document_id)
 
         def update() -> Document:
             row = _at_version(scope, document_id, if_version)
-            before = shown(scope, [row])[0]
-            wanted: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
-            if wanted["folder"] != row.folder:
+            current = shown(scope, [row])[0]
+            values: dict[str, Any] = {"name": name or row.name, "folder": row.folder if folder is None else folder}
+            if values["folder"] != row.folder:
                 refuse_kept(scope, document_id, "moved")
-                refuse_freeing(scope, [(document_id, row.folder, wanted["folder"])])
+                refuse_freeing(scope, [(document_id, row.folder, values["folder"])])
             if changes.metadata is not None:
-                wanted["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
-            if begins is not None:
-                wanted["media_type"] = _retyped(row, begins, wanted["name"], changes.media_type or "")
-            if (tags is None or tags == before.tags) and all(getattr(row, each) == value for each, value in wanted.items()):
-                return before
-            _change(scope, row, wanted)
-            if wanted.get("media_type", row.media_type) != row.media_type:
-                self._retype_revision(scope, row, wanted["media_type"])
+                values["metadata"] = check_metadata(merge(row.metadata, changes.metadata))
+            if beginning is not None:
+                values["media_type"] = _checked_media_type(row, beginning, values["name"], changes.media_type or "")
+            if (tags is None or tags == current.tags) and all(getattr(row, each) == value for each, value in values.items()):
+                return current
+            _change(scope, row, values)
+            if values.get("media_type", row.media_type) != row.media_type:
+                self._retype_revision(scope, row, values["media_type"])
             if tags is not None:
                 _set_tags(scope, document_id, tags)
-            if "metadata" in wanted:
-                set_metadata(scope, document_id, wanted["metadata"])
+            if "metadata" in values:
+                set_metadata(scope, document_id, values["metadata"])
             return self._told(scope, "updated", document_id)
 
         return db.write(update)
 
     def _beginning(self, scope: TenantScope, document_id: str) -> tuple[str, bytes]:
-        """The sha256 of the newest content and its first bytes, which may come from afar: not inside a write."""
+        """The sha256 and first bytes of the newest content; may read from remote storage, so not inside a write."""
         sha256 = scope.get(DocumentRow, id=document_id).sha256
         return sha256, b"".join(self._blobs.read(scope, sha256, 0, 4096))
 
     def _retype_revision(self, scope: TenantScope, row: DocumentRow, media_type: str) -> None:
-        """What is delivered and shown is a revision, by its own type."""
+        """Change the media type of the newest revision, because it is what delivery and text extraction use."""
         newest = (DocumentRevision.document_id == row.id) & (DocumentRevision.number == row.revision)
         scope.update(DocumentRevision, media_type=media_type).where(newest).execute()
         texts.want_text(scope, row.sha256, media_type)
@@ -201,82 +204,82 @@ class Documents:
     # -- folders
 
     def list_shelf(self, scope: TenantScope, folder: str, order: Order, request: PageRequest) -> Shelf:
-        """What is directly in a folder: folders by name, then documents; ValidationFailed, InvalidCursor."""
+        """The direct contents of a folder: subfolders by name, then documents; ValidationFailed, InvalidCursor."""
         return browsing.list_shelf(scope, folder, order, request)
 
     def list_folders(self, scope: TenantScope, under: str, request: PageRequest) -> Page[Folder]:
-        """The folders in `under` and below, by path; ValidationFailed."""
+        """The folders in `under` and below, sorted by path; ValidationFailed."""
         return folders.list_folders(scope, check_folder(under, "/under"), request)
 
     def move_folder(self, scope: TenantScope, source: str, target: str) -> int:
-        """Give the folder, with all that is in it, another path, at once or not at all; answers how many documents moved.
+        """Move a folder with everything in it, atomically; returns how many documents moved.
 
-        NotFound when nothing is in it, Conflict when it would move into itself, or is too large to be moved at once;
-        DocumentKept and ScopeMissing as with one document.
+        NotFound when it is empty, Conflict when it would move into itself or has too many documents; DocumentKept and
+        ScopeMissing as for a single document.
         """
 
         def move() -> int:
-            moved = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
-            refuse_freeing(scope, [(row.id, row.folder, folder) for row, folder in moved])
-            refuse_any_kept(scope, [row.id for row, _ in moved], "moved")
-            for document in shown(scope, folders.move_rows(scope, moved)):
+            moves = folders.moved_rows(scope, check_folder(source, "/from"), check_folder(target, "/to"))
+            refuse_freeing(scope, [(row.id, row.folder, folder) for row, folder in moves])
+            refuse_any_kept(scope, [row.id for row, _ in moves], "moved")
+            for document in shown(scope, folders.move_rows(scope, moves)):
                 _tell(scope, "updated", document)
-            return len(moved)
+            return len(moves)
 
         return db.write(move)
 
     def delete_document(self, scope: TenantScope, document_id: str, *, if_version: int | None = None) -> None:
-        """Delete the document with all its revisions; NotFound, VersionConflict."""
+        """Delete the document with all its revisions; NotFound, VersionConflict, DocumentKept."""
 
         def delete() -> None:
             _at_version(scope, document_id, if_version)
             refuse_kept(scope, document_id, "deleted")
-            gone = self.get_document(scope, document_id)
-            held = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
-            contents = {row.sha256 for row in held}
+            document = self.get_document(scope, document_id)
+            rows = scope.select(DocumentRevision, DocumentRevision.sha256).where(DocumentRevision.document_id == document_id)
+            contents = {row.sha256 for row in rows}
             for sha256 in contents:
-                self._blobs.hold(scope, sha256)  # who has just begun to read it may finish
+                self._blobs.hold(scope, sha256)  # so that readers that have started can finish
             scope.delete(DocumentRow).where(DocumentRow.id == document_id).execute()
             texts.forget_unused(scope, contents)
             preview_rows.forget_unused(scope, contents)
             key_checks.forget_unused(scope, contents)
-            _tell(scope, "deleted", gone)
+            _tell(scope, "deleted", document)
 
         db.write(delete)
 
     # -- revisions and their contents
 
     def list_revisions(self, scope: TenantScope, document_id: str, request: PageRequest) -> Page[Revision]:
-        """The contents the document has had, newest first; NotFound."""
+        """The revisions of the document, newest first; NotFound."""
         scope.get(DocumentRow, id=document_id)
         query = scope.select(DocumentRevision).where(DocumentRevision.document_id == document_id)
         fields = {"number": DocumentRevision.number}
-        return paginate(query, request, fields, default="-number", tie="number").map(_revision)
+        return paginate(query, request, fields, default="-number", tie="number").map(_to_revision)
 
     def get_revision(self, scope: TenantScope, document_id: str, number: int) -> Revision:
-        """One content the document has had; NotFound."""
-        return _revision(scope.get(DocumentRevision, document_id=document_id, number=number))
+        """One revision of the document; NotFound."""
+        return _to_revision(scope.get(DocumentRevision, document_id=document_id, number=number))
 
     def open_content(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Content:
-        """A content to be read, the newest unless told; NotFound, Quarantined."""
+        """Open a content for reading, the newest by default; NotFound, Quarantined."""
         with db.snapshot():
             row = scope.get(DocumentRow, id=document_id)
-            found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
-        blobs, sha256 = self._blobs, found.sha256
+            opened = self.get_revision(scope, document_id, row.revision if revision is None else revision)
+        blobs, sha256 = self._blobs, opened.sha256
         refuse_kept_back(scope, sha256)
         return Content(
-            document_id, found.number, row.name, found.media_type, found.size, sha256, found.created_at,
+            document_id, opened.number, row.name, opened.media_type, opened.size, sha256, opened.created_at,
             pieces=partial(blobs.read, scope, sha256), read=partial(blobs.read_whole, scope, sha256),
             copy_to=partial(blobs.copy_to, scope, sha256),
         )  # fmt: skip
 
     def open_text(self, scope: TenantScope, document_id: str, revision: int | None = None) -> Text:
-        """The text of a content, the newest unless told; `pieces` are there when it is ready.  NotFound."""
+        """The text of a content, the newest by default; `pieces` is set when it is ready. NotFound, Quarantined."""
         with db.snapshot():
             row = scope.get(DocumentRow, id=document_id)
-            found = self.get_revision(scope, document_id, row.revision if revision is None else revision)
-            refuse_kept_back(scope, found.sha256)
-        return texts.get_text(scope, self._blobs, found.sha256)
+            content_revision = self.get_revision(scope, document_id, row.revision if revision is None else revision)
+            refuse_kept_back(scope, content_revision.sha256)
+        return texts.get_text(scope, self._blobs, content_revision.sha256)
 
     def _told(self, scope: TenantScope, event: Event, document_id: str) -> Document:
         document = self.get_document(scope, document_id)
@@ -290,7 +293,7 @@ def _tell(scope: TenantScope, event: Event, document: Document) -> None:
 
 
 def check_new(new: NewDocument) -> tuple[str, str, tuple[str, ...], dict[str, Any]]:
-    """Name, folder, tags and metadata as they are kept; ValidationFailed."""
+    """The validated name, folder, tags and metadata; ValidationFailed."""
     return check_name(new.name), check_folder(new.folder), check_tags(new.tags), check_metadata(new.metadata)
 
 
@@ -304,10 +307,10 @@ def _at_version(scope: TenantScope, document_id: str, if_version: int | None) ->
     return row
 
 
-def _retyped(row: DocumentRow, begins: tuple[str, bytes], name: str, media_type: str) -> str:
-    if begins[0] != row.sha256:
-        raise VersionConflict("the document got another content at the same moment; read it again and repeat the change")
-    settled = settle_media_type(begins[1], name, media_type)
+def _checked_media_type(row: DocumentRow, beginning: tuple[str, bytes], name: str, media_type: str) -> str:
+    if beginning[0] != row.sha256:
+        raise VersionConflict("the content of the document was replaced at the same time; read it again and repeat the change")
+    settled = settle_media_type(beginning[1], name, media_type)
     if settled != media_type:
         raise ValidationFailed(
             Sentence("the content is %(settled)s, not %(media_type)s", settled=settled, media_type=repr(media_type[:80])),
@@ -318,9 +321,9 @@ def _retyped(row: DocumentRow, begins: tuple[str, bytes], name: str, media_type:
 
 def _change(scope: TenantScope, row: DocumentRow, changes: Mapping[str, Any]) -> None:
     now = max(clock.now_ms(), row.updated_at)
-    changed = scope.update(DocumentRow, **changes, version=row.version + 1, updated_at=now)
-    if not changed.where(DocumentRow.id == row.id, DocumentRow.version == row.version).execute():
-        raise VersionConflict("the document was changed at the same moment; read it again and repeat the change")
+    query = scope.update(DocumentRow, **changes, version=row.version + 1, updated_at=now)
+    if not query.where(DocumentRow.id == row.id, DocumentRow.version == row.version).execute():
+        raise VersionConflict("the document was changed at the same time; read it again and repeat the change")
 
 
 def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> None:
@@ -329,5 +332,5 @@ def _set_tags(scope: TenantScope, document_id: str, tags: tuple[str, ...]) -> No
         scope.insert(DocumentTag, document_id=document_id, tag=tag)
 
 
-def _revision(row: DocumentRevision) -> Revision:
+def _to_revision(row: DocumentRevision) -> Revision:
     return Revision(row.document_id, row.number, row.sha256, row.size, row.media_type, row.comment, row.created_at, row.created_by)

@@ -1,4 +1,4 @@
-"""Work of which only so much is done at once, by threads that others need too: few wait for their turn, and not for ever."""
+"""Limits how much of a kind of work runs at once on shared threads; a few callers wait for a limited time."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from appliance.core.sentences import Sentence
 
 
 class Turns:
-    """`at_once` do the work and `waiting` more wait, each at most `seconds`; everybody else is told to come again."""
+    """Lets `at_once` callers work and `waiting` more wait, each at most `seconds`; refuses all others."""
 
     def __init__(self, what: str, at_once: int, waiting: int, seconds: float) -> None:
         self._what, self._seconds = what, seconds
@@ -18,7 +18,7 @@ class Turns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """One's turn, until the block ends; Overloaded when there is none to be had."""
+        """Hold a slot for the duration of the block; Overloaded when there is none."""
         if not self._admitted.acquire(blocking=False):
             raise self._busy()
         try:
@@ -33,5 +33,5 @@ class Turns:
 
     def _busy(self) -> Overloaded:
         return Overloaded(
-            Sentence("too many wait for %(what)s; try again in a moment", what=self._what), headers={"Retry-After": "5"}
+            Sentence("too many requests wait for %(what)s; try again in a moment", what=self._what), headers={"Retry-After": "5"}
         )

@@ -1,4 +1,4 @@
-"""What is done with documents again and again: those past the time of their folder go, what is in quarantine is scanned."""
+"""Periodic tasks: deletes documents that their folder's rule no longer allows."""
 
 import logging
 from functools import partial
@@ -15,19 +15,19 @@ log = logging.getLogger(__name__)
 
 
 def delete_overdue(documents: Documents) -> int:
-    """Delete what the rules of its folders allow no longer; answers how many."""
+    """Delete documents that the rules of their folders no longer allow; returns how many."""
     count = 0
     for scope, overdue in list(overdue_documents()):
         try:
             db.write(partial(_delete, documents, scope, overdue))
             count += 1
-        except ApplianceError as error:  # held, changed, deleted or moved meanwhile: the next round looks again
-            log.info("a document past its time stays: %s", error.message)
+        except ApplianceError as error:  # retained, changed, deleted or moved in the meantime; the next round tries again
+            log.info("an overdue document was not deleted: %s", error.message)
     return count
 
 
 def _delete(documents: Documents, scope: TenantScope, overdue: Overdue) -> None:
-    """Inside a write: what was found before must still be so."""
+    """Inside a write: check again that the document is still overdue, then delete it."""
     refuse_unruled(scope, overdue, documents.get_document(scope, overdue.document_id).folder)
     documents.delete_document(scope, overdue.document_id, if_version=overdue.version)
     audit.record(scope, "document.expire", overdue.document_id, {"delete_after_days": overdue.days})

@@ -1,8 +1,8 @@
-"""Uploads in parts: bytes that come in several requests, kept as they come, and a document once all of them are there.
+"""Resumable uploads: bytes arrive in several requests, are stored as they arrive, and become a document when complete.
 
-The rules are those of the IETF draft "Resumable Uploads for HTTP" for an upload whose length is known: what was
-acknowledged is durable, a part begins where the last one ended, and whoever says otherwise is told where that is.
-Parts are blobs, so that a crash leaves nothing half written; the last one makes the document in one transaction.
+The protocol is the IETF draft "Resumable Uploads for HTTP" for uploads of known length: acknowledged bytes are durable, each
+part starts where the previous one ended, and a request with another offset is told the right one. Parts are blobs, so a crash
+leaves nothing half written; the last part creates the document in one transaction.
 """
 
 import threading
@@ -34,7 +34,7 @@ State = Literal["open", "done", "refused"]
 
 @dataclass(frozen=True)
 class NewUpload:
-    """What is to be sent: its size and perhaps its sha256; for a new document what it is called, else its id."""
+    """An upload to open: its size, optionally its sha256, and a new document or the id of an existing one."""
 
     size: int
     sha256: str | None = None
@@ -45,7 +45,7 @@ class NewUpload:
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload, of which `received` bytes are durable.  `revision` is what it has become of `document_id`; times in
+    """An upload of which `received` bytes are durable. `revision` is the revision it created in `document_id`; times in
     milliseconds."""
 
     id: str
@@ -60,36 +60,36 @@ class Upload:
 
 
 def offset_told(received: int) -> dict[str, str]:
-    """The header that says where the next part begins."""
+    """The header with the offset of the next part."""
     return {"Upload-Offset": str(received)}
 
 
 class Uploads:
-    """The uploads of every tenant; `most` is the size of the largest."""
+    """The uploads of every tenant; `most` is the largest size in bytes."""
 
-    def __init__(self, documents: Documents, blobs: Blobs, most: int) -> None:
-        self._documents, self._blobs, self.most = documents, blobs, most
+    def __init__(self, documents: Documents, blobs: Blobs, max_bytes: int) -> None:
+        self._documents, self._blobs, self.most = documents, blobs, max_bytes
 
-    def open_upload(self, scope: TenantScope, wanted: NewUpload) -> Upload:
-        """Announce an upload; what is wrong with the document to be is said before a byte is sent.
+    def open_upload(self, scope: TenantScope, new: NewUpload) -> Upload:
+        """Open an upload; the data of the document is validated before any bytes are sent.
 
-        ValidationFailed, PayloadTooLarge, NotFound (of the document it continues), Conflict when too many are open.
+        ValidationFailed, PayloadTooLarge, NotFound (of an existing document), Conflict when too many are open.
         """
-        if wanted.size > self.most:
+        if new.size > self.most:
             raise PayloadTooLarge(Sentence("a document may have at most %(most)s MiB", most=self.most >> 20), pointer="/size")
-        name, folder, tags, metadata = ("", "", (), {}) if wanted.document_id else check_new(wanted.new)
-        comment, upload_id, now = check_comment(wanted.comment), ids.new("upl"), clock.now_ms()
+        name, folder, tags, metadata = ("", "", (), {}) if new.document_id else check_new(new.new)
+        comment, upload_id, now = check_comment(new.comment), ids.new("upl"), clock.now_ms()
 
         def insert() -> Upload:
-            shown = name
-            if wanted.document_id is not None:
-                shown = self._documents.get_document(scope, wanted.document_id).name
+            document_name = name
+            if new.document_id is not None:
+                document_name = self._documents.get_document(scope, new.document_id).name
             is_open = (UploadRow.state == "open") & (UploadRow.expires_at > now)
             if scope.select(UploadRow).where(is_open).count() >= MOST_OPEN:
-                raise Conflict(Sentence("%(most_open)s uploads are open; finish some of them, or delete them", most_open=MOST_OPEN))
+                raise Conflict(Sentence("%(most_open)s uploads are already open; finish or delete some", most_open=MOST_OPEN))
             scope.insert(
-                UploadRow, id=upload_id, document_id=wanted.document_id, name=shown, folder=folder, tags=list(tags),
-                metadata=metadata, media_type=wanted.new.media_type, comment=comment, size=wanted.size, sha256=wanted.sha256,
+                UploadRow, id=upload_id, document_id=new.document_id, name=document_name, folder=folder, tags=list(tags),
+                metadata=metadata, media_type=new.new.media_type, comment=comment, size=new.size, sha256=new.sha256,
                 received=0, state="open", created_at=now, created_by=scope.actor, expires_at=now + LIFETIME_MS,
             )  # fmt: skip
             return self.get_upload(scope, upload_id)
@@ -97,11 +97,11 @@ class Uploads:
         return db.write(insert)
 
     def get_upload(self, scope: TenantScope, upload_id: str) -> Upload:
-        """The upload; NotFound, also a day after its last part."""
-        return _upload(_row(scope, upload_id))
+        """Get the upload; NotFound, also a day after its last part."""
+        return _to_upload(_row(scope, upload_id))
 
     def delete_upload(self, scope: TenantScope, upload_id: str) -> None:
-        """Give an upload up with what it has sent; a document it has become stays.  NotFound."""
+        """Delete an upload and its parts; a document it created stays. NotFound."""
 
         def delete() -> None:
             _row(scope, upload_id)
@@ -110,25 +110,24 @@ class Uploads:
         db.write(delete)
 
     def begin_part(self, scope: TenantScope, upload_id: str, offset: int) -> "Part":
-        """Where an edge writes the bytes that follow `offset`.  NotFound; Conflict, whose `Upload-Offset` is the right one."""
+        """Start a part at `offset`. NotFound; Conflict with the right `Upload-Offset`."""
         upload = self.get_upload(scope, upload_id)
-        _refuse_other(upload, offset)
+        _check_offset(upload, offset)
         return Part(self, scope, upload)
 
-    def keep_part(self, scope: TenantScope, upload_id: str, begins: int, receiver: Receiver) -> int:
-        """Make what was received durable and acknowledged; answers where the next part begins.  Conflict when another
-        request was quicker."""
-        with _closed_when_infected(scope, upload_id):
+    def keep_part(self, scope: TenantScope, upload_id: str, start: int, receiver: Receiver) -> int:
+        """Store the received bytes; returns where the next part starts. Conflict when another request was faster."""
+        with _reject_infected(scope, upload_id):
             stored = self._blobs.put_received(scope, receiver.finish())
 
         def advance() -> int:
             row = _row(scope, upload_id)
-            _refuse_other(_upload(row), begins)
+            _check_offset(_to_upload(row), start)
             self._blobs.hold(scope, stored.sha256)
-            received, expires = begins + stored.size, clock.now_ms() + LIFETIME_MS
-            changed = scope.update(UploadRow, received=received, expires_at=expires)
-            changed.where(UploadRow.id == upload_id).execute()
-            scope.insert(UploadPart, upload_id=upload_id, begins=begins, sha256=stored.sha256, size=stored.size)
+            received, expires_at = start + stored.size, clock.now_ms() + LIFETIME_MS
+            query = scope.update(UploadRow, received=received, expires_at=expires_at)
+            query.where(UploadRow.id == upload_id).execute()
+            scope.insert(UploadPart, upload_id=upload_id, begins=start, sha256=stored.sha256, size=stored.size)
             return received
 
         return db.write(advance)
@@ -137,34 +136,34 @@ class Uploads:
         return self._blobs.receiver()
 
     def finish_upload(self, scope: TenantScope, upload_id: str) -> Upload:
-        """Make the document, or its revision, when every byte is there; answers the upload as it is then.
+        """Create the document or revision if every byte has arrived; returns the upload.
 
-        ValidationFailed when the bytes are not those that were announced: the upload is refused for good.
+        ValidationFailed when the sha256 differs from the announced one, which rejects the upload for good.
         """
         with db.snapshot():
             row = _row(scope, upload_id)
             parts = list(scope.select(UploadPart).where(UploadPart.upload_id == upload_id).order_by(UploadPart.begins))
         if row.state != "open" or row.received < row.size:
-            return _upload(row)
-        with _closed_when_infected(scope, upload_id):
+            return _to_upload(row)
+        with _reject_infected(scope, upload_id):
             stored = self._joined(scope, parts)
         if row.sha256 not in (None, stored.sha256):
             db.write(lambda: _close(scope, upload_id, {"state": "refused"}))
             raise ValidationFailed(
                 Sentence(
-                    "the bytes that came have the sha256 %(sha256)s, not the one announced; begin a new upload",
+                    "the received bytes have the sha256 %(sha256)s instead of the announced one; start a new upload",
                     sha256=stored.sha256,
                 ),
                 pointer="/sha256",
             )
 
-        def make() -> Upload:
-            if _row(scope, upload_id).state == "open":  # else another request was quicker
-                made = self._make(scope, row, stored)
-                _close(scope, upload_id, {"state": "done", "document_id": made.id, "revision": made.revision})
+        def create() -> Upload:
+            if _row(scope, upload_id).state == "open":  # otherwise another request was faster
+                document = self._make(scope, row, stored)
+                _close(scope, upload_id, {"state": "done", "document_id": document.id, "revision": document.revision})
             return self.get_upload(scope, upload_id)
 
-        return db.write(make)
+        return db.write(create)
 
     def _joined(self, scope: TenantScope, parts: Sequence[UploadPart]) -> StoredBlob:
         """All parts as one content."""
@@ -188,21 +187,21 @@ class Uploads:
 
 
 class Part:
-    """Bytes of one request on their way in, durable every `PART_BYTES`."""
+    """The bytes of one request, stored every `PART_BYTES`."""
 
     def __init__(self, uploads: Uploads, scope: TenantScope, upload: Upload) -> None:
         self._uploads, self._scope, self._upload = uploads, scope, upload
-        self._begins = upload.received
+        self._start = upload.received
         self._receiver: Receiver | None = None
-        self._lock = threading.Lock()  # a request that is given up leaves a write behind that has not ended yet
+        self._lock = threading.Lock()  # the write of an aborted request may still be running
 
     def write(self, piece: bytes) -> None:
-        """PayloadTooLarge beyond the announced size, Conflict when another request sends the same part."""
+        """Add bytes; PayloadTooLarge beyond the announced size, Conflict when another request sends the same part."""
         with self._lock:
-            held = self._receiver.size if self._receiver else 0
-            if self._begins + held + len(piece) > self._upload.size:
+            buffered = self._receiver.size if self._receiver else 0
+            if self._start + buffered + len(piece) > self._upload.size:
                 raise PayloadTooLarge(
-                    Sentence("the upload was announced with %(size)s bytes, and more came; begin another", size=self._upload.size),
+                    Sentence("more than the announced %(size)s bytes were received; start a new upload", size=self._upload.size),
                     headers={"Connection": "close"},
                 )
             if not piece:
@@ -214,7 +213,7 @@ class Part:
                 self._keep()
 
     def keep(self) -> None:
-        """Make durable what has come so far; whatever ended the request, this much need not be sent again."""
+        """Store the bytes received so far, so that they need not be sent again however the request ends."""
         with self._lock:
             self._keep()
 
@@ -223,18 +222,18 @@ class Part:
         if receiver is None:
             return
         try:
-            self._begins = self._uploads.keep_part(self._scope, self._upload.id, self._begins, receiver)
+            self._start = self._uploads.keep_part(self._scope, self._upload.id, self._start, receiver)
         finally:
             receiver.discard()
 
     def finish(self) -> Upload:
-        """`keep`, and the document when this was the last part."""
+        """Store the rest, and create the document if this was the last part."""
         self.keep()
         return self._uploads.finish_upload(self._scope, self._upload.id)
 
 
 def forget_expired() -> int:
-    """Delete every tenant's uploads that nobody has continued for a day; answers how many."""
+    """Delete every tenant's uploads without a part for a day; returns how many."""
     now = clock.now_ms()
     return db.write(lambda: db.execute("DELETE FROM document_upload WHERE expires_at < ?", (now,)))
 
@@ -242,30 +241,30 @@ def forget_expired() -> int:
 def _row(scope: TenantScope, upload_id: str) -> UploadRow:
     row = scope.find(UploadRow, id=upload_id)
     if row is None or row.expires_at <= clock.now_ms():
-        raise NotFound(Sentence("there is no upload %(upload_id)s here; begin a new one", upload_id=repr(upload_id[:80])))
+        raise NotFound(Sentence("there is no upload %(upload_id)s; start a new one", upload_id=repr(upload_id[:80])))
     return row
 
 
-def _refuse_other(upload: Upload, offset: int) -> None:
-    told = offset_told(upload.received)
+def _check_offset(upload: Upload, offset: int) -> None:
+    headers = offset_told(upload.received)
     if upload.state != "open":
         raise Conflict(
-            Sentence("this upload is %(state)s; begin a new one", state=upload.state),
-            headers=told, extra={"offset": upload.received},
+            Sentence("this upload is %(state)s; start a new one", state=upload.state),
+            headers=headers, extra={"offset": upload.received},
         )
     if offset != upload.received:
         raise Conflict(
             Sentence(
-                "the next part begins at %(received)s, not at %(offset)s: somebody has sent it, or it was not received",
+                "the next part starts at %(received)s, not at %(offset)s: it was already sent, or bytes before it are missing",
                 received=upload.received, offset=offset,
             ),
-            headers=told, extra={"offset": upload.received},
+            headers=headers, extra={"offset": upload.received},
         )  # fmt: skip
 
 
 @contextmanager
-def _closed_when_infected(scope: TenantScope, upload_id: str) -> Iterator[None]:
-    """Whoever sends malware would otherwise send it again and again: the upload is refused for good."""
+def _reject_infected(scope: TenantScope, upload_id: str) -> Iterator[None]:
+    """Reject an infected upload for good, so that it is not sent again and again."""
     try:
         yield
     except Infected:
@@ -274,12 +273,12 @@ def _closed_when_infected(scope: TenantScope, upload_id: str) -> Iterator[None]:
 
 
 def _close(scope: TenantScope, upload_id: str, changes: dict[str, Any]) -> None:
-    """The parts of an open upload are given up; the row stays for who has not heard the answer."""
+    """Delete the parts of an open upload; the row is kept for clients that missed the response."""
     if scope.update(UploadRow, **changes).where(UploadRow.id == upload_id, UploadRow.state == "open").execute():
         scope.delete(UploadPart).where(UploadPart.upload_id == upload_id).execute()
 
 
-def _upload(row: UploadRow) -> Upload:
+def _to_upload(row: UploadRow) -> Upload:
     return Upload(
         row.id, row.name, row.size, row.received, cast(State, row.state), row.document_id, row.revision, row.created_at,
         row.expires_at,

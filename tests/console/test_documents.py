@@ -76,7 +76,7 @@ def test_the_named_decide_and_the_others_read(signed_in: SignedIn, acme: httpx.C
     viewer, operator, builder = (signed_in(f"{role}@acme.test") for role in ("viewer", "operator", "builder"))
     path = f"/{made['id']}/reviews/{review}"
     assert made["id"] in shown(viewer, "").split("Folders and documents by name")[0]
-    assert "this is decided by" in shown(builder, f"/{made['id']}").lower()
+    assert "can decide this" in shown(builder, f"/{made['id']}").lower()
     assert f'action="/console/documents{path}"' not in shown(builder, f"/{made['id']}")
     address = viewer.at("acme", f"/console/documents{path}")
     refused = builder.post(address, {"decision": "approve"})
@@ -84,7 +84,7 @@ def test_the_named_decide_and_the_others_read(signed_in: SignedIn, acme: httpx.C
     assert viewer.post(address, {"decision": "maybe", "comment": "kept"}).status_code == 422
     assert viewer.post(address, {"decision": "approve", "comment": "good"}).status_code == 200
     assert viewer.post(address, {"decision": "approve"}).status_code == 409
-    assert "you have decided already" in shown(viewer, f"/{made['id']}").lower()
+    assert "you have already decided" in shown(viewer, f"/{made['id']}").lower()
     assert acme.get(f"/api/v1/documents/{made['id']}").json()["data"]["review"] == "pending"
     operator.post(address, {"decision": "approve"})
     document = acme.get(f"/api/v1/documents/{made['id']}").json()["data"]

@@ -103,7 +103,7 @@ def test_a_document_is_kept_and_let_go(signed_in: SignedIn, acme: httpx.Client, 
     assert acme.get(api).json()["data"]["legal_hold"]["reason"] == HOSTILE
     assert html.escape(HOSTILE, quote=False).replace("'", "&#39;") in page
     refused = builder.post(f"{at}/legal-hold", {"reason": " "})
-    assert (refused.status_code, "Say why, in at most 1000 characters.</p>" in refused.text) == (422, True)
+    assert (refused.status_code, "Enter a reason of at most 1000 characters.</p>" in refused.text) == (422, True)
     assert acme.delete(f"/api/v1/documents/{document}").json()["error"]["code"] == "document_kept"
     assert "legal hold</span>" not in builder.post(f"{at}/legal-hold/release", {}).text
     assert builder.post(f"{at}/legal-hold/release", {}).status_code == 404

@@ -54,7 +54,7 @@ def test_a_media_type_is_settled_before_the_write(documents: Documents, acme: Te
     assert places.in_writer == [False]
     newer = documents.keep_content(acme, b"\x89PNG\r\n\x1a\n")
     places.meanwhile = lambda: documents.add_revision(acme, made, newer)
-    with pytest.raises(VersionConflict, match="another content"):
+    with pytest.raises(VersionConflict, match="was replaced at the same time"):
         documents.update_document(acme, made, Changes(media_type="text/plain"))
     assert documents.get_document(acme, made).media_type == "image/png"
 
@@ -124,7 +124,7 @@ def test_of_many_who_ask_at_once_one_looks(
     assert begun.wait(30)
     with monkeypatch.context() as patched:
         patched.setattr(key_checks, "WAIT_SECONDS", 0.01)
-        with pytest.raises(Overloaded, match="still being looked at"):
+        with pytest.raises(Overloaded, match="still being checked"):
             exits.find(acme, made, "latest")
     for each in threads[1:]:
         each.start()

@@ -124,7 +124,7 @@ def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantS
     assert error.details[0].pointer == "/reviewers/1"
     review = ask(acme, made, "bob@acme.test")
     db.write(lambda: db.execute("UPDATE document_review SET reviewers = ?", (db.dump_json([[ada.user_id, ada.login]]),)))
-    assert "sent" in refused(PolicyDenied, lambda: decide(ada, review)).message
+    assert "uploaded" in refused(PolicyDenied, lambda: decide(ada, review)).message
     db.write(lambda: db.execute("UPDATE tenant SET kind = 'sandbox' WHERE id = 'acme'"))
     assert decide(ada, review).status == "approved"
     entry = audit.list_entries(acme, audit.AuditFilter(action="review.approve"), PageRequest()).items[0]

@@ -95,7 +95,7 @@ def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
     with pytest.raises(Infected):
         uploads.finish_upload(ACME, upload.id)
     assert uploads.get_upload(ACME, upload.id).state == "refused"
-    with pytest.raises(Conflict, match="begin a new one"):
+    with pytest.raises(Conflict, match="start a new one"):
         uploads.begin_part(ACME, upload.id, len(eicar()))
     whole = uploads.open_upload(ACME, NewUpload(len(eicar()), new=NewDocument("a.txt")))
     part = uploads.begin_part(ACME, whole.id, 0)

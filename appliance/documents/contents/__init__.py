@@ -1,4 +1,4 @@
-"""What is in a content: its type, text and picture, and whether anybody may have it."""
+"""What is known about contents: media type, text, previews, malware scan, and API keys."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Whether a content holds an API key, which nobody else may read: looked at once, since a content never changes."""
+"""Checks whether a content contains an API key; the result is stored, because a content never changes."""
 
 import logging
 import threading
@@ -17,12 +17,12 @@ from appliance.tenants.keys import holds_key
 
 log = logging.getLogger(__name__)
 MOST_REMEMBERED = 20_000
-WAIT_SECONDS = 10.0  # for who looks at the same content; it has up to 2 GiB
+WAIT_SECONDS = 10.0  # for another thread that is checking the same content, which can have 2 GiB
 Key = tuple[str, str]
 
 
 class KeyCheckRow(TenantModel):
-    """What was found in `content`."""
+    """The result of a check of `content`."""
 
     label = "key check"
     content = TextField()
@@ -34,71 +34,71 @@ class KeyCheckRow(TenantModel):
 
 
 class KeyChecks:
-    """Looks at contents, remembers what it has seen, and keeps it in rows for other processes and the next start."""
+    """Checks contents, caches the results in memory, and stores them for other processes and restarts."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._known: dict[Key, bool] = {}
-        self._looking: dict[Key, threading.Event] = {}
+        self._running: dict[Key, threading.Event] = {}
         self._lock = threading.Lock()
 
     def holds_key(self, scope: TenantScope, sha256: str) -> bool:
-        """Whether the content does; not inside a write.  Overloaded while somebody else takes long to look at it."""
+        """Whether the content contains an API key. Not inside a write. Overloaded while another thread takes long to check it."""
         key = (scope.tenant_id, sha256)
-        while (known := self._known.get(key)) is None:
+        while (result := self._known.get(key)) is None:
             with self._turn(key) as is_ours:
                 if is_ours:
-                    self._remember(key, self._found(scope, sha256))
-        return known
+                    self._cache_result(key, self._found(scope, sha256))
+        return result
 
     @contextmanager
     def _turn(self, key: Key) -> Iterator[bool]:
-        """Whether it is for us to look; when it is not, somebody has looked meanwhile or has failed to."""
+        """Yields whether this thread should check the content; if not, another one has just finished or failed."""
         with self._lock:
-            other = self._looking.get(key)
+            other = self._running.get(key)
             if other is None:
-                ended = self._looking[key] = threading.Event()
+                finished = self._running[key] = threading.Event()
         if other is not None:
             if not other.wait(WAIT_SECONDS):
-                raise Overloaded("the content is still being looked at; try again in a moment", headers={"Retry-After": "10"})
+                raise Overloaded("the content is still being checked; try again in a moment", headers={"Retry-After": "10"})
             yield False
             return
         try:
             yield True
         finally:
             with self._lock:
-                del self._looking[key]
-            ended.set()
+                del self._running[key]
+            finished.set()
 
-    def _remember(self, key: Key, found: bool) -> None:
+    def _cache_result(self, key: Key, has_key: bool) -> None:
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
-        self._known[key] = found
+        self._known[key] = has_key
 
     def _found(self, scope: TenantScope, sha256: str) -> bool:
         row = scope.find(KeyCheckRow, content=sha256)
         if row is not None:
             return bool(row.holds_key)
-        found = holds_key(self._blobs.read(scope, sha256))
+        has_key = holds_key(self._blobs.read(scope, sha256))
         try:
-            db.write(lambda: _keep(scope, sha256, found))
-        except StorageFull as error:  # what may leave does not depend on whether we can note it
-            log.warning("that a content was looked at is not noted: %s", error.message)
-        return found
+            db.write(lambda: _save(scope, sha256, has_key))
+        except StorageFull as error:  # the answer does not depend on whether it can be stored
+            log.warning("the result of a key check could not be stored: %s", error.message)
+        return has_key
 
 
-def _keep(scope: TenantScope, sha256: str, found: bool) -> None:
-    """Nothing when the last document was deleted meanwhile."""
+def _save(scope: TenantScope, sha256: str, has_key: bool) -> None:
+    """Save the result, unless the last document with the content was deleted in the meantime."""
     if scope.select(DocumentRevision).where(DocumentRevision.sha256 == sha256).exists():
         db.execute(
             "INSERT INTO document_key_check (tenant_id, content, holds_key) VALUES (?, ?, ?) "
             "ON CONFLICT (tenant_id, content) DO NOTHING",
-            (scope.tenant_id, sha256, int(found)),
+            (scope.tenant_id, sha256, int(has_key)),
         )
 
 
 def forget_unused(scope: TenantScope, contents: Iterable[str]) -> None:
-    """Inside the write that has deleted a document: what was found in contents that no revision has any more."""
+    """Inside the write that deleted a document: delete the results of contents that no revision uses."""
     for content in contents:
         if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == content).exists():
             scope.delete(KeyCheckRow).where(KeyCheckRow.content == content).execute()

@@ -1,4 +1,4 @@
-"""What a content is, told by its first bytes; a name or a sender's word only chooses among what these allow."""
+"""Detects the media type of a content from its first bytes; the file name or the uploader can only refine it."""
 
 import re
 
@@ -54,26 +54,25 @@ _TEXTS = {
     "eml": "message/rfc822",
     "ics": "text/calendar",
 }
-# What a content of the sniffed type may be called: by the extension of its name, or by its sender.
+# More specific types that a content of the detected type may have, by its file extension or as declared by the uploader.
 _REFINED = {"application/zip": _OFFICE, "application/x-ole-storage": _OLD_OFFICE, TEXT: _TEXTS, "application/xml": _TEXTS}
-_BITMAP_HEADERS = (12, 40, 52, 56, 64, 108, 124)  # two letters alone would take many a text for a picture
+_BITMAP_HEADERS = (12, 40, 52, 56, 64, 108, 124)  # two letters alone would mistake many texts for images
 _MARKUP = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|script|\?xml|svg)\b", re.IGNORECASE | re.DOTALL)
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def settle_media_type(head: bytes, name: str, declared: str | None = None) -> str:
-    """The media type of a content that begins with `head`, of the file `name`, which its sender called `declared`."""
+    """The media type of a content that starts with `head`, in a file called `name` and declared as `declared` by its uploader."""
     sniffed = sniff(head)
     refined = _REFINED.get(sniffed, {})
-    wanted = (declared or "").partition(";")[0].strip().lower()
-    if wanted in refined.values():
-        return wanted
+    declared_type = (declared or "").partition(";")[0].strip().lower()
+    if declared_type in refined.values():
+        return declared_type
     return refined.get(name.rpartition(".")[2].lower(), sniffed)
 
 
 def sniff(head: bytes) -> str:
-    """The media type that the bytes themselves show: `text/plain` for any text, `application/octet-stream` for what is
-    not known."""
+    """The media type that the bytes show: `text/plain` for any text, `application/octet-stream` when unknown."""
     for offset, signature, media_type in _SIGNATURES:
         if head[offset : offset + len(signature)] == signature and (offset != 8 or head[:4] == b"RIFF"):
             return media_type
@@ -81,13 +80,13 @@ def sniff(head: bytes) -> str:
         return "image/bmp"
     bare = head.removeprefix(b"\xef\xbb\xbf")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return TEXT  # UTF-16 with its mark
+        return TEXT  # UTF-16 with a byte order mark
     if _CONTROL.search(bare):
         return BINARY
-    return _markup(bare)
+    return _detect_markup(bare)
 
 
-def _markup(head: bytes) -> str:
+def _detect_markup(head: bytes) -> str:
     match = _MARKUP.match(head)
     if match is None:
         return TEXT

@@ -1,4 +1,4 @@
-"""The previews that are kept: which contents have one, and why a content has none."""
+"""Stored previews: which contents have one, and why others have none."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from appliance.documents.models import DocumentRevision
 
 
 class PreviewRow(TenantModel):
-    """The blob `sha256` shows page `page` of `content`; or nothing does, because of `refusal`, a code, for this `reason`."""
+    """The preview of page `page` of `content` is the blob `sha256`; or there is none, with `refusal` (a code) and `reason`."""
 
     label = "preview"
     content = TextField()
@@ -31,7 +31,7 @@ class PreviewRow(TenantModel):
 
 @dataclass(frozen=True)
 class Frame:
-    """What is shown: a page of a content, at a width."""
+    """A page of a content, at a width."""
 
     content: str
     page: int
@@ -40,7 +40,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of painting it: a blob, or the code and the sentence of a refusal."""
+    """The result of rendering: a blob, or the code and sentence of a refusal."""
 
     sha256: str | None = None
     size: int = 0
@@ -49,40 +49,40 @@ class Outcome:
 
 
 def find(scope: TenantScope, frame: Frame) -> Outcome | None:
-    """What is kept; None when it was never painted."""
+    """The stored result; None when it was never rendered."""
     row = scope.find(PreviewRow, content=frame.content, page=frame.page, width=frame.width)
     return None if row is None else Outcome(row.sha256, row.size, row.refusal, row.reason)
 
 
 def refused(scope: TenantScope, contents: Iterable[str], width: int) -> set[str]:
-    """Those of the contents whose first page cannot be painted at this width, as far as it has been tried."""
+    """The contents whose first page is known not to render at this width."""
     rows = scope.select(PreviewRow).where(
         PreviewRow.content.in_(list(contents)), PreviewRow.page == 1, PreviewRow.width == width, PreviewRow.sha256.is_null()
     )
     return {row.content for row in rows}
 
 
-def keep(scope: TenantScope, frame: Frame, outcome: Outcome) -> None:
-    """Inside a write that holds the blob; what was kept first stays.  NotFound when the last document was deleted meanwhile."""
-    if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == frame.content).exists():
-        raise NotFound("the document was deleted while its preview was made")
+def keep(scope: TenantScope, key: Frame, result: Outcome) -> None:
+    """Inside a write that holds the blob; an earlier result stays. NotFound when the last document was deleted in the meantime."""
+    if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == key.content).exists():
+        raise NotFound("the document was deleted while its preview was rendered")
     db.execute(
         "INSERT INTO document_preview (tenant_id, content, page, width, sha256, size, refusal, reason) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_id, content, page, width) DO NOTHING",
         (
-            scope.tenant_id, frame.content, frame.page, frame.width,
-            outcome.sha256, outcome.size, outcome.refusal, outcome.reason,
+            scope.tenant_id, key.content, key.page, key.width,
+            result.sha256, result.size, result.refusal, result.reason,
         ),
     )  # fmt: skip
 
 
 def forget_unused(scope: TenantScope, contents: Iterable[str]) -> None:
-    """Inside the write that has deleted a document: the previews of contents that no revision has any more."""
+    """Inside the write that deleted a document: delete the previews of contents that no revision uses."""
     for content in contents:
         if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == content).exists():
             scope.delete(PreviewRow).where(PreviewRow.content == content).execute()
 
 
 def forget_all(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant."""
+    """Inside the write that deletes the tenant: delete all its previews."""
     scope.delete(PreviewRow).execute()

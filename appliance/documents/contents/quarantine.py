@@ -1,4 +1,4 @@
-"""Which contents nobody gets: the one place that says so, to downloads, texts, search, pictures, shares and public delivery."""
+"""Quarantine of contents: downloads, texts, search, previews, shares and public delivery all ask here."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from appliance.core.sentences import Sentence
 from appliance.documents.sharing.delivery_models import ScanRow
 
 CLEAN = "clean"
-# The same of a table whose rows name a tenant and a content, in a query over every tenant.
+# The same condition as `kept_back`, for a table with the columns tenant_id and content, in queries across tenants.
 SQL_NOT_KEPT_BACK = (
     "NOT EXISTS (SELECT 1 FROM document_scan s WHERE s.tenant_id = {table}.tenant_id AND s.sha256 = {table}.content "
     "AND s.state <> 'clean')"
@@ -17,29 +17,29 @@ SQL_NOT_KEPT_BACK = (
 
 
 class Quarantined(ApplianceError):
-    """The content is kept and given to nobody until the scanner has found it clean."""
+    """The content is stored, but not delivered until the scanner has found it clean."""
 
     code, status = "quarantined", 409
 
 
 def kept_back(scope: TenantScope) -> Any:
-    """The sha256 of every content that a scanner holds back, as a part of a query."""
+    """The sha256 of every quarantined or infected content, as a subquery."""
     return scope.select(ScanRow, ScanRow.sha256).where(ScanRow.state != CLEAN)
 
 
 def is_kept_back(scope: TenantScope, sha256: str) -> bool:
-    """Whether a scanner holds the content back."""
+    """Whether the content is quarantined or infected."""
     return bool(kept_back(scope).where(ScanRow.sha256 == sha256).exists())
 
 
 def kept_back_of(scope: TenantScope, contents: Iterable[str]) -> set[str]:
-    """Those of the contents that a scanner holds back."""
+    """Those of the contents that are quarantined or infected."""
     return {row.sha256 for row in kept_back(scope).where(ScanRow.sha256.in_(sorted(set(contents))))}
 
 
 def refuse_kept_back(scope: TenantScope, sha256: str) -> None:
-    """Quarantined when a scanner holds the content back."""
+    """Quarantined when the content is quarantined or infected."""
     row = scope.find(ScanRow, sha256=sha256)
     if row is not None and row.state != CLEAN:
         why = "is malware" if row.state == "infected" else "could not be scanned for malware yet"
-        raise Quarantined(Sentence("the content %(why)s and is given to nobody; delete the document, or ask the operator", why=why))
+        raise Quarantined(Sentence("the content %(why)s and is not delivered; delete the document, or ask the operator", why=why))

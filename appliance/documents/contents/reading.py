@@ -1,5 +1,5 @@
-"""Reading the texts of contents in the background, in worker processes, again when that failed: what is quick one at a time, and
-apart from it what has to be recognised."""
+"""Extracts the texts of contents in the background, in worker processes, with retries. Quick formats and slow text recognition
+(OCR) have separate queues."""
 
 import logging
 import threading
@@ -30,16 +30,16 @@ MOST_TRIES = 5
 LEASE_MS = 10 * 60_000
 RETRY_MS = 60_000
 SCANNED_PAGES = 20
-LEAST_CHARACTERS = 8  # of a page that is no scan, on average
-_FREE = SQL_NOT_KEPT_BACK.format(table="document_text")  # no reader is shown what a scanner holds back
-_UNWANTED = {code: None for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(0xD800, 0xE000))
-_TEXT = Bounds(60, 256, 64 << 20)
-_SCAN = Bounds(480, 512, 64 << 20)  # with _TEXT before it less than the lease
+LEAST_CHARACTERS = 8  # per page on average; a page with fewer is a scan
+_NOT_QUARANTINED = SQL_NOT_KEPT_BACK.format(table="document_text")  # quarantined contents are not given to a reader
+_REMOVED_CHARACTERS = {code: None for code in range(32) if code not in (9, 10)} | dict.fromkeys(range(0xD800, 0xE000))
+_TEXT_BOUNDS = Bounds(60, 256, 64 << 20)
+_OCR_BOUNDS = Bounds(480, 512, 64 << 20)  # together with _TEXT less than the lease
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A text that this process reads now."""
+    """A text that this process is extracting."""
 
     scope: TenantScope
     row_id: int
@@ -50,114 +50,115 @@ class Wish:
 
 
 class ScanFound(Exception):
-    """The content has next to no text of its own: it waits with those that have to be recognised."""
+    """The content has almost no text of its own, so it is queued for OCR."""
 
 
 class TextReader:
-    """Reads what is wanted, a quick text and a scan at a time: a flood of documents takes no worker from executions but these."""
+    """Extracts pending texts, at most one quick text and one scan at a time, so that many documents do not occupy the workers
+    of executions."""
 
     def __init__(self, blobs: Blobs, formats: Formats) -> None:
         self._blobs, self._formats = blobs, formats
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Give up what is being read; it is read again later."""
+        """Cancel the current extraction; it is repeated later."""
         self._stopped.set()
 
     def read_all(self) -> int:
-        """Read every text that is due; answers how many."""
+        """Extract every pending text; returns how many."""
         return self.read_quick() + self.read_scans()
 
     def read_quick(self) -> int:
-        """Read what has a text of its own; answers how many were read or are found to be scans."""
+        """Extract texts that need no OCR; returns how many were extracted or found to need OCR."""
         return self._read_due(is_scan=False)
 
     def read_scans(self) -> int:
-        """Recognise the text of pictures and scans; answers of how many."""
+        """Recognize the text of images and scans; returns of how many."""
         return self._read_due(is_scan=True)
 
     def _read_due(self, *, is_scan: bool) -> int:
         count = 0
-        while not self._stopped.is_set() and (wish := _claim(is_scan=is_scan)) is not None:
-            self._fulfil(wish)
+        while not self._stopped.is_set() and (job := _claim(is_scan=is_scan)) is not None:
+            self._process(job)
             count += 1
         return count
 
-    def _fulfil(self, wish: Wish) -> None:
+    def _process(self, job: Wish) -> None:
         try:
-            text = self._read(wish).translate(_UNWANTED)[:MOST_CHARACTERS]
-            stored = self._blobs.put(wish.scope, text.encode())
+            text = self._read(job).translate(_REMOVED_CHARACTERS)[:MOST_CHARACTERS]
+            stored = self._blobs.put(job.scope, text.encode())
 
             read = ReadText.of(stored.sha256, text)
 
-            def keep() -> None:
-                self._blobs.hold(wish.scope, stored.sha256)
-                store_text(wish.scope, wish.row_id, read)
+            def save() -> None:
+                self._blobs.hold(job.scope, stored.sha256)
+                store_text(job.scope, job.row_id, read)
 
-            db.write(keep)
+            db.write(save)
         except ScanFound:
-            _settle(wish, is_scan=1, next_try_at=clock.now_ms(), tries=0)
+            _update(job, is_scan=1, next_try_at=clock.now_ms(), tries=0)
         except Cancelled:
-            _settle(wish, next_try_at=clock.now_ms(), tries=wish.tries - 1)
-        except (StorageFull, Overloaded) as error:  # which says nothing of the content: it is read when there is room again
-            _settle(wish, reason=error.message, next_try_at=clock.now_ms() + RETRY_MS, tries=wish.tries - 1)
-        except FormatFailed as failed:
-            self._note(wish, failed)
+            _update(job, next_try_at=clock.now_ms(), tries=job.tries - 1)
+        except (StorageFull, Overloaded) as error:  # temporary: retried when there is room again
+            _update(job, reason=error.message, next_try_at=clock.now_ms() + RETRY_MS, tries=job.tries - 1)
+        except FormatFailed as failure:
+            self._note(job, failure)
         except (BlobDamaged, NotFound) as error:
-            _settle(wish, state="failed", reason=error.message)
+            _update(job, state="failed", reason=error.message)
         except Exception:
-            log.exception("the text of a content was not read")
-            _again(wish, "the appliance failed to read it; its log has the reason")
+            log.exception("the text of a content could not be extracted")
+            _retry_later(job, "an unexpected error; see the appliance log")
 
-    def _note(self, wish: Wish, failed: FormatFailed) -> None:
-        if failed.code == "ocr_not_installed":
-            _settle(wish, state="none", reason=failed.message)
-        elif failed.failure_class == "system":
-            _again(wish, failed.message)
+    def _note(self, job: Wish, error: FormatFailed) -> None:
+        if error.code == "ocr_not_installed":
+            _update(job, state="none", reason=error.message)
+        elif error.failure_class == "system":
+            _retry_later(job, error.message)
         else:
-            _settle(wish, state="failed", reason=failed.message, code=failed.code)
+            _update(job, state="failed", reason=error.message, code=error.code)
 
-    def _read(self, wish: Wish) -> str:
-        if wish.media_type in PLAIN:
-            return _decoded(self._beginning(wish))
-        if wish.media_type in OFFICE:
-            return str(next(self._records(wish, "extract", {"kind": OFFICE[wish.media_type]}, _TEXT), ""))
-        if wish.media_type in PICTURES:
-            return _joined(self._records(wish, "ocr", {}, _SCAN))
-        return self._pdf_text(wish)
+    def _read(self, job: Wish) -> str:
+        if job.media_type in PLAIN:
+            return _decode(self._beginning(job))
+        if job.media_type in OFFICE:
+            return str(next(self._records(job, "extract", {"kind": OFFICE[job.media_type]}, _TEXT_BOUNDS), ""))
+        if job.media_type in PICTURES:
+            return _join_texts(self._records(job, "ocr", {}, _OCR_BOUNDS))
+        return self._pdf_text(job)
 
-    def _beginning(self, wish: Wish) -> bytes:
-        return b"".join(self._blobs.read(wish.scope, wish.content, 0, PLAIN_BYTES))
+    def _beginning(self, job: Wish) -> bytes:
+        return b"".join(self._blobs.read(job.scope, job.content, 0, PLAIN_BYTES))
 
-    def _pdf_text(self, wish: Wish) -> str:
-        """The text layer; of pages that have next to none, what can be recognised, when it is the turn of scans."""
-        pages = list(self._records(wish, "parse.pdf", {}, _TEXT))
-        text = _joined(iter(pages))
+    def _pdf_text(self, job: Wish) -> str:
+        """The text layer; pages with almost no text are recognized, if this is an OCR job."""
+        pages = list(self._records(job, "parse.pdf", {}, _TEXT_BOUNDS))
+        text = _join_texts(iter(pages))
         if len("".join(text.split())) >= LEAST_CHARACTERS * len(pages):
             return text
-        if not wish.is_scan:
+        if not job.is_scan:
             raise ScanFound
-        chosen = {"pages": f"1-{min(len(pages), SCANNED_PAGES)}"}
+        options = {"pages": f"1-{min(len(pages), SCANNED_PAGES)}"}
         try:
-            return _joined(self._records(wish, "ocr", chosen, _SCAN))
-        except FormatFailed as failed:
-            if failed.code == "ocr_not_installed" and text.strip():
+            return _join_texts(self._records(job, "ocr", options, _OCR_BOUNDS))
+        except FormatFailed as error:
+            if error.code == "ocr_not_installed" and text.strip():
                 return text
             raise
 
-    def _records(self, wish: Wish, operation: str, options: dict[str, Any], bounds: Bounds) -> Iterator[Any]:
+    def _records(self, job: Wish, operation: str, options: dict[str, Any], bounds: Bounds) -> Iterator[Any]:
         with ExitStack() as stack:
-            content = stack.enter_context(self._formats.scratch())
-            for piece in self._blobs.read_checked(wish.scope, wish.content):
-                content.write(piece)
-            content.flush()
-            work = Work(operation, options, [content])
+            file = stack.enter_context(self._formats.scratch())
+            for piece in self._blobs.read_checked(job.scope, job.content):
+                file.write(piece)
+            file.flush()
+            work = Work(operation, options, [file])
             answer = stack.enter_context(self._formats.perform(work, bounds, self._stopped.is_set))
             yield from answer.records()
 
 
 class Reading(Periodic):
-    """Has a reader read whatever is wanted, soon after it is; `read` is one of its methods."""
+    """Periodically runs `read`, a method of the reader."""
 
     def __init__(self, name: str, reader: TextReader, read: Callable[[], int]) -> None:
         super().__init__(name, 1.0, read)
@@ -169,66 +170,66 @@ class Reading(Periodic):
 
 
 def make_readings(blobs: Blobs, formats: Formats) -> list[Reading]:
-    """Scans take seconds a page: what is quick does not wait behind them."""
+    """Separate tasks for quick texts and scans, because a scan takes seconds per page."""
     reader = TextReader(blobs, formats)
     return [Reading("document-texts", reader, reader.read_quick), Reading("document-scans", reader, reader.read_scans)]
 
 
 def _claim(*, is_scan: bool) -> Wish | None:
-    """The next text that is due, for this process for as long as its lease lasts."""
+    """Claim the next pending text for the duration of the lease; None when there is none."""
     while True:
         now = clock.now_ms()
         due = db.rows(
             "SELECT tenant_id, id, content, media_type, tries, next_try_at FROM document_text "  # noqa: S608
-            f"WHERE state = 'pending' AND is_scan = ? AND next_try_at <= ? AND {_FREE} ORDER BY next_try_at, id LIMIT 1",
+            f"WHERE state = 'pending' AND is_scan = ? AND next_try_at <= ? AND {_NOT_QUARANTINED} ORDER BY next_try_at, id LIMIT 1",
             (int(is_scan), now),
         )
         if not due:
             return None
-        tenant_id, row_id, content, media_type, tries, seen = due[0]
-        wish = Wish(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1)
-        refusal = _refusal(wish)
-        changes: dict[str, Any] = {"tries": wish.tries, "next_try_at": now + LEASE_MS, **refusal}
-        if _lease(wish, seen, changes) and not refusal:
-            return wish
+        tenant_id, row_id, content, media_type, tries, seen_at = due[0]
+        job = Wish(system_scope(tenant_id), row_id, content, media_type, is_scan, tries + 1)
+        refusal = _refusal(job)
+        changes: dict[str, Any] = {"tries": job.tries, "next_try_at": now + LEASE_MS, **refusal}
+        if _try_claim(job, seen_at, changes) and not refusal:
+            return job
 
 
-def _refusal(wish: Wish) -> dict[str, str]:
-    """What becomes of a wish that is not fulfilled; one that has ended every process that tried is given up."""
-    if wish.tries > MOST_TRIES:
-        return {"state": "failed", "reason": "it was tried again and again without an end"}
-    if not is_readable(wish.media_type):
-        return {"state": "none", "reason": "contents of this kind are not read"}
-    if _size(wish) > LARGEST:
-        return {"state": "none", "reason": f"contents of more than {LARGEST >> 20} MiB are not read"}
+def _refusal(job: Wish) -> dict[str, str]:
+    """The changes for a text that is not extracted, or an empty dict. One that ended every process that tried it is given up."""
+    if job.tries > MOST_TRIES:
+        return {"state": "failed", "reason": "it did not finish in several attempts"}
+    if not is_readable(job.media_type):
+        return {"state": "none", "reason": "the text of this type of content is not extracted"}
+    if _size(job) > LARGEST:
+        return {"state": "none", "reason": f"the text of contents of more than {LARGEST >> 20} MiB is not extracted"}
     return {}
 
 
-def _lease(wish: Wish, seen: int, changes: Mapping[str, Any]) -> bool:
-    """Whether no other process was quicker."""
-    same = (TextRow.id == wish.row_id) & (TextRow.next_try_at == seen) & (TextRow.state == "pending")
-    return bool(db.write(lambda: wish.scope.update(TextRow, **changes).where(same).execute()))
+def _try_claim(job: Wish, seen_at: int, changes: Mapping[str, Any]) -> bool:
+    """Claim the text, unless another process was faster."""
+    is_unchanged = (TextRow.id == job.row_id) & (TextRow.next_try_at == seen_at) & (TextRow.state == "pending")
+    return bool(db.write(lambda: job.scope.update(TextRow, **changes).where(is_unchanged).execute()))
 
 
-def _size(wish: Wish) -> int:
-    found = db.rows("SELECT size FROM blob WHERE tenant_id = ? AND sha256 = ?", (wish.scope.tenant_id, wish.content))
-    return int(found[0][0]) if found and wish.media_type not in PLAIN else 0
+def _size(job: Wish) -> int:
+    rows = db.rows("SELECT size FROM blob WHERE tenant_id = ? AND sha256 = ?", (job.scope.tenant_id, job.content))
+    return int(rows[0][0]) if rows and job.media_type not in PLAIN else 0
 
 
-def _again(wish: Wish, reason: str) -> None:
-    if wish.tries >= MOST_TRIES:
-        _settle(wish, state="failed", reason=reason)
+def _retry_later(job: Wish, reason: str) -> None:
+    if job.tries >= MOST_TRIES:
+        _update(job, state="failed", reason=reason)
     else:
-        _settle(wish, reason=reason, next_try_at=clock.now_ms() + RETRY_MS * 2**wish.tries)
+        _update(job, reason=reason, next_try_at=clock.now_ms() + RETRY_MS * 2**job.tries)
 
 
-def _settle(wish: Wish, **changes: Any) -> None:
-    same = (TextRow.id == wish.row_id) & (TextRow.state == "pending")
-    db.write(lambda: wish.scope.update(TextRow, **changes).where(same).execute())
+def _update(job: Wish, **changes: Any) -> None:
+    is_pending = (TextRow.id == job.row_id) & (TextRow.state == "pending")
+    db.write(lambda: job.scope.update(TextRow, **changes).where(is_pending).execute())
 
 
-def _decoded(data: bytes) -> str:
-    """The text of bytes that are said to be one: by its mark, else UTF-8, else the old encoding of the West."""
+def _decode(data: bytes) -> str:
+    """Decode text by its byte order mark, else as UTF-8, else as Windows-1252."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:
@@ -239,5 +240,5 @@ def _decoded(data: bytes) -> str:
         return data.decode("cp1252", "replace")
 
 
-def _joined(records: Iterator[Any]) -> str:
+def _join_texts(records: Iterator[Any]) -> str:
     return "\n\n".join(str(record["text"]) for record in records)

@@ -1,4 +1,4 @@
-"""The row of a content's text."""
+"""The database row of a content's text."""
 
 from peewee import AutoField, BigIntegerField, IntegerField, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import TenantModel
 
 
 class TextRow(TenantModel):
-    """What was read from `content`: all of it is the blob `sha256`; its beginning and the words of that are for searching."""
+    """The text of `content`: the full text is the blob `sha256`; `beginning` and its `words` are used for search."""
 
     label = "text"
     id = AutoField()
@@ -14,8 +14,8 @@ class TextRow(TenantModel):
     media_type = TextField()
     state = TextField()  # none | pending | ready | failed
     reason = TextField()
-    code = TextField(default="")  # of a failure
-    is_scan = IntegerField(default=0)  # 1: has to be recognised, which takes long
+    code = TextField(default="")  # error code of a failure
+    is_scan = IntegerField(default=0)  # 1: needs OCR, which is slow
     sha256 = TextField(null=True)
     size = BigIntegerField()
     beginning = TextField(null=True)

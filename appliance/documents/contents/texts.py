@@ -1,6 +1,7 @@
-"""The texts of contents: which are wanted, which are there, and where searched words stand in them.
+"""The texts of contents: which are pending or ready, and where searched words occur in them.
 
-Each content of a tenant is read once, whatever documents hold it.  The row is the wish; `reading` fulfils it.
+Each content of a tenant is extracted once, however many documents have it. A row with the state pending is the job; `reading`
+processes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,12 +24,12 @@ from .text_models import TextRow
 
 TextState = Literal["none", "pending", "ready", "failed"]
 TABLE = "document_text"
-UNREADABLE = "content_unreadable"  # a failure without a code of its own
+UNREADABLE = "content_unreadable"  # for a failure without its own code
 SEARCHED_CHARACTERS = 200_000
-SEARCHED_BYTES = 400_000  # of words; a server keeps no more than a megabyte of them in one index entry
-_BEFORE, _AFTER = 60, 140  # characters around a found word
+SEARCHED_BYTES = 400_000  # of words; PostgreSQL stores at most a megabyte of them in one index entry
+_BEFORE, _AFTER = 60, 140  # characters around a match
 
-# How a content becomes text, by its media type.
+# How the text of a content is extracted, by media type.
 PLAIN = frozenset(
     {
         "text/plain", "text/csv", "text/tab-separated-values", "text/markdown", "application/json", "application/x-ndjson",
@@ -50,7 +51,7 @@ PICTURES = frozenset({"image/png", "image/jpeg", "image/tiff", "image/webp", "im
 
 @dataclass(frozen=True)
 class Text:
-    """What is known of a content's text; `reason` says why there is none, and `code` how reading it failed."""
+    """The text of a content; `reason` says why there is none, and `code` how the extraction failed."""
 
     state: TextState
     reason: str
@@ -60,12 +61,12 @@ class Text:
 
 
 def is_readable(media_type: str) -> bool:
-    """Whether contents of this type have a text that is read."""
+    """Whether the text of contents of this type is extracted."""
     return media_type in PLAIN or media_type in OFFICE or media_type == PDF or media_type in PICTURES
 
 
 def want_text(scope: TenantScope, content: str, media_type: str) -> None:
-    """Inside the write that refers to the content: have its text read, unless it was or is about to be."""
+    """Inside the write that refers to the content: queue the extraction of its text, unless that was done before."""
     if is_readable(media_type):
         db.execute(
             "INSERT INTO document_text (tenant_id, content, media_type, is_scan, state, reason, size, tries, next_try_at) "
@@ -75,7 +76,7 @@ def want_text(scope: TenantScope, content: str, media_type: str) -> None:
 
 
 def forget_unused(scope: TenantScope, contents: Iterable[str]) -> None:
-    """Inside the write that has deleted a document: the texts that no revision has any more."""
+    """Inside the write that deleted a document: delete the texts of contents that no revision uses."""
     for content in contents:
         if not scope.select(DocumentRevision).where(DocumentRevision.sha256 == content).exists():
             full_text.remove(TABLE, "tenant_id = ? AND content = ?", (scope.tenant_id, content))
@@ -83,19 +84,19 @@ def forget_unused(scope: TenantScope, contents: Iterable[str]) -> None:
 
 
 def forget_all(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant."""
+    """Inside the write that deletes the tenant: delete all its texts."""
     full_text.remove(TABLE, "tenant_id = ?", (scope.tenant_id,))
     scope.delete(TextRow).execute()
 
 
 def states(scope: TenantScope, contents: Iterable[str]) -> Mapping[str, TextState]:
     """The state of each content's text."""
-    known = scope.select(TextRow, TextRow.content, TextRow.state).where(TextRow.content.in_(sorted(set(contents))))
-    return {row.content: cast(TextState, row.state) for row in known}
+    rows = scope.select(TextRow, TextRow.content, TextRow.state).where(TextRow.content.in_(sorted(set(contents))))
+    return {row.content: cast(TextState, row.state) for row in rows}
 
 
 def get_text(scope: TenantScope, blobs: Blobs, content: str) -> Text:
-    """The text of a content."""
+    """The text of a content and its state."""
     columns = (TextRow.state, TextRow.reason, TextRow.code, TextRow.sha256, TextRow.size)
     row = scope.select(TextRow, *columns).where(TextRow.content == content).get_or_none()
     if row is None:
@@ -106,7 +107,7 @@ def get_text(scope: TenantScope, blobs: Blobs, content: str) -> Text:
 
 @dataclass(frozen=True)
 class ReadText:
-    """A text as it is kept: the sha256 of its blob, its size, and its beginning with the words of that."""
+    """A text to be stored: the sha256 of its blob, its size, and its beginning with the words of that."""
 
     sha256: str
     size: int
@@ -115,15 +116,16 @@ class ReadText:
 
     @classmethod
     def of(cls, sha256: str, text: str) -> "ReadText":
-        """Takes its time: not inside a write."""
+        """Build from the text; slow, so not inside a write."""
         beginning = text[:SEARCHED_CHARACTERS]
         return cls(sha256, len(text), beginning, _words(beginning))
 
 
-def store_text(scope: TenantScope, row_id: int, read: ReadText) -> None:
-    """Inside a write, in which the blob is held."""
+def store_text(scope: TenantScope, row_id: int, extracted: ReadText) -> None:
+    """Inside a write that holds the blob: store the text, unless the row is no longer pending."""
     changes: dict[str, Any] = {
-        "state": "ready", "reason": "", "sha256": read.sha256, "size": read.size, "beginning": read.beginning, "words": read.words,
+        "state": "ready", "reason": "", "sha256": extracted.sha256, "size": extracted.size, "beginning": extracted.beginning,
+        "words": extracted.words,
     }  # fmt: skip
     if scope.update(TextRow, **changes).where(TextRow.id == row_id, TextRow.state == "pending").execute():
         full_text.add(TABLE, row_id)
@@ -137,28 +139,28 @@ def _words(text: str) -> str:
 
 
 def found_in(scope: TenantScope, words: list[str]) -> Any:
-    """The contents whose text has all the words, and which may be read, as a part of a query."""
-    fulfilled, wanted = full_text.condition(TABLE, words)
-    free = SQL_NOT_KEPT_BACK.format(table=TABLE)
-    sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {free} AND {fulfilled})"  # noqa: S608  ours
-    return SQL(db.database.obj.statement(sql), (scope.tenant_id, wanted))
+    """The readable contents whose text has all the words, as a subquery."""
+    condition, value = full_text.condition(TABLE, words)
+    not_quarantined = SQL_NOT_KEPT_BACK.format(table=TABLE)
+    sql = f"(SELECT content FROM document_text WHERE tenant_id = ? AND {not_quarantined} AND {condition})"  # noqa: S608
+    return SQL(db.database.obj.statement(sql), (scope.tenant_id, value))
 
 
 def snippets(scope: TenantScope, contents: Iterable[str], words: list[str]) -> dict[str, str]:
-    """Where the first of the words stands in each content, as HTML: escaped, every found word in `<mark>`."""
-    known = scope.select(TextRow, TextRow.content, TextRow.beginning, TextRow.words)
-    of_these = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(kept_back(scope)))
-    rows = known.where(*of_these, TextRow.state == "ready")
-    shown = ((row.content, _snippet(row.beginning, row.words, words)) for row in rows.iterator())
-    return {content: snippet for content, snippet in shown if snippet}
+    """An HTML excerpt around the first match in each content: escaped, with each matching word in `<mark>`."""
+    query = scope.select(TextRow, TextRow.content, TextRow.beginning, TextRow.words)
+    conditions = (TextRow.content.in_(sorted(set(contents))), TextRow.content.not_in(kept_back(scope)))
+    rows = query.where(*conditions, TextRow.state == "ready")
+    excerpts = ((row.content, _snippet(row.beginning, row.words, words)) for row in rows.iterator())
+    return {content: snippet for content, snippet in excerpts if snippet}
 
 
 def _snippet(text: str, joined: str, words: list[str]) -> str:
-    """The text around the first word that is found; the n-th of the joined words is the n-th of the text."""
-    places = [at for word in words if (at := f" {joined}".find(f" {word}")) >= 0]
-    if not places:
+    """The text around the first match; the n-th of the joined words is the n-th word of the text."""
+    positions = [at for word in words if (at := f" {joined}".find(f" {word}")) >= 0]
+    if not positions:
         return ""
-    number = joined.count(" ", 0, min(places))
+    number = joined.count(" ", 0, min(positions))
     begin = full_text.begin_of(text, number)
     first, last = max(0, begin - _BEFORE), min(len(text), begin + _AFTER)
     part = text[first:last]
@@ -171,17 +173,17 @@ def _snippet(text: str, joined: str, words: list[str]) -> str:
 
 
 class TextFailed(ApplianceError):
-    """The content is encrypted, broken or too large to be read; `reason` says which, as a code."""
+    """The content is encrypted, damaged or too large for its text to be extracted; `reason` is a code for which."""
 
     code, status = "text_failed", 422
 
 
 def refuse_missing(text: Text) -> None:
-    """NotFound or TextFailed unless there is a text, or one is being read."""
+    """NotFound or TextFailed unless the text is ready or pending."""
     if text.state == "none":
-        raise NotFound(Sentence("there is no text of this content: %(reason)s", reason=text.reason))
+        raise NotFound(Sentence("this content has no text: %(reason)s", reason=text.reason))
     if text.state == "failed":
         raise TextFailed(
-            Sentence("the text of this content cannot be read: %(reason)s", reason=text.reason),
+            Sentence("the text of this content could not be extracted: %(reason)s", reason=text.reason),
             extra={"reason": text.code or UNREADABLE},
         )

@@ -1,4 +1,4 @@
-"""Reviews of documents by named people."""
+"""Reviews of document revisions by named people."""
 
 import lazy_loader
 

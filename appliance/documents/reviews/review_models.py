@@ -1,4 +1,4 @@
-"""The rows of reviews."""
+"""Database rows of reviews."""
 
 from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class ReviewRow(TenantModel):
-    """A review of one content; `reviewers` are `[user id, login]` as they were when it was asked for."""
+    """A review of one content; `reviewers` are pairs of user id and login at the time of the request."""
 
     label = "review"
     id = TextField()
@@ -28,7 +28,7 @@ class ReviewRow(TenantModel):
 
 
 class VoteRow(TenantModel):
-    """What one reviewer said."""
+    """The decision of one reviewer."""
 
     label = "vote"
     review_id = TextField()

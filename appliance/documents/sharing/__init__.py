@@ -1,4 +1,4 @@
-"""What leaves: shares, public documents and the log of downloads."""
+"""Delivery of documents: shares, public documents, and the log of downloads."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The audience of a share: named people, who prove by a code that an e-mail address is their own."""
+"""The audience of a share: people who prove an e-mail address with a one-time code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,43 +14,44 @@ MOST_TOLD = 20
 
 @dataclass(frozen=True)
 class Audience:
-    """Who may fetch: `allow` are e-mail addresses and `*@domain`; the integration's action `send` brings them their codes."""
+    """Who may open a share: `allow` lists e-mail addresses and `*@domain` patterns; codes are sent with the action `send` of
+    the integration."""
 
     integration: str
     allow: tuple[str, ...]
 
     def allows(self, email: str) -> bool:
-        """Whether this address is among the audience."""
+        """Whether this address belongs to the audience."""
         return is_listed(email, self.allow)
 
 
 @dataclass(frozen=True)
 class AudienceChange:
-    """What is to be another from now on; None stays."""
+    """Changes to an audience; None keeps the current value."""
 
     integration: str | None = None
     allow: Sequence[str] | None = None
 
-    def applied(self, before: Audience | None) -> Audience:
-        """The audience after the change; ValidationFailed with the place."""
-        integration = before.integration if self.integration is None and before is not None else self.integration
-        allow = before.allow if self.allow is None and before is not None else self.allow
+    def applied(self, current: Audience | None) -> Audience:
+        """The audience after the change; ValidationFailed with a pointer."""
+        integration = current.integration if self.integration is None and current is not None else self.integration
+        allow = current.allow if self.allow is None and current is not None else self.allow
         if integration is None:
-            raise ValidationFailed("name the integration that sends the e-mails", pointer=f"{POINTER}/integration")
+            raise ValidationFailed("choose the integration that sends the e-mails", pointer=f"{POINTER}/integration")
         slug = ids.check_slug(integration, pointer=f"{POINTER}/integration")
         return Audience(slug, check_listed(allow or (), f"{POINTER}/allow"))
 
 
 def stored(audience: Audience | None) -> dict[str, Any] | None:
-    """An audience as a row keeps it."""
+    """The JSON stored in the row."""
     return None if audience is None else {"integration": audience.integration, "allow": list(audience.allow)}
 
 
-def read_stored(kept: Mapping[str, Any] | None) -> Audience | None:
-    """A kept audience again."""
-    return None if kept is None else Audience(kept["integration"], tuple(kept["allow"]))
+def read_stored(stored_audience: Mapping[str, Any] | None) -> Audience | None:
+    """The audience of stored JSON."""
+    return None if stored_audience is None else Audience(stored_audience["integration"], tuple(stored_audience["allow"]))
 
 
 def told(audience: Audience | None) -> dict[str, Any]:
-    """What the audit trail says of it: the first names, and how many there are."""
+    """The audit trail's data about the audience: the first addresses, and how many there are."""
     return {} if audience is None else {"audience": list(audience.allow[:MOST_TOLD]), "audience_size": len(audience.allow)}

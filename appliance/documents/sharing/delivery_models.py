@@ -1,4 +1,4 @@
-"""The rows of what leaves, and of what keeps a document from leaving."""
+"""Database rows of delivery, folder rules, retention and malware scans."""
 
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class PublicationRow(TenantModel):
-    """Where a document is public; `revision` is a number, `latest` or `latest_approved`."""
+    """The public path of a document; `revision` is a number, `latest` or `latest_approved`."""
 
     label = "publication"
     document_id = TextField()
@@ -22,7 +22,8 @@ class PublicationRow(TenantModel):
 
 
 class ShareRow(TenantModel):
-    """A governed link; `digest` stands for its token, which is not kept, `audience_number` counts the changes of its audience."""
+    """A share link. `digest` is the keyed hash of its token, which is not stored; `audience_number` counts changes of the
+    audience."""
 
     label = "share"
     id = TextField()
@@ -46,7 +47,7 @@ class ShareRow(TenantModel):
 
 
 class DownloadRow(TenantModel):
-    """One download through a share; without a share, the public deliveries of one minute together."""
+    """A download through a share, or the public deliveries of a document in one minute."""
 
     label = "download"
     id = TextField()
@@ -67,7 +68,7 @@ class DownloadRow(TenantModel):
 
 
 class FolderRuleRow(TenantModel):
-    """What holds for a folder and all below it; the root is empty."""
+    """The rule of a folder and everything below it; the root is empty."""
 
     label = "folder rule"
     folder = TextField()
@@ -82,7 +83,7 @@ class FolderRuleRow(TenantModel):
 
 
 class KeepingRow(TenantModel):
-    """Until when a document stays, and the legal hold it is under."""
+    """The retention date of a document, and its legal hold."""
 
     label = "retention"
     document_id = TextField()
@@ -97,7 +98,7 @@ class KeepingRow(TenantModel):
 
 
 class ScanRow(TenantModel):
-    """What the scanner said of a content: `clean`, `quarantined` (it could not say) or `infected`."""
+    """The scan state of a content: `clean`, `quarantined` (result unknown) or `infected`."""
 
     label = "scan"
     sha256 = TextField()

@@ -1,4 +1,4 @@
-"""The log of downloads: each one through a share, and those from public paths by the minute."""
+"""The log of downloads: one entry per download through a share, and one per minute for public paths."""
 
 import csv
 import io
@@ -31,11 +31,11 @@ _KNOWN_AGENTS = [(family, re.compile(pattern, re.IGNORECASE)) for family, patter
 
 @dataclass(frozen=True)
 class Download:
-    """One download through a share; without `share_id` the `count` deliveries of one minute from the public path.
+    """A download through a share; without `share_id`, the `count` deliveries from the public path within a minute.
 
-    `outcome` is `started` (also when the appliance ended before it knew), `complete`, `broken_off`, `failed` (before its first
-    byte, and then it was not counted), `wrong_password` or `wrong_code`; `person` is the address that was proven where the
-    share has an audience.
+    `outcome` is `started` (also if the appliance stopped before the end), `complete`, `broken_off`, `failed` (before the first
+    byte, so not counted), `wrong_password` or `wrong_code`. `person` is the verified e-mail address, for shares with an
+    audience.
     """
 
     id: str
@@ -52,8 +52,8 @@ class Download:
 
 @dataclass(frozen=True)
 class Origin:
-    """Whom a request comes from, as far as it is kept: no whole address, no whole name of a browser, but the person who
-    has proven an e-mail address."""
+    """The stored origin of a request: the network instead of the address, the browser family instead of the user agent, and the
+    person who verified an e-mail address."""
 
     address: str
     agent: str
@@ -65,24 +65,24 @@ class Origin:
 
 
 def shorten_address(address: str) -> str:
-    """The network of an address: 24 bits of IPv4, 48 of IPv6; empty for what is no address."""
+    """The network of an address (/24 for IPv4, /48 for IPv6); empty if it is not an IP address."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return ""
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return str(ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False))
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return str(ipaddress.ip_network((parsed, 24 if parsed.version == 4 else 48), strict=False))
 
 
 def agent_family(user_agent: str) -> str:
-    """`Firefox`, `curl`, `bot`, …; `other` for what is not known."""
+    """`Firefox`, `curl`, `bot`, …; `other` when unknown."""
     return next((family for family, pattern in _KNOWN_AGENTS if pattern.search(user_agent[:500])), "other")
 
 
-def note(scope: TenantScope, document_id: str, share_id: str, what: tuple[int, str], origin: Origin) -> str:
-    """Inside a write: a line about a download of (revision, outcome); answers its id."""
-    download_id, (revision, outcome) = ids.new("dwl"), what
+def note(scope: TenantScope, document_id: str, share_id: str, result: tuple[int, str], origin: Origin) -> str:
+    """Inside a write: log a download with its (revision, outcome); returns its id."""
+    download_id, (revision, outcome) = ids.new("dwl"), result
     scope.insert(
         DownloadRow, id=download_id, document_id=document_id, share_id=share_id, at=clock.now_ms(), revision=revision,
         count=1, bytes=0, address=origin.address, agent=origin.agent, outcome=outcome, person=origin.person,
@@ -94,25 +94,25 @@ def list_downloads(scope: TenantScope, document_id: str, request: PageRequest) -
     """The downloads of a document, newest first; NotFound."""
     scope.get(DocumentRow, id=document_id)
     query = scope.select(DownloadRow).where(DownloadRow.document_id == document_id)
-    return paginate(query, request, {"at": DownloadRow.at, "id": DownloadRow.id}, default="-at").map(_download)
+    return paginate(query, request, {"at": DownloadRow.at, "id": DownloadRow.id}, default="-at").map(_to_download)
 
 
 def export_downloads(scope: TenantScope, document_id: str) -> Iterator[str]:
-    """The same as lines of CSV, oldest first, with a head; NotFound."""
+    """The same as CSV lines with a header, oldest first; NotFound."""
     scope.get(DocumentRow, id=document_id)
     query = scope.select(DownloadRow).where(DownloadRow.document_id == document_id)
     line = io.StringIO()
     writer = csv.writer(line)
     writer.writerow(COLUMNS)
     for row in query.order_by(DownloadRow.at, DownloadRow.id).limit(MOST_EXPORTED).iterator():
-        yield _taken(line)
-        # A person may choose an address that a spreadsheet would take for a formula.
+        yield _drain(line)
+        # An address chosen by a person could be interpreted as a formula by a spreadsheet.
         person = f"'{row.person}" if row.person.startswith(FORMULA) else row.person
         writer.writerow([clock.rfc3339(row.at), *(getattr(row, name) for name in COLUMNS[1:-1]), person])
-    yield _taken(line)
+    yield _drain(line)
 
 
-def _taken(line: io.StringIO) -> str:
+def _drain(line: io.StringIO) -> str:
     text = line.getvalue()
     line.seek(0)
     line.truncate()
@@ -120,40 +120,40 @@ def _taken(line: io.StringIO) -> str:
 
 
 def purge(before_ms: int) -> int:
-    """Delete the lines that are older; answers how many."""
+    """Delete older entries; returns how many."""
     return delete_older("document_download", "id", "at", before_ms)
 
 
 class PublicDeliveries:
-    """Counts what leaves from public paths, and writes it down now and then: a line for each minute and revision, so that the
-    log grows with time and not with how often somebody asks.  What was counted in the last second is lost with a crash."""
+    """Counts public deliveries, and stores them periodically as one entry per minute and revision, so that the log does not
+    grow with the number of requests. A crash loses about a second of counts."""
 
     def __init__(self) -> None:
         self._counted: dict[tuple[str, str, int, int], list[int]] = {}
         self._lock = threading.Lock()
 
     def count(self, tenant_id: str, document_id: str, revision: int, size: int) -> None:
-        """One delivery of so many bytes."""
+        """Count one delivery of `size` bytes."""
         key = (tenant_id, document_id, revision, clock.now_ms() // MINUTE)
         with self._lock:
-            found = self._counted.setdefault(key, [0, 0])
-            found[0] += 1
-            found[1] += size
+            totals = self._counted.setdefault(key, [0, 0])
+            totals[0] += 1
+            totals[1] += size
 
     def write_down(self) -> None:
-        """Add what has been counted to the log."""
+        """Add the counts to the log."""
         with self._lock:
-            counted, self._counted = self._counted, {}
+            counts, self._counted = self._counted, {}
         def add() -> None:
-            for key, (count, size) in counted.items():
+            for key, (count, size) in counts.items():
                 _add(key, count, size)
 
-        if counted:
+        if counts:
             db.write(add)
 
 
 def _add(key: tuple[str, str, int, int], count: int, size: int) -> None:
-    """A row of the minute; nothing when the document is gone."""
+    """Add to the entry of the minute; does nothing when the document was deleted."""
     tenant_id, document_id, revision, minute = key
     db.execute(
         "INSERT INTO document_download (tenant_id, id, document_id, at, revision, count, bytes, address, agent, outcome) "
@@ -164,7 +164,7 @@ def _add(key: tuple[str, str, int, int], count: int, size: int) -> None:
     )
 
 
-def _download(row: DownloadRow) -> Download:
+def _to_download(row: DownloadRow) -> Download:
     return Download(
         row.id, row.at, row.share_id, row.revision, row.count, row.bytes, row.address, row.agent, row.outcome,
         row.person,

@@ -1,4 +1,4 @@
-"""Which revision of a document may leave the appliance now, and whether one may at all."""
+"""Decides which revision of a document may be delivered, if any."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -17,18 +17,18 @@ Wanted = int | Literal["latest", "latest_approved"]
 
 
 class Reviews(Protocol):
-    """What was approved.  A review approves one sha256, so that a later revision is not approved by it."""
+    """Which revisions are approved. A review approves one sha256, so a later revision with other content is not approved by it."""
 
     def latest_approved(self, scope: TenantScope, document_id: str) -> int | None:
-        """The newest revision that was approved; None when none was."""
+        """The newest approved revision; None when there is none."""
 
     def is_approved(self, scope: TenantScope, document_id: str, revision: int) -> bool:
-        """Whether this revision was approved."""
+        """Whether this revision is approved."""
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """One content on its way out."""
+    """A content that may be delivered."""
 
     document_id: str
     revision: int
@@ -40,65 +40,67 @@ class Leaving:
 
 
 class Exits:
-    """Decides what leaves.  Everything that is delivered in public or by a share has come past here."""
+    """Decides what may be delivered; every public delivery and every share asks here."""
 
     def __init__(self, blobs: Blobs, reviews: Reviews) -> None:
         self._reviews = reviews
         self._key_checks = KeyChecks(blobs)
 
-    def find(self, scope: TenantScope, document_id: str, wanted: Wanted) -> Leaving | None:
-        """What leaves now; None when nothing may: nothing is approved, it is in quarantine, or it holds an API key.
+    def find(self, scope: TenantScope, document_id: str, choice: Wanted) -> Leaving | None:
+        """The content to deliver now; None when nothing may be delivered: not approved, quarantined, or containing an API key.
 
-        Not inside a write: a content that nobody has looked at yet is read.
+        Not inside a write, because a new content is read to check it for keys.
         """
         with db.snapshot():
             row = scope.find(DocumentRow, id=document_id)
-            number = None if row is None else self._number(scope, row, wanted)
-            found = None if number is None else scope.find(DocumentRevision, document_id=document_id, number=number)
-            if row is None or found is None or is_kept_back(scope, found.sha256):
+            number = None if row is None else self._number(scope, row, choice)
+            revision = None if number is None else scope.find(DocumentRevision, document_id=document_id, number=number)
+            if row is None or revision is None or is_kept_back(scope, revision.sha256):
                 return None
-        if self._key_checks.holds_key(scope, found.sha256):
+        if self._key_checks.holds_key(scope, revision.sha256):
             return None
-        return Leaving(document_id, found.number, row.name, found.media_type, found.size, found.sha256, found.created_at)
+        return Leaving(
+            document_id, revision.number, row.name, revision.media_type, revision.size, revision.sha256, revision.created_at
+        )
 
-    def check(self, scope: TenantScope, document_id: str, wanted: Wanted) -> None:
-        """Before something is published or shared: ValidationFailed for a revision that is not there, Conflict for one that
-        would have to be approved, ApiKeyLeaked.  What is to be approved later may be prepared today."""
+    def check(self, scope: TenantScope, document_id: str, choice: Wanted) -> None:
+        """Check a publication or share before it is created: ValidationFailed for a missing revision, Conflict for one that
+        needs approval, ApiKeyLeaked. `latest_approved` is allowed before anything is approved."""
         with db.snapshot():
             row = scope.get(DocumentRow, id=document_id)
-            if isinstance(wanted, int):
-                if scope.find(DocumentRevision, document_id=document_id, number=wanted) is None:
+            if isinstance(choice, int):
+                if scope.find(DocumentRevision, document_id=document_id, number=choice) is None:
                     raise ValidationFailed(
                         Sentence(
-                            "the document has no revision %(wanted)s; it has %(revision)s", wanted=wanted, revision=row.revision
+                            "the document has no revision %(wanted)s; it has %(revision)s", wanted=choice, revision=row.revision
                         ),
                         pointer="/revision",
                     )
-                if demands_review(scope, row.folder) and not self._reviews.is_approved(scope, document_id, wanted):
+                if demands_review(scope, row.folder) and not self._reviews.is_approved(scope, document_id, choice):
                     raise Conflict(Sentence(
-                        "revision %(wanted)s is not approved, which its folder demands; have it reviewed, or name "
+                        "revision %(wanted)s is not approved, as its folder requires; have it reviewed, or choose "
                         "latest_approved",
-                        wanted=wanted,
+                        wanted=choice,
                     ))
-            number = self._number(scope, row, wanted)
-            found = None if number is None else scope.get(DocumentRevision, document_id=document_id, number=number)
-        if found is not None and self._key_checks.holds_key(scope, found.sha256):
+            number = self._number(scope, row, choice)
+            revision = None if number is None else scope.get(DocumentRevision, document_id=document_id, number=number)
+        if revision is not None and self._key_checks.holds_key(scope, revision.sha256):
             raise ApiKeyLeaked(Sentence(
-                "revision %(number)s holds an API key, which others could read: revoke the key and upload the file without it",
-                number=found.number,
+                "revision %(number)s contains an API key that others could read: revoke the key and upload the file without it",
+                number=revision.number,
             ))
 
-    def _number(self, scope: TenantScope, row: DocumentRow, wanted: Wanted) -> int | None:
-        demanded = demands_review(scope, row.folder)
-        if isinstance(wanted, int):
-            return None if demanded and not self._reviews.is_approved(scope, row.id, wanted) else wanted
-        if demanded or wanted == "latest_approved":
+    def _number(self, scope: TenantScope, row: DocumentRow, choice: Wanted) -> int | None:
+        is_review_required = demands_review(scope, row.folder)
+        if isinstance(choice, int):
+            return None if is_review_required and not self._reviews.is_approved(scope, row.id, choice) else choice
+        if is_review_required or choice == "latest_approved":
             return self._reviews.latest_approved(scope, row.id)
         return int(row.revision)
 
 
 def parse_wanted(text: str) -> Wanted:
-    """A stored wish again."""
+    """Parse the stored form."""
     if text == "latest":
         return "latest"
     return "latest_approved" if text == "latest_approved" else int(text)

@@ -65,8 +65,8 @@ class Cdn:
         if result is None:
             self._known.pop(key, None)
             return None
-        leaving, cache = result
-        self._known[key] = fresh = Known(leaving, represent(leaving, public=True, cache=cache), now)
+        content, cache = result
+        self._known[key] = fresh = Known(content, represent(content, public=True, cache=cache), now)
         self._known.move_to_end(key)
         if len(self._known) > MOST_KNOWN:
             self._known.popitem(last=False)

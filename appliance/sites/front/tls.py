@@ -75,7 +75,7 @@ class ServerConfig(HypercornConfig):
     def offer(self, name: str) -> Offer | None:
         """The certificate for this name, unless it has expired; None for the fallback."""
         host = name.lower().removesuffix(".")
-        offers = (self._offers.get(known) for known in (host, f"*.{host.partition('.')[2]}"))
+        offers = (self._offers.get(pattern) for pattern in (host, f"*.{host.partition('.')[2]}"))
         return next((offer for offer in offers if offer is not None and offer.certificate.facts.not_after > clock.now_ms()), None)
 
     @contextmanager

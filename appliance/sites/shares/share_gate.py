@@ -92,11 +92,11 @@ class ShareGate:
         self._failures_in_total = DayPace(FREE_OF_ALL, WRONG_SECONDS)
         self._letters = Attempts(FREE_LETTERS, LETTER_SECONDS, LONGEST_LETTER_SECONDS)
 
-    def read_visit(self, share: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
+    def read_visit(self, opened: OpenShare, headers: list[tuple[bytes, bytes]]) -> Visit:
         """Read the visit from this browser's cookie."""
-        audience, needs_password = share.share.audience, share.share.has_password
-        for ticket in _cookies(headers, _visit_cookie(share)):
-            until, _, rest = (self._shares.read_ticket(share, ticket) or "").partition("-")
+        audience, needs_password = opened.share.audience, opened.share.has_password
+        for ticket in _cookies(headers, _visit_cookie(opened)):
+            until, _, rest = (self._shares.read_ticket(opened, ticket) or "").partition("-")
             download_id, _, person = rest.partition("-")
             if until.isdigit() and int(until) > clock.now_ms():
                 is_allowed = audience is None or audience.allows(person)
@@ -236,12 +236,12 @@ def headers_of(response: Page | Redirect) -> Headers:
 _CODE_COOKIE = "__Host-gos_ask_"
 
 
-def _visit_cookie(share: OpenShare) -> str:
-    return f"__Host-gos_{share.share.id}"
+def _visit_cookie(opened: OpenShare) -> str:
+    return f"__Host-gos_{opened.share.id}"
 
 
-def _code_cookie(share: OpenShare) -> str:
-    return f"{_CODE_COOKIE}{share.share.id}"
+def _code_cookie(opened: OpenShare) -> str:
+    return f"{_CODE_COOKIE}{opened.share.id}"
 
 
 def _cookies(headers: list[tuple[bytes, bytes]], cookie_name: str) -> Iterator[str]:

@@ -44,13 +44,13 @@ class ShareSite:
             error = MethodNotAllowed(Sentence("a share supports only %(allowed)s", allowed=allowed), headers={"Allow": allowed})
             await refuse(send, error, scope["gos.request_id"])
             return
-        share = None
+        opened = None
         if token and rest in ("", FILE):
-            share = await self._sender.in_thread(partial(self._shares.open_share, tenant, token))
-        if share is None:
+            opened = await self._sender.in_thread(partial(self._shares.open_share, tenant, token))
+        if opened is None:
             await self._show(exchange, 404, "share_missing.html")
             return
-        request = self._read(tenant, token, share, exchange)
+        request = self._read(tenant, token, opened, exchange)
         if scope["method"] == "POST":
             await self._unlock(request)
         elif not request.visit.open:
@@ -60,12 +60,12 @@ class ShareSite:
         else:
             await self._offer(request)
 
-    def _read(self, tenant: TenantScope, token: str, share: OpenShare, exchange: Exchange) -> Asked:
+    def _read(self, tenant: TenantScope, token: str, opened: OpenShare, exchange: Exchange) -> Asked:
         scope = exchange.scope
         headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
-        visit = self._gate.read_visit(share, scope["headers"])
+        visit = self._gate.read_visit(opened, scope["headers"])
         origin = replace(Origin.of(scope["gos.address"], headers.get("user-agent", "")), person=visit.person)
-        return Asked(tenant, token, share, visit, origin, exchange, headers)
+        return Asked(tenant, token, opened, visit, origin, exchange, headers)
 
     # -- pages
 
@@ -82,14 +82,14 @@ class ShareSite:
             await answer(exchange.send, status, body, headers)
 
     async def _offer(self, request: Asked) -> None:
-        share, leaving = request.opened.share, request.opened.leaving
+        share, content = request.opened.share, request.opened.leaving
         if share.state != "active":
             await self._show(request.exchange, 404, "share_missing.html")
             return
         left = None if share.max_downloads is None else share.max_downloads - share.downloads
         await self._show(
-            request.exchange, 200, "share.html", name=leaving.name, size=leaving.size, left=left,
-            media_type=leaving.media_type, until=clock.rfc3339(share.expires_at)[:16].replace("T", " ") + " UTC",
+            request.exchange, 200, "share.html", name=content.name, size=content.size, left=left,
+            media_type=content.media_type, until=clock.rfc3339(share.expires_at)[:16].replace("T", " ") + " UTC",
             file=f"{request.page}/{FILE}", sender=request.tenant.tenant_id, person=request.visit.person, page=request.page,
         )  # fmt: skip
 

@@ -51,11 +51,11 @@ def _parts(path: str) -> tuple[str, str]:
 
 def _is_hash(text: str, extension: str) -> bool:
     """Hex digits, or eight characters of base 32 or 64 that mix letters and digits and are not a word next to a number."""
-    turns = len(_TURN.findall(text.replace("_", "")))
+    changes = len(_TURN.findall(text.replace("_", "")))
     if len(text) < _SHORT and _DATE.search(text):
         return False
     if _HEX.fullmatch(text):
-        return turns >= (1 if extension in _CODE or len(text) >= _SHORT else 2)
+        return changes >= (1 if extension in _CODE or len(text) >= _SHORT else 2)
     if len(text) != _EIGHT or extension not in _ASSETS:
         return False
-    return turns >= 3 or (extension in _CODE and _BASE32.fullmatch(text) is not None)
+    return changes >= 3 or (extension in _CODE and _BASE32.fullmatch(text) is not None)

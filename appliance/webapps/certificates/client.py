@@ -118,8 +118,8 @@ class AcmeClient:
             )
             try:
                 uri = str(self._client.new_account(new).uri)
-            except errors.ConflictError as known:
-                uri = known.location
+            except errors.ConflictError as conflict:
+                uri = conflict.location
                 self._net.account = messages.RegistrationResource(body=messages.Registration(), uri=uri)
         return uri
 

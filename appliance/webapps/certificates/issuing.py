@@ -193,7 +193,7 @@ class Issuer:
     def _tell(self, requests: dict[str, Wish]) -> None:
         certificates = {row.host: row for row in CertificateRow.select(*_STATUS_FIELDS)}
         running = {row.host: row for row in OrderRow.select()}
-        self._noted = {host: standing for host, standing in self._noted.items() if host in requests}
+        self._noted = {host: reported for host, reported in self._noted.items() if host in requests}
         for host, request in requests.items():
             status = self._standing(request, certificates.get(host), running.get(host))
             if self._noted.get(host) != status and (request.reachable or status.state != "pending"):

@@ -55,8 +55,8 @@ def is_allowed(scope: TenantScope, app_id: str, number: int) -> bool:
 
 def find_served_grant(scope: TenantScope, app_id: str) -> Grant | None:
     """The grant under which the app is served, or None."""
-    reach = reach_of_published(scope, app_id)
-    return None if reach is None else grants.find_grant(scope, subject_of(app_id), reach.digest)
+    required = reach_of_published(scope, app_id)
+    return None if required is None else grants.find_grant(scope, subject_of(app_id), required.digest)
 
 
 def carry_out(scope: TenantScope, webapps: WebApps, app_id: str, confirmation: confirmations.Confirmation) -> None:
@@ -82,8 +82,8 @@ def _unpublish(scope: TenantScope, webapps: WebApps, app_id: str, digests: list[
     """Unpublish the app if it is served under one of these grants. The app may have been deleted since the owner was asked."""
     if scope.find(WebAppRow, id=app_id) is None:
         return
-    reach = reach_of_published(scope, app_id)
-    if reach is not None and reach.digest in digests:
+    required = reach_of_published(scope, app_id)
+    if required is not None and required.digest in digests:
         webapps.unpublish_app(scope, app_id)
 
 
@@ -107,11 +107,11 @@ def _assess(scope: TenantScope, app_id: str, grace: Grace) -> None:
     if app is None or app.published_version is None or app.grant_digest is not None:  # another process was faster
         return
     row = versions.get_row(scope, app_id, app.published_version)
-    reach = reach_of_settings(row.settings)
+    required = reach_of_settings(row.settings)
     at = row.published_at or row.created_at
-    published = Published(subject_of(app_id), row.number, reach, _publisher_of(scope, row), at)
+    published = Published(subject_of(app_id), row.number, required, _publisher_of(scope, row), at)
     until = grant_assessment.assess(scope, published, grace)
-    scope.update(WebAppRow, grant_digest=reach.digest, allowed_until=until).where(WebAppRow.id == app_id).execute()
+    scope.update(WebAppRow, grant_digest=required.digest, allowed_until=until).where(WebAppRow.id == app_id).execute()
 
 
 def _publisher_of(scope: TenantScope, row: VersionRow) -> str:

@@ -40,9 +40,9 @@ def reach_of_settings(settings: Mapping[str, Any]) -> Reach:
 
 def require_routes(scope: TenantScope, app_id: str, settings: Mapping[str, Any]) -> None:
     """Inside a write: GrantRequired unless the access that the version's routes need is granted."""
-    reach = reach_of_settings(settings)
-    require_grant(scope, subject_of(app_id), reach)
-    lift_suspension(scope, app_id, reach.digest)
+    required = reach_of_settings(settings)
+    require_grant(scope, subject_of(app_id), required)
+    lift_suspension(scope, app_id, required.digest)
 
 
 def lift_suspension(scope: TenantScope, app_id: str, digest: str) -> None:

@@ -81,8 +81,8 @@ class RequestLog:
 def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
     """Inside a write; returns the bytes of the whole batch, including requests that are not logged because their app does not
     exist."""
-    known = _known_apps({request.tenant for request in batch})
-    logged = [request for request in batch if (request.tenant, request.app) in known]
+    existing = _existing_apps({request.tenant for request in batch})
+    logged = [request for request in batch if (request.tenant, request.app) in existing]
     salts = {day: _salt(day) for day in {request.at // DAY * DAY for request in logged}}
     values: list[object] = []
     for request in logged:
@@ -107,7 +107,7 @@ def _store(batch: Sequence[SeenRequest], addresses: Addresses) -> Stored:
     return sent
 
 
-def _known_apps(tenants: set[str]) -> set[tuple[str, str]]:
+def _existing_apps(tenants: set[str]) -> set[tuple[str, str]]:
     """The apps that exist: any name can be requested on a tenant's content host, but only requests to apps are logged."""
     places = ", ".join("?" * len(tenants))
     sql = f"SELECT tenant_id, id FROM webapp WHERE tenant_id IN ({places})"  # noqa: S608

@@ -103,7 +103,7 @@ def _to_review_view(visit: Visit, review: Review) -> Asked:
     except PolicyDenied as error:
         return Asked(review, error.message, is_own=False)
     voted = any(vote.login == visit.person.login for vote in review.votes)
-    return Asked(review, mark_error("you have decided already; the others have not") if voted else None, own)
+    return Asked(review, mark_error("you have already decided; the other reviewers have not") if voted else None, own)
 
 
 @page("POST", "/documents/<document_id>/reviews", scope="documents.review")
