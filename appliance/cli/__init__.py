@@ -1,4 +1,4 @@
-"""The `gos` command: one module per noun; each registers its commands and answers an exit code (0, 1, 2)."""
+"""The `gos` command, with one module per noun; each registers its commands, whose functions return the exit code (0, 1, 2)."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from appliance.core.errors import ApplianceError
 
 from .output import tell_error
 
-# Each command and the module that registers it; only the module of the command at hand is loaded.
+# Each command and the module that registers it; only the module of the command that runs is loaded.
 MODULES: Mapping[str, str] = {
     "apply": "applying",
     "backup": "backup",
@@ -46,29 +46,29 @@ MODULES: Mapping[str, str] = {
 
 
 class Usage(argparse.ArgumentParser):
-    """Errors in one sentence with the next step, exit code 2."""
+    """A parser that reports usage errors in one sentence with the next step, and exits with code 2."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def make_parser(argv: list[str]) -> argparse.ArgumentParser:
-    """The command that `argv` names; every command of this release where it names none, for the help and the error."""
+    """A parser for the command in `argv`; for every command if there is none, to print the help or the error."""
     common = Usage(prog="gos", add_help=False, allow_abbrev=False)
     common.add_argument("--config", type=Path, default=environment("GOS_CONFIG"), help="config.yaml (default: <data>/config.yaml)")
     common.add_argument("--data", help="data folder (default: GOS_DATA or ./data)")
     first = next(iter(common.parse_known_args(argv)[1]), "")
-    named = {MODULES[first]} if first in MODULES else {*MODULES.values()}
+    modules = {MODULES[first]} if first in MODULES else {*MODULES.values()}
     parser = Usage(prog="gos", description="The Governed Operations Service.", parents=[common])
     parser.add_argument("--version", action="version", version=f"gos {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Usage)
-    for module in () if first == "--version" else sorted(named):
+    for module in () if first == "--version" else sorted(modules):
         import_module(f".{module}", __name__).add_commands(commands)
     return parser
 
 
 def read_config(args: argparse.Namespace) -> Config:
-    """Configuration of the named file, or of config.yaml in the data folder, overridden by environment and flags."""
+    """Load the configuration from --config or from config.yaml in the data folder, overridden by environment and flags."""
     flags = {"storage.data": args.data, **getattr(args, "flags", {})}
     file = Path(args.config) if args.config else None
     if file is None:
@@ -78,17 +78,17 @@ def read_config(args: argparse.Namespace) -> Config:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; a coded error is a sentence on standard error, never a traceback."""
-    given = sys.argv[1:] if argv is None else argv
-    args = make_parser(given).parse_args(given)
-    told: set[str] = set()
+    """Run one command; errors are reported as a sentence on standard error, never as a traceback."""
+    arguments = sys.argv[1:] if argv is None else argv
+    args = make_parser(arguments).parse_args(arguments)
+    printed: set[str] = set()
 
     def load() -> Config:
-        """The configuration; what it warns of is said once, however often a command asks."""
+        """Load the configuration; each of its warnings is printed once, however often a command loads it."""
         config = read_config(args)
-        for each in set(config.warnings) - told:
+        for each in set(config.warnings) - printed:
             print(f"gos: warning: {each}", file=sys.stderr, flush=True)
-            told.add(each)
+            printed.add(each)
         return config
 
     try:
@@ -100,24 +100,28 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone; Python would complain about that at exit
+        sys.stderr.close()  # The reader of our output has exited; Python would complain about that at exit.
         return 1
     except OSError as error:
-        print(f"gos: {error.filename or 'the system'}: {error.strerror or error}; check the path and its rights", file=sys.stderr)
+        print(
+            f"gos: {error.filename or 'the system'}: {error.strerror or error}; check the path and its permissions", file=sys.stderr
+        )
         return 1
     except DatabaseError as error:
         print(
-            f"gos: the database cannot be used ({error}); restore it from a backup, or name another folder with --data",
+            f"gos: the database cannot be used ({error}); restore it from a backup, or choose another folder with --data",
             file=sys.stderr,
         )
         return 1
-    except Exception as error:  # noqa: BLE001  the last resort: a person gets a sentence, the rest goes into a file
-        print(f"gos: this is a bug ({type(error).__name__}); {_keep(error)} helps whoever mends it", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001  the last resort: the user gets a sentence, and a file gets the traceback
+        print(
+            f"gos: this is a bug ({type(error).__name__}); please report it with the file {_write_report(error)}", file=sys.stderr
+        )
         return 1
 
 
-def _keep(error: Exception) -> str:
-    """The name of a new file with everything about the error."""
+def _write_report(error: Exception) -> str:
+    """Write the error's traceback to a new file, with secrets redacted, and return its name."""
     with tempfile.NamedTemporaryFile("w", prefix="gos-bug-", suffix=".txt", delete=False) as file:
         file.write(logs.redact("".join(traceback.format_exception(error))))
     return file.name

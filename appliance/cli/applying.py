@@ -1,4 +1,4 @@
-"""`gos apply`: a solution folder to a tenant, once or whenever it changes."""
+"""`gos apply`: apply a solution folder to a tenant, once or whenever a file changes."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ ZIP = {"Content-Type": "application/zip"}
 MARKS = {"create": "+", "update": "~", "unchanged": "=", "missing": "!", "delete": "-", "leftover": "?"}
 CHANGING = ("create", "update", "delete")
 POLL_SECONDS = 0.3
-# Editors write a file in several steps, and people save several files: so long nothing may have changed.
+# Editors save a file in several steps, and people save several files: apply only after this long without a change.
 QUIET_SECONDS = 0.3
 RETRY_SECONDS = 2.0
 
@@ -27,15 +27,17 @@ State = Mapping[str, tuple[int, int, int]]
 
 
 def add_commands(commands: Any) -> None:
-    apply = commands.add_parser("apply", help="apply a solution folder to a tenant, as a whole or not at all")
+    apply = commands.add_parser("apply", help="apply a solution folder to a tenant, all or nothing")
     apply.add_argument("dir", type=Path)
-    apply.add_argument("--plan", action="store_true", help="only say what would change")
+    apply.add_argument("--plan", action="store_true", help="only show what would change")
     apply.add_argument("--watch", action="store_true", help="apply again whenever a file changes, until Ctrl-C")
-    apply.add_argument("--prune", action="store_true", help="delete what this solution brought once and holds no more")
-    apply.add_argument("--allow-loss", action="store_true", help="let collections lose values, deleted ones their entities")
-    apply.add_argument("--yes", action="store_true", help="do not ask")
-    apply.add_argument("--message", default="", help="kept with the published versions")
-    apply.add_argument("--json", action="store_true", help="print JSON, and do not ask")
+    apply.add_argument("--prune", action="store_true", help="delete what this solution once created and no longer contains")
+    apply.add_argument(
+        "--allow-loss", action="store_true", help="allow changes that lose values, and deleting collections that have entities"
+    )
+    apply.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    apply.add_argument("--message", default="", help="the message of the published versions")
+    apply.add_argument("--json", action="store_true", help="print JSON, without asking for confirmation")
     add_connection(apply, "--to")
     apply.set_defaults(run=run_apply)
 
@@ -49,26 +51,26 @@ def run_apply(args: argparse.Namespace) -> int:
 
 def _apply_once(args: argparse.Namespace, caller: Caller) -> int:
     archive = _pack(args.dir)
-    asks = not (args.yes or args.json) and sys.stdin.isatty() and sys.stdout.isatty()
-    if args.plan or asks or (args.prune and not args.yes):
+    should_ask = not (args.yes or args.json) and sys.stdin.isatty() and sys.stdout.isatty()
+    if args.plan or should_ask or (args.prune and not args.yes):
         plan = _send(args, caller, "plan", archive)
         if args.plan or plan["blocked"]:
-            _show(args, plan)
+            _print_plan(args, plan)
             return 1 if plan["blocked"] else 0
-        if asks and _changing(plan):
-            _show(args, plan)
+        if should_ask and _changing(plan):
+            _print_plan(args, plan)
             if not _confirm():
                 print("nothing was changed", file=sys.stderr)
                 return 1
-        elif not asks:
+        elif not should_ask:
             _refuse_deleting(plan)
     done = _send(args, caller, "apply", archive)
-    _show(args, done)
+    _print_plan(args, done)
     return 1 if any(change.get("failed") for change in done["changes"]) else 0
 
 
 def _pack(folder: Path) -> bytes:
-    """The folder as an archive; what is wrong with it is found here, with file and line."""
+    """Pack the folder as an archive; errors in it are raised here, with file and line."""
     files = read_folder(folder)
     read_solution(files)
     return write_zip(files)
@@ -86,10 +88,10 @@ def _changing(plan: Mapping[str, Any], actions: Iterable[str] = CHANGING) -> lis
 
 
 def _refuse_deleting(plan: Mapping[str, Any]) -> None:
-    """Nobody is there to be asked: deleting takes a word beforehand."""
+    """Raise InvalidRequest if the plan deletes anything; without a terminal to ask on, deleting needs --yes."""
     deleted = _changing(plan, ("delete",))
     if deleted:
-        raise InvalidRequest(f"this would delete {', '.join(deleted)}; look at it with --plan and give --yes to do it")
+        raise InvalidRequest(f"this would delete {', '.join(deleted)}; check with --plan, then confirm with --yes")
 
 
 def _confirm() -> bool:
@@ -98,7 +100,7 @@ def _confirm() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _show(args: argparse.Namespace, plan: Mapping[str, Any]) -> None:
+def _print_plan(args: argparse.Namespace, plan: Mapping[str, Any]) -> None:
     if args.json:
         print(json.dumps(plan, ensure_ascii=False, indent=None if args.watch else 2), flush=True)
     else:
@@ -106,7 +108,7 @@ def _show(args: argparse.Namespace, plan: Mapping[str, Any]) -> None:
 
 
 def describe(plan: Mapping[str, Any], *, changes_only: bool = False) -> str:
-    """One line per item, a second one for what blocks it or has failed, and a count."""
+    """Describe a plan for people: a line per item, another for what blocks it or failed, and a count."""
     lines = []
     for change in plan["changes"]:
         if changes_only and change["action"] == "unchanged":
@@ -124,15 +126,15 @@ def describe(plan: Mapping[str, Any], *, changes_only: bool = False) -> str:
 
 
 class _Watch:
-    """Applies the folder whenever it has changed and come to rest; an error is shown, and the next change tried."""
+    """Applies the folder after each change, once its files are stable; an error is printed and the watch continues."""
 
     def __init__(self, args: argparse.Namespace, caller: Caller) -> None:
         self._args, self._caller = args, caller
-        self._pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+        self._pause = threading.Event()  # Never set: used to wait, and Ctrl-C ends the wait.
         self._said = ""
 
     def run(self) -> int:
-        """Until Ctrl-C."""
+        """Watch until Ctrl-C."""
         try:
             applied: State | None = None
             while True:
@@ -151,7 +153,7 @@ class _Watch:
         return state
 
     def _apply(self) -> bool:
-        """Whether it is done with this state of the folder; an appliance that does not answer is asked again."""
+        """Apply this state of the folder; False if the appliance did not answer and the state must be tried again."""
         try:
             archive = _pack(self._args.dir)
             if not self._args.json:
@@ -161,7 +163,7 @@ class _Watch:
                 if self._args.prune and not self._args.yes:
                     _refuse_deleting(plan)
                 plan = _send(self._args, self._caller, "apply", archive)
-            _show(self._args, plan)
+            _print_plan(self._args, plan)
         except ConnectorFailed as error:
             if self._said != error.message:
                 tell_error(error)
@@ -170,21 +172,21 @@ class _Watch:
             return False
         except ApplianceError as error:
             tell_error(error)
-        except OSError as error:  # a file that an editor is replacing just now: the next look sees it
+        except OSError as error:  # an editor is replacing a file right now: the next scan sees it
             print(f"gos: {error.filename}: {error.strerror}", file=sys.stderr, flush=True)
         self._said = ""
         return True
 
 
 def look(folder: Path) -> State:
-    """What tells one state of the folder's files from another."""
-    found = {}
+    """The modification time, size and inode of each file, which differ after any change in the folder."""
+    state = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if not is_ignored(name) and path.is_file():
             try:
-                about = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 continue
-            found[name] = (about.st_mtime_ns, about.st_size, about.st_ino)
-    return found
+            state[name] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return state

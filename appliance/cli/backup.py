@@ -16,16 +16,16 @@ from .output import add_json, say
 
 
 def add_commands(commands: Any) -> None:
-    backup = commands.add_parser("backup", help="write the whole appliance to one file, while it runs or not")
+    backup = commands.add_parser("backup", help="back up the whole appliance to one file, even while it runs")
     backup.add_argument("file", type=Path)
     add_passphrase(backup)
     add_json(backup)
     backup.set_defaults(run=run_backup)
-    restore = commands.add_parser("restore", help="bring a backup back into an empty data folder, or only check it")
+    restore = commands.add_parser("restore", help="restore a backup into an empty data folder, or only verify it")
     restore.add_argument("file", type=Path)
-    restore.add_argument("--verify", action="store_true", help="only check that all of it could be restored")
-    restore.add_argument("--replace", action="store_true", help="move the data that is there aside first")
-    restore.add_argument("--key", type=Path, help="the key file of the appliance, for a backup that is not encrypted")
+    restore.add_argument("--verify", action="store_true", help="only check that the backup can be restored completely")
+    restore.add_argument("--replace", action="store_true", help="move existing data aside first")
+    restore.add_argument("--key", type=Path, help="the appliance's key file, for a backup that is not encrypted")
     add_passphrase(restore)
     add_json(restore)
     restore.set_defaults(run=run_restore)
@@ -36,12 +36,12 @@ def add_passphrase(parser: argparse.ArgumentParser) -> None:
         "--passphrase-file",
         type=Path,
         metavar="FILE",
-        help="file with the passphrase, - for standard input (default: GOS_BACKUP_PASSPHRASE)",
+        help="the file with the passphrase, or - for standard input (default: GOS_BACKUP_PASSPHRASE)",
     )
 
 
 def passphrase_of(args: argparse.Namespace, config: Config) -> str | None:
-    """The passphrase of the file or of the configuration; None for none."""
+    """The passphrase from the file or the configuration; None if there is none."""
     if args.passphrase_file is None:
         return config.backup.passphrase or None
     text = sys.stdin.read() if str(args.passphrase_file) == "-" else args.passphrase_file.read_text("utf8")
@@ -60,24 +60,24 @@ def run_backup(args: argparse.Namespace) -> int:
     sealer = Sealer(load_or_make_key(config.data / making.KEY))
     db.open_database(config.database_url)
     try:
-        made = making.make_backup(config, make_places(config, installation_id(sealer)), args.file.absolute(), passphrase)
+        backup = making.make_backup(config, make_places(config, installation_id(sealer)), args.file.absolute(), passphrase)
     finally:
         db.close_database()
-    told = f"{made.path}: {made.rows} rows in {len(made.tables)} tables and {made.contents} contents, {made.size} bytes"
-    told += ", encrypted" if made.encrypted else ""
+    counted = f"{backup.rows} rows in {len(backup.tables)} tables and {backup.contents} contents"
+    summary = f"{backup.path}: {counted}, {backup.size} bytes" + (", encrypted" if backup.encrypted else "")
     say(
-        args, told, path=str(made.path), bytes=made.size, encrypted=made.encrypted, schema=made.schema, rows=made.rows,
-        tables=made.tables, contents=made.contents, damaged=list(made.damaged), left_out=list(made.left_out),
+        args, summary, path=str(backup.path), bytes=backup.size, encrypted=backup.encrypted, schema=backup.schema, rows=backup.rows,
+        tables=backup.tables, contents=backup.contents, damaged=list(backup.damaged), left_out=list(backup.left_out),
     )  # fmt: skip
-    if made.left_out:
+    if backup.left_out:
         print(
-            f"left out because the file is not encrypted: {', '.join(made.left_out)}. Without the key file nothing that is sealed "
-            "opens again: keep a copy of it apart, or give --passphrase-file",
+            f"left out because the backup is not encrypted: {', '.join(backup.left_out)}. Without the key file, "
+            "sealed secrets cannot be read: keep a copy of it elsewhere, or encrypt the backup with --passphrase-file",
             file=sys.stderr,
         )
-    for place in made.damaged:
-        print(f"gos: the content {place} is damaged or lost and is not in the backup", file=sys.stderr)
-    return 1 if made.damaged else 0
+    for place in backup.damaged:
+        print(f"gos: the content {place} is damaged or missing, and is not in the backup", file=sys.stderr)
+    return 1 if backup.damaged else 0
 
 
 def run_restore(args: argparse.Namespace) -> int:
@@ -88,31 +88,33 @@ def run_restore(args: argparse.Namespace) -> int:
     if args.verify:
         manifest = checking.verify_backup(args.file, passphrase)
         rows = sum(manifest["tables"].values())
-        told = f"{args.file} is whole: made {manifest['made_at']} by version {manifest['version']}, schema {manifest['schema']}"
-        say(args, f"{told}, {rows} rows, {manifest['contents']['count']} contents", whole=True, **manifest)
+        origin = f"made {manifest['made_at']} by version {manifest['version']}, schema {manifest['schema']}"
+        summary = f"{args.file} is complete: {origin}, {rows} rows, {manifest['contents']['count']} contents"
+        say(args, summary, whole=True, **manifest)
         return 0
 
-    def load(kept: Path | None) -> Config:
-        if args.config or kept is None:
+    def load(restored_config: Path | None) -> Config:
+        if args.config or restored_config is None:
             return config
-        return load_config(kept, flags={"storage.data": str(config.data)})
+        return load_config(restored_config, flags={"storage.data": str(config.data)})
 
     request = restoring.RestoreRequest(args.file, passphrase, args.key, args.replace)
     done = restoring.restore_backup(load, make_places, request)
     say(
-        args, _told(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
+        args, _describe(done), data=str(done.data), rows=done.rows, contents=done.manifest["contents"]["count"],
         made_at=done.manifest["made_at"], migrated=list(done.migrated), aside=str(done.aside) if done.aside else None,
         stayed=list(done.stayed), missing=list(done.missing),
     )  # fmt: skip
     return 0
 
 
-def _told(done: restoring.Restored) -> str:
-    """What lies where now, and what to do before the appliance is started."""
+def _describe(done: restoring.Restored) -> str:
+    """Describe what was restored where, and what to do before starting the appliance."""
     counted = f"{done.rows} rows and {done.manifest['contents']['count']} contents of {done.manifest['made_at']}"
-    told = f"{counted} are in {done.data}" + (f"; what was there is in {done.aside}" if done.aside else "")
+    text = f"{counted} were restored to {done.data}" + (f"; the previous data is in {done.aside}" if done.aside else "")
     if done.stayed:
-        told += f". Of that {', '.join(done.stayed)} stayed, because the backup does not hold them"
+        text += f". Of the previous data, {', '.join(done.stayed)} stayed, because the backup does not contain it"
     if done.missing:
-        told += f". The backup does not hold that appliance's {', '.join(done.missing)}: put it into {done.data}, or set up anew"
-    return f"{told}. {'Then start' if done.missing else 'Start'} the appliance; people sign in anew"
+        missing = ", ".join(done.missing)
+        text += f". The backup does not contain the appliance's {missing}: copy it to {done.data}, or set it up again"
+    return f"{text}. {'Then start' if done.missing else 'Start'} the appliance; everyone has to sign in again"

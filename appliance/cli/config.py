@@ -15,7 +15,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("what", choices=["check", "example"])
     add_json(parser)
     parser.set_defaults(run=run_config)
-    migrate = commands.add_parser("migrate", help="bring the database to this release's schema")
+    migrate = commands.add_parser("migrate", help="migrate the database to this release's schema")
     add_json(migrate)
     migrate.set_defaults(run=run_migrate)
 
@@ -25,9 +25,9 @@ def run_config(args: argparse.Namespace) -> int:
         print(example(), end="")
         return 0
     config = args.load()
-    of_config(config, Egress())  # its addresses and name servers
+    of_config(config, Egress())  # validates addresses and name servers
     address = f"{config.server.host}:{config.server.port}"
-    sentence = f"good: data in {config.data}, listening on {address}, base host {config.domains.base}"
+    sentence = f"valid: data in {config.data}, listening on {address}, base host {config.domains.base}"
     say(args, sentence, good=True, data=str(config.data), address=address, base=config.domains.base)
     return 0
 

@@ -1,4 +1,4 @@
-"""`gos connector`: a new connector, its contract suite, and what is installed."""
+"""`gos connector`: create, test, declare and list connectors."""
 
 import argparse
 import importlib.util
@@ -20,55 +20,57 @@ from .output import add_json, say, show
 
 
 def add_commands(commands: Any) -> None:
-    parser = commands.add_parser("connector", help="begin, test or list connectors")
+    parser = commands.add_parser("connector", help="create, test or list connectors")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=type(parser))
-    new = verbs.add_parser("new", help="write the package of a new connector that works at once")
+    new = verbs.add_parser("new", help="create the package of a new, working connector")
     new.add_argument("name", help="lower-case letters, digits and hyphens")
-    new.add_argument("--in", dest="parent", type=Path, default=Path(), help="the folder to write it into (default: this one)")
+    new.add_argument("--in", dest="parent", type=Path, default=Path(), help="the parent folder (default: this one)")
     add_json(new)
     new.set_defaults(run=run_new)
     test = verbs.add_parser("test", help="run the contract suite and the tests of a connector's package, or of a YAML file")
     test.add_argument("path", type=Path, help="the package's folder, or the YAML file")
-    test.add_argument("--junit", type=Path, help="write a JUnit report to this file, too")
+    test.add_argument("--junit", type=Path, help="also write a JUnit report to this file")
     test.set_defaults(run=run_test)
-    declare = verbs.add_parser("declare", help="write down what this release promises, for the comparison with the next")
+    declare = verbs.add_parser("declare", help="record the actions of this release, to check the next release for compatibility")
     declare.add_argument("path", type=Path, help="the package's folder, or the YAML file")
     add_json(declare)
     declare.set_defaults(run=run_declare)
-    told = verbs.add_parser("catalogue", help="print what each connector can do, as a page of the documentation")
-    told.set_defaults(run=run_catalogue)
-    listing = verbs.add_parser("list", help="list what is installed, and why something cannot be used")
+    pages = verbs.add_parser("catalogue", help="print the actions of each connector, as a page of the documentation")
+    pages.set_defaults(run=run_catalogue)
+    listing = verbs.add_parser("list", help="list installed connectors, and why one cannot be used")
     add_json(listing)
     listing.set_defaults(run=run_list)
 
 
 def run_new(args: argparse.Namespace) -> int:
-    made = write_scaffold(args.name, args.parent)
-    files = "".join(f"\n  {file}" for file in made.files)
-    sentence = f"{made.folder} is there:{files}\nNow test it: gos connector test {made.folder}\n"
-    sentence += f"After changing its actions, write down what it promises: gos connector declare {made.folder}"
-    say(args, sentence, folder=str(made.folder), files=list(made.files))
+    scaffold = write_scaffold(args.name, args.parent)
+    files = "".join(f"\n  {file}" for file in scaffold.files)
+    sentence = f"created {scaffold.folder}:{files}\nNow test it: gos connector test {scaffold.folder}\n"
+    sentence += f"After changing its actions, record them: gos connector declare {scaffold.folder}"
+    say(args, sentence, folder=str(scaffold.folder), files=list(scaffold.files))
     return 0
 
 
 def run_test(args: argparse.Namespace) -> int:
-    """The tests of the folder, in a process of their own that finds the package as it lies there."""
+    """Run the tests of a package's folder, in a process of their own that imports the package from there."""
     if args.path.suffix == ".yaml":
         return _test_declared(args.path.resolve(), args)
     folder: Path = args.path.resolve()
     if not (folder / "pyproject.toml").is_file() or not (folder / "tests").is_dir():
-        raise NotFound(f"{args.path} is no connector's package: that has a pyproject.toml and tests/; see `gos connector new`")
+        raise NotFound(
+            f"{args.path} is not a connector's package, which has a pyproject.toml and tests/; create one with `gos connector new`"
+        )
     return _run_tests(folder, folder / "tests", args.junit, "-o", f"pythonpath={folder / 'src'}")
 
 
 def _run_tests(root: Path, tests: Path, junit: Path | None, *more: str) -> int:
     if importlib.util.find_spec("pytest") is None:
-        raise NotFound(f"testing needs pytest, which is not installed here; install it: {sys.executable} -m pip install pytest")
+        raise NotFound(f"testing needs pytest, which is not installed; run {sys.executable} -m pip install pytest")
     command = [sys.executable, "-m", "pytest", "--rootdir", str(root), *more, "-W", "error"]
     command += ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", str(tests)]
     if junit:
         command += ["--junit-xml", str(junit.resolve())]
-    return int(subprocess.run(command, cwd=root, check=False).returncode != 0)  # noqa: S603 - pytest, on what was named
+    return int(subprocess.run(command, cwd=root, check=False).returncode != 0)  # noqa: S603 - pytest, on the given path
 
 
 _DECLARED_TESTS = """
@@ -89,13 +91,13 @@ class TestContract({parts}ConnectorContract):
 
 
 def _test_declared(file: Path, args: argparse.Namespace) -> int:
-    """The contract suite on the exchanges that are recorded beside the file."""
+    """Run the contract suite with the HTTP exchanges recorded beside the file."""
     plan = _read_declared(file)
     variable = f"CONNECTOR_SETTINGS_{plan.name.upper().replace('-', '_')}"
     if not file.with_suffix(".recording.json").is_file() and environment(variable) is None:
         raise NotFound(
-            f"{file.with_suffix('.recording.json').name} is not there; record it once with a test account, its settings as JSON in"
-            f" the environment: {variable}='{{…}}' gos connector test {args.path}"
+            f"{file.with_suffix('.recording.json').name} does not exist; record it once with a test account, whose settings are"
+            f" JSON in the environment: {variable}='{{…}}' gos connector test {args.path}"
         )
     parts = "Recorded, Faulty, " + ("Compatible, " if file.with_suffix(".declaration.json").is_file() else "")
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +108,7 @@ def _test_declared(file: Path, args: argparse.Namespace) -> int:
 
 def _read_declared(file: Path) -> ConnectorPlan:
     if not file.is_file():
-        raise NotFound(f"{file} is not there; name a connector's YAML file, or the folder of its package")
+        raise NotFound(f"{file} does not exist; give a connector's YAML file, or the folder of its package")
     try:
         return read_document(file.read_text("utf-8"))
     except DocumentInvalid as error:
@@ -114,20 +116,20 @@ def _read_declared(file: Path) -> ConnectorPlan:
 
 
 def run_declare(args: argparse.Namespace) -> int:
-    """Write down what this release promises; the next one is held to it."""
+    """Record the actions of this release; the contract suite checks that the next release is compatible."""
     path: Path = args.path.resolve()
     if path.suffix == ".yaml":
-        made, file = declaration_of(make_connector(_read_declared(path))), path.with_suffix(".declaration.json")
-        file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        declaration, file = declaration_of(make_connector(_read_declared(path))), path.with_suffix(".declaration.json")
+        file.write_text(json.dumps(declaration, indent=1, ensure_ascii=False) + "\n", "utf-8")
     else:
         file = path / "declaration.json"
         write_package_declaration(path)
-    say(args, f"{file} holds what this release promises; the next release is compared with it", file=str(file))
+    say(args, f"wrote {file}; the next release is checked against it", file=str(file))
     return 0
 
 
 def run_catalogue(_args: argparse.Namespace) -> int:
-    """The installed plugins; an operator's YAML files are no part of the documentation."""
+    """Print the documentation of the installed plugins, without an operator's own YAML files."""
     print(catalogue.markdown(catalogue.entries(load_registry())), end="")
     return 0
 
@@ -136,10 +138,10 @@ def run_list(args: argparse.Namespace) -> int:
     registry = load_registry(folder=args.load().data / CONNECTORS)
     rows = [
         {
-            "name": found.name, "title": found.connector.title, "version": found.connector.version, "from": found.distribution,
-            "actions": len(found.actions), "triggers": len(found.triggers), "problem": None,
+            "name": installed.name, "title": installed.connector.title, "version": installed.connector.version,
+            "from": installed.distribution, "actions": len(installed.actions), "triggers": len(installed.triggers), "problem": None,
         }
-        for found in registry.installed.values()
+        for installed in registry.installed.values()
     ]  # fmt: skip
     rows += [
         {

@@ -1,4 +1,4 @@
-"""`gos deploy`: a folder becomes a version of a WebApp; only what the appliance has not got is sent."""
+"""`gos deploy`: upload a folder as a version of a WebApp; only contents the appliance does not have are sent."""
 
 import argparse
 import hashlib
@@ -21,20 +21,20 @@ from .sending import Content, Progress, gather_contents, repeated, send_contents
 
 AT_ONCE = 4
 WAIT_SECONDS, ACCEPTED = 60, 202
-_pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+_pause = threading.Event()  # Never set: used to wait, and Ctrl-C ends the wait.
 
 
 def add_commands(commands: Any) -> None:
-    deploy = commands.add_parser("deploy", help="upload a folder as a version of a WebApp, and publish it if told to")
+    deploy = commands.add_parser("deploy", help="upload a folder as a version of a WebApp, and publish it with --publish")
     deploy.add_argument("app", help="the WebApp's id")
-    deploy.add_argument("dir", type=Path, help="the built files; with app.yaml in it, its folder public/")
+    deploy.add_argument("dir", type=Path, help="the folder of the built files, or a folder with public/ and an optional app.yaml")
     deploy.add_argument("--spa", action="store_true", help="answer unknown paths with index.html, as `spa: true` in app.yaml does")
-    deploy.add_argument("--create", action="store_true", help="make the WebApp if there is none")
-    deploy.add_argument("--publish", action="store_true", help="serve this version at once")
-    deploy.add_argument("--if-current", type=int, help="publish only while this version (0: none) is published")
-    deploy.add_argument("--message", default="", help="kept with the version")
-    deploy.add_argument("--commit", default="", help="the commit it was built from, kept with the version")
-    deploy.add_argument("--ci-url", default="", help="address of the build, kept with the version")
+    deploy.add_argument("--create", action="store_true", help="create the WebApp if it does not exist")
+    deploy.add_argument("--publish", action="store_true", help="publish this version")
+    deploy.add_argument("--if-current", type=int, help="publish only if this version (0: none) is still the published one")
+    deploy.add_argument("--message", default="", help="the version's message")
+    deploy.add_argument("--commit", default="", help="the commit the version was built from")
+    deploy.add_argument("--ci-url", default="", help="the address of the build")
     deploy.add_argument("--json", action="store_true", help="print JSON")
     add_connection(deploy, "--to")
     deploy.set_defaults(run=run_deploy)
@@ -56,37 +56,37 @@ def run_deploy(args: argparse.Namespace) -> int:
                 same |= _publish(caller, f"{path}/{same['version']}", args.if_current)
             _show(args, app, same)
             return 1 if args.publish and same["state"] != "published" else 0
-        made = caller.data("POST", path, json={"files": manifest, **about})
+        created = caller.data("POST", path, json={"files": manifest, **about})
         contents = {specs[name].sha256: file for name, file in files.items()}
         sizes = {spec.sha256: spec.size for spec in specs.values()}
-        missing = [Content(sha256, sizes[sha256], contents[sha256]) for sha256 in made["required"]]
+        missing = [Content(sha256, sizes[sha256], contents[sha256]) for sha256 in created["required"]]
         progress.begin_sending(len(missing), sum(content.size for content in missing))
-        send = partial(send_contents, caller, f"{path}/{made['version']}/blobs", progress)
+        send = partial(send_contents, caller, f"{path}/{created['version']}/blobs", progress)
         for _ in threads.map(send, gather_contents(missing)):
             pass
-        version = repeated(partial(caller.data, "POST", f"{path}/{made['version']}/finalize"), "making the version ready")
-        version["uploaded"] = len(made["required"])
+        version = repeated(partial(caller.data, "POST", f"{path}/{created['version']}/finalize"), "making the version ready")
+        version["uploaded"] = len(created["required"])
         if args.publish:
-            version |= _publish(caller, f"{path}/{made['version']}", args.if_current)
+            version |= _publish(caller, f"{path}/{created['version']}", args.if_current)
     _show(args, app, version)
     return 1 if args.publish and version["state"] != "published" else 0
 
 
 def _find_same(caller: Caller, path: str, manifest: Mapping[str, Any], settings: Settings) -> dict[str, Any] | None:
-    """The newest version, if it is ready and holds just these files under these settings; None where a new one is needed."""
+    """The newest version, if it is ready and has exactly these files and settings; None if a new one is needed."""
     newest = caller.data("GET", path, params={"limit": 1})
     if not newest or newest[0]["state"] in ("uploading", "failed"):
         return None
     version: dict[str, Any] = caller.data("GET", f"{path}/{newest[0]['version']}")
-    wanted = json.loads(json.dumps({"contents": manifest, **asdict(settings)}))
-    return version | {"uploaded": 0} if all(version[name] == value for name, value in wanted.items()) else None
+    expected = json.loads(json.dumps({"contents": manifest, **asdict(settings)}))
+    return version | {"uploaded": 0} if all(version[name] == value for name, value in expected.items()) else None
 
 
 def _publish(caller: Caller, path: str, if_current: int | None) -> dict[str, Any]:
-    """What became of the version: its members, and `publication` with what its checks saw when it went on for long or failed."""
-    given = {} if if_current is None else {"if_current": if_current}
+    """Publish the version and return its new members, with its `publication` if the checks took long or failed."""
+    body = {} if if_current is None else {"if_current": if_current}
     try:
-        answer = caller.call("POST", f"{path}/publish", params={"wait": WAIT_SECONDS}, json=given)
+        answer = caller.call("POST", f"{path}/publish", params={"wait": WAIT_SECONDS}, json=body)
     except Refused as error:
         if not any(detail.code == "smoke_failed" for detail in error.details):
             raise
@@ -94,10 +94,10 @@ def _publish(caller: Caller, path: str, if_current: int | None) -> dict[str, Any
     if answer.status_code != ACCEPTED:
         published: dict[str, Any] = answer.json()["data"]
         return published
-    while (found := caller.data("GET", f"{path}/publication"))["state"] in ("checking", "switched"):
+    while (publication := caller.data("GET", f"{path}/publication"))["state"] in ("checking", "switched"):
         _pause.wait(1.0)
     now = caller.data("GET", path)
-    return {"publication": found, "state": now["state"], "published_at": now.get("published_at")}
+    return {"publication": publication, "state": now["state"], "published_at": now.get("published_at")}
 
 
 def _show(args: argparse.Namespace, app: Mapping[str, Any], version: Mapping[str, Any]) -> None:
@@ -105,9 +105,9 @@ def _show(args: argparse.Namespace, app: Mapping[str, Any], version: Mapping[str
         print(json.dumps({**version, "app": app["id"], "url": app["url"]}, ensure_ascii=False, indent=2))
         return
     publication = version.get("publication")
-    said = "not published" if publication else "ready; --publish serves it"
-    said = f"published at {app['url']}/" if version["state"] == "published" else said
-    print(f"{app['id']} version {version['version']}: {version['files']} files, {version['uploaded']} uploaded, {said}")
+    state = "not published" if publication else "ready; --publish serves it"
+    state = f"published at {app['url']}/" if version["state"] == "published" else state
+    print(f"{app['id']} version {version['version']}: {version['files']} files, {version['uploaded']} uploaded, {state}")
     if publication and publication["state"] != "published":
         print(publication["reason"], file=sys.stderr)
         for check in publication["checks"]:
@@ -117,9 +117,9 @@ def _show(args: argparse.Namespace, app: Mapping[str, Any], version: Mapping[str
 
 
 def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
-    """The files to deploy by path, and what `app.yaml` says; names that begin with a dot are left out, but .well-known.
+    """The files to deploy by path, and the settings of `app.yaml`; names that begin with a dot are skipped, except .well-known.
 
-    NotFound when there are none; ValidationFailed for a link, which could lead anywhere.
+    NotFound if there are none; ValidationFailed for a symbolic link, which could point anywhere.
     """
     about, root = folder / ABOUT, folder
     settings = read_settings(about.read_bytes()) if about.is_file() else Settings()
@@ -131,11 +131,11 @@ def read_files(folder: Path) -> tuple[dict[str, Path], Settings]:
         if any(part.startswith(".") and part != ".well-known" for part in name.split("/")) or (root is folder and name == ABOUT):
             continue
         if path.is_symlink():
-            raise ValidationFailed(f"{name} is a link; put the file itself there")
+            raise ValidationFailed(f"{name} is a symbolic link; replace it with the file itself")
         if path.is_file():
             files[name] = path
     if not files:
-        raise NotFound(f"there is nothing to deploy in {folder}; name the folder of the built files")
+        raise NotFound(f"there are no files to deploy in {folder}; give the folder of the built files")
     return files, settings
 
 
@@ -149,10 +149,10 @@ def _digest(progress: Progress, path: Path) -> FileSpec:
 def _find_app(caller: Caller, args: argparse.Namespace) -> dict[str, Any]:
     apps = {app["id"]: app for app in caller.data("GET", "/webapps", params={"limit": 500})}
     if args.app in apps:
-        found: dict[str, Any] = apps[args.app]
-        return found
+        app: dict[str, Any] = apps[args.app]
+        return app
     if not args.create:
         near = f"; there are {', '.join(sorted(apps)[:10])}" if apps else ""
-        raise NotFound(f"there is no WebApp {args.app!r}{near}; --create makes it")
-    made: dict[str, Any] = caller.data("POST", "/webapps", json={"id": args.app})
-    return made
+        raise NotFound(f"there is no WebApp {args.app!r}{near}; create it with --create")
+    created: dict[str, Any] = caller.data("POST", "/webapps", json={"id": args.app})
+    return created

@@ -1,4 +1,4 @@
-"""`gos doctor`: what stands, and where a set-up falls short."""
+"""`gos doctor`: check an installation and report problems with the next step."""
 
 import argparse
 import shutil
@@ -47,7 +47,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def checks(config: Config) -> Iterator[tuple[str, str]]:
-    """(ok | note | FAIL, sentence) for everything worth knowing."""
+    """Run all checks and yield (ok | note | FAIL, sentence) for each finding."""
     yield from check_storage(config)
     yield from check_bucket(config)
     yield from _runtimes(config)
@@ -58,7 +58,7 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
     with seen_store(config):
         is_known = migrations.newer() is None and not migrations.pending()
     if not is_known:
-        yield "note", "domains and certificates are looked at once the database has this release's schema"
+        yield "note", "domains and certificates are not checked until the database has this release's schema"
         return
     yield from check_domains(config)
     with seen_store(config):
@@ -68,20 +68,20 @@ def checks(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def check_storage(config: Config) -> Iterator[tuple[str, str]]:
-    """The disk, the database as it is, and the key file."""
+    """Check the free disk space, the database and the mode of the key file."""
     free = shutil.disk_usage(config.data if config.data.exists() else config.data.parent).free >> 20
-    yield ("ok" if free > 1024 else "FAIL", f"{free} MiB are free where the data lies ({config.data})")
+    yield ("ok" if free > 1024 else "FAIL", f"{free} MiB are free on the disk of the data folder ({config.data})")
     with seen_store(config):
         yield from _schema()
         if db.is_sqlite():
-            found = db.rows("PRAGMA quick_check")[0][0]
-            yield ("ok" if found == "ok" else "FAIL", f"SQLite's quick check says {found}")
+            result = db.rows("PRAGMA quick_check")[0][0]
+            yield ("ok" if result == "ok" else "FAIL", f"SQLite's quick check reports {result}")
     mode = (config.data / "key").stat().st_mode & 0o777
-    yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; make it 600"))
+    yield ("ok" if mode == 0o600 else "FAIL", f"the key file has mode {mode:o}" + ("" if mode == 0o600 else "; change it to 600"))
 
 
 def _clock() -> Iterator[tuple[str, str]]:
-    """Whether the clock was set back behind what has been written."""
+    """Check whether the clock is behind the newest execution, because it was set back."""
     from appliance.processes.executions import newest_of_all
     from appliance.processes.scheduling import JUMP_MS
 
@@ -89,45 +89,48 @@ def _clock() -> Iterator[tuple[str, str]]:
     if behind >= JUMP_MS:
         yield "note", (
             f"the clock is {behind // 1000} s behind the newest execution: it was set back, or is behind that of another machine; "
-            "what waits until a point in time comes so much later, and schedules run again once the clock has passed what it "
-            "showed before"
+            "timers fire that much later, and schedules run again once the clock has passed its previous time"
         )
 
 
 def _schema() -> Iterator[tuple[str, str]]:
-    """How the open database's schema stands to this release, which may not be the one that runs."""
+    """Compare the open database's schema with this release, which may not be the one that runs."""
     pending, newer = migrations.pending(), migrations.newer()
     if newer is not None:
-        known = len(migrations.all_migrations())
-        yield "FAIL", f"the database has migration {newer}, this release knows {known} and does not start: install the newer one"
+        count = len(migrations.all_migrations())
+        yield "FAIL", (
+            f"the database has migration {newer}, but this release knows only {count} and will not start: install the newer release"
+        )
     elif not migrations.is_begun():
-        yield "note", "the database answers and is empty; the next start makes its schema"
+        yield "note", "the database works and is empty; the next start creates its schema"
     elif pending:
-        told = f"the database answers, {pending} migrations are pending"
-        yield "note", f"{told}: the next start of this release makes them, and there is no way back; make a backup before"
+        yield "note", (
+            f"the database works, {pending} migrations are pending: the next start of this release applies them, which cannot be "
+            "undone; make a backup first"
+        )
     else:
-        yield "ok", f"the database answers, 0 migrations are pending, {len(service.list_tenants())} tenants"
+        yield "ok", f"the database works, 0 migrations are pending, {len(service.list_tenants())} tenants"
 
 
 def _bucket_owner(config: Config) -> Iterator[tuple[str, str]]:
-    """Whether the bucket is this installation's; nothing is marked by asking."""
+    """Check whether the bucket belongs to this installation, without marking it."""
     key = config.data / "key"
     if not key.exists():
         return
     owner, own = owner_of(config.blobs), installation_id(Sealer(load_or_make_key(key)))
     if owner is None:
-        yield "note", f"the bucket is nobody's yet; the next start marks it as that of this installation, {own}"
+        yield "note", f"the bucket has no owner yet; the next start marks it as that of this installation, {own}"
     elif owner == own:
         yield "ok", f"the bucket is marked as that of this installation, {own}"
     else:
         yield "FAIL", (
-            f"the bucket belongs to another installation: its object {MARKER!r} says {owner}, this one is {own}; set blobs.bucket "
-            "or blobs.prefix to a place of its own, or see docs/install.md for taking it over"
+            f"the bucket belongs to another installation: its object {MARKER!r} says {owner}, this one is {own}; give this one its "
+            "own blobs.bucket or blobs.prefix, or see docs/install.md for taking the bucket over"
         )
 
 
 def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
-    """Whether the bucket of contents takes, gives and deletes, if there is one."""
+    """Check that the bucket for contents, if configured, can be written, read and deleted from."""
     if config.blobs.store != "s3":
         return
     try:
@@ -136,12 +139,12 @@ def check_bucket(config: Config) -> Iterator[tuple[str, str]]:
         cause = f" ({' '.join(str(error.__cause__).split())[:300]})" if error.__cause__ else ""
         yield "FAIL", f"{error.message}{cause}"
         return
-    yield "ok", f"the bucket {config.blobs.bucket} takes, gives and deletes contents"
+    yield "ok", f"contents can be written to, read from and deleted in the bucket {config.blobs.bucket}"
     yield from _bucket_owner(config)
     if config.blobs.ca_file:
-        yield "ok", f"the certificate of blobs.endpoint is trusted, with the authorities of {config.blobs.ca_file} too"
+        yield "ok", f"the certificate of blobs.endpoint is trusted, also with the authorities of {config.blobs.ca_file}"
     if config.blobs.endpoint.startswith("http://"):
-        yield "note", "contents travel to blobs.endpoint in the clear; have it speak https"
+        yield "note", "contents are sent to blobs.endpoint unencrypted; use https"
 
 
 def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
@@ -151,8 +154,8 @@ def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
     pool = Pool(Settings(1, 1, runtimes_folder(config), first_user=config.sandbox.first_user))
     pool.start()
     try:
-        outcome = pool.run(Program("javascript", "s.js", {"s.js": "export default () => 6 * 7"}), {})
-        good = outcome.failure is None and outcome.output == 42
+        result = pool.run(Program("javascript", "s.js", {"s.js": "export default () => 6 * 7"}), {})
+        good = result.failure is None and result.output == 42
         yield ("ok" if good else "FAIL", f"the sandbox {'runs' if good else 'does not run'} step code")
         for holds, text in pool.protections().lines():
             yield ("ok" if holds else "note", text)
@@ -162,17 +165,18 @@ def _runtimes(config: Config) -> Iterator[tuple[str, str]]:
 
 def _exposure(config: Config) -> Iterator[tuple[str, str]]:
     if not config.on_loopback and config.scheme == "http":
-        yield "FAIL", "the console needs HTTPS off loopback: set server.tls, or name your proxy in server.trusted_proxies"
+        yield "FAIL", "the console needs HTTPS except on loopback: set server.tls, or list your proxy in server.trusted_proxies"
     if config.domains.content.endswith(f".{config.domains.base}"):
-        where = f"{config.domains.content} lies under {config.domains.base}"
-        why = "in production give WebApps another registrable domain, because sibling hosts count as the same site"
-        yield "note", f"{where}: fine for trying out; {why}"
+        where = f"{config.domains.content} is a subdomain of {config.domains.base}"
+        why = "in production, use another registrable domain for WebApps, because sibling hosts count as the same site"
+        yield "note", f"{where}, which is fine for evaluation; {why}"
     if "." in config.domains.content and not is_public_suffix(config.domains.content):
-        where = f"browsers let a WebApp set cookies for {config.domains.content}, which its siblings then read"
-        yield "note", f"{where}; have it put on the Public Suffix List, or give WebApps that sign people in domains of their own"
+        where = f"browsers let a WebApp set cookies for {config.domains.content}, which other WebApps can then read"
+        yield "note", f"{where}; add it to the Public Suffix List, or use custom domains for WebApps where people sign in"
     if config.webapps.addresses == "full":
-        kept = f"for {config.retention.logs_days} days"
-        yield "note", f"the addresses of WebApps' visitors are kept whole {kept} (webapps.addresses); say so in your privacy notice"
+        period = f"for {config.retention.logs_days} days"
+        addresses = f"the full addresses of WebApps' visitors are kept {period} (webapps.addresses)"
+        yield "note", f"{addresses}; mention it in your privacy notice"
     for entry in config.egress.allow:
         yield "note", f"connectors may reach {entry} (egress.allow); remove it unless an integration needs it"
     for entry in config.folders.allow:
@@ -182,23 +186,23 @@ def _exposure(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def check_domains(config: Config) -> Iterator[tuple[str, str]]:
-    """What is wrong with custom domains."""
+    """Report custom domains that fail, and whether domains can be pointed here."""
     with seen_store(config):
-        found = list_every_domain()
-    if found and not config.domains.public_addresses:
-        yield "note", "custom domains cannot be told to lead here: set domains.public_addresses to where the world reaches you"
-    for each in found:
+        domains = list_every_domain()
+    if domains and not config.domains.public_addresses:
+        yield "note", "custom domains cannot be pointed here: set domains.public_addresses to the appliance's public addresses"
+    for each in domains:
         domain = each.domain
         if domain.state == "failed" or domain.failing_since is not None:
-            # What nobody has ever proven serves nothing: a claim that was given up is no fault of the set-up.
+            # A domain that was never verified serves nothing, so an abandoned claim is not a fault of the installation.
             level = "note" if domain.verified_at is None and domain.failing_since is None else "FAIL"
             yield level, f"the domain {domain.host} of {each.tenant} is {domain.state}: {domain.error or 'see its page'}"
 
 
 def _scanner(config: Config) -> Iterator[tuple[str, str]]:
-    """The scanner must know the harmless file that stands for malware, and nothing against a file that is none."""
+    """Check that the scanner reports the EICAR test file, and passes a harmless file."""
     if not config.scan.command:
-        yield "note", "no scanner looks at documents for malware (scan.command); set one where strangers may upload"
+        yield "note", "documents are not scanned for malware (scan.command); configure a scanner if strangers may upload"
         return
     try:
         check_command(config.scan.command)
@@ -207,61 +211,64 @@ def _scanner(config: Config) -> Iterator[tuple[str, str]]:
         return
     scanner = Scanner(config.scan.command, config.scan.timeout_s)
     with tempfile.TemporaryDirectory(prefix="doctor-", dir=config.data) as folder:
-        for name, content, wanted in (("harmless", b"nothing but text\n", "clean"), ("eicar", eicar(), "infected")):
+        for name, content, expected in (("harmless", b"nothing but text\n", "clean"), ("eicar", eicar(), "infected")):
             path = Path(folder) / name
             path.write_bytes(content)
-            verdict = scanner.look_at(path)
-            if verdict.state != wanted:
-                told = f"{verdict.state} ({verdict.finding})" if verdict.finding else verdict.state
-                yield "FAIL", f"the scanner calls a file that is {wanted} {told}: see scan.command; may it read our files?"
+            result = scanner.look_at(path)
+            if result.state != expected:
+                description = f"{result.state} ({result.finding})" if result.finding else result.state
+                yield "FAIL", (
+                    f"the scanner reports {'an infected' if expected == 'infected' else 'a harmless'} file as {description}; "
+                    "check scan.command, and that it may read our files"
+                )
                 return
-    yield "ok", "the scanner knows malware from what is none"
+    yield "ok", "the scanner tells malware from harmless files"
 
 
 def _translations(config: Config) -> Iterator[tuple[str, str]]:
-    """Files of translations that cannot be used, and messages in them that are left out."""
+    """Check the translation files: which cannot be used, and which of their messages are skipped."""
     readings = list(catalogues.survey([folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]))
-    for found in readings:
-        problems = [found.message] if isinstance(found, CatalogueInvalid) else found.problems
+    for reading in readings:
+        problems = [reading.message] if isinstance(reading, CatalogueInvalid) else reading.problems
         for problem in problems:
-            yield "FAIL", f"a translation: {problem}"
+            yield "FAIL", f"translation problem: {problem}"
     good = [found.language for found in readings if isinstance(found, Reading)]
     try:
         Languages(good, config.console.language)
     except ConfigInvalid as error:
         yield "FAIL", error.message
-    yield "ok", f"the pages can be read in {', '.join(['English', *(each.name for each in good)])}"
+    yield "ok", f"the pages are available in {', '.join(['English', *(each.name for each in good)])}"
 
 
 def authority_findings() -> Iterator[tuple[str, str]]:
-    """What waits for owners, by tenant; the store is open."""
+    """Report what waits for owners' confirmation, by tenant; the store must be open."""
     for tenant in service.list_tenants():
         waiting = confirmations.open_confirmations(service.system_scope(tenant.id))
         for each in waiting[:MOST_CONFIRMATIONS]:
             ends = f"; it ends at {clock.rfc3339(each.deadline)}" if each.deadline else ""
             if each.deadline and each.deadline <= clock.now_ms():
                 ends = f"; it was suspended at {clock.rfc3339(each.deadline)}"
-            where = "an owner allows or refuses it in the console, under Confirmations"
+            where = "an owner can allow or refuse it in the console, under Confirmations"
             yield "note", f"the tenant {tenant.id} has a {each.kind} that waits for an owner: {each.subject}{ends}; {where}"
         if len(waiting) > MOST_CONFIRMATIONS:
             yield "note", f"the tenant {tenant.id} has {len(waiting) - MOST_CONFIRMATIONS} more that wait for an owner"
 
 
 def certificate_findings(config: Config) -> Iterator[tuple[str, str]]:
-    """What is wrong, or soon will be, with the certificates of hosts; the store is open."""
+    """Report certificates that could not be issued, have expired or will soon; the store must be open."""
     now = clock.now_ms()
     for host, not_after, problem, next_try in survey():
         days = None if not_after is None else (not_after - now) // 86_400_000
         if problem is not None:
-            told = f"the certificate for {host} could not be got: {problem.detail} ({problem.type})"
-            again = f"; it is tried again at {clock.rfc3339(next_try)}"
-            yield ("note" if days is not None and days >= EXPIRING_DAYS else "FAIL", told + again)
+            failure = f"the certificate for {host} could not be issued: {problem.detail} ({problem.type})"
+            retry = f"; the next attempt is at {clock.rfc3339(next_try)}"
+            yield ("note" if days is not None and days >= EXPIRING_DAYS else "FAIL", failure + retry)
         elif days is not None and days < 0:
-            yield "FAIL", f"the certificate for {host} has expired; upload another, or set acme.directory"
+            yield "FAIL", f"the certificate for {host} has expired; upload a new one, or set acme.directory"
         elif days is not None and days < EXPIRING_DAYS:
             yield "note", f"the certificate for {host} expires in {days} days"
     if config.acme.directory and not config.acme.dns_hook and config.tls.http_port != 80:
         yield (
             "note",
-            f"authorities ask at port 80; see that it leads to port {config.tls.http_port} of this machine (tls.http_port)",
+            f"certificate authorities use port 80; forward it to port {config.tls.http_port} of this machine (tls.http_port)",
         )

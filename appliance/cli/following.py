@@ -1,4 +1,4 @@
-"""Server-sent events of an appliance, followed over lost connections."""
+"""Follows server-sent events of an appliance, reconnecting after lost connections."""
 
 import sys
 import threading
@@ -11,31 +11,31 @@ from .calling import Caller, Refused
 from .output import tell_error
 
 RETRY_SECONDS = 2.0
-# What an appliance that starts or stops, or a proxy before it, answers for a while.
+# Statuses that an appliance which is starting or stopping, or a proxy in front of it, answers temporarily.
 _LATER = (429, 502, 503, 504)
 _pause = threading.Event()
 
 
 def follow(caller: Caller, path: str, params: Mapping[str, Any]) -> Iterator[Any]:
-    """The data of each event; a stream that breaks or ends goes on behind the last one that came.
+    """Yield the data of each event; after a stream breaks or ends, a new one resumes after the last event.
 
-    What is in the way is told once on standard error, and so is its end.  Refused when the appliance turns the caller away,
-    such as when its key has ended.
+    A connection problem is printed once on standard error, and so is its end.  Refused when the appliance rejects the caller,
+    such as after its key has ended.
     """
-    last, said = "", ""
+    last, problem = "", ""
     while True:
         try:
             for event in caller.events(path, params, last):
-                if said:
+                if problem:
                     print("gos: connected again", file=sys.stderr, flush=True)
-                    said = ""
+                    problem = ""
                 if event is not None:
                     last = event.id or last
                     yield event.data
         except (ConnectorFailed, Refused) as error:
             if isinstance(error, Refused) and error.answered not in _LATER:
                 raise
-            if not said:
+            if not problem:
                 tell_error(error)
-            said = error.message
+            problem = error.message
         _pause.wait(RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""`gos key`."""
+"""`gos key`: issue, list, rotate or revoke API keys."""
 
 import argparse
 from typing import Any
@@ -14,24 +14,24 @@ from .output import add_json, opened_store, read_store, say, show
 def add_commands(commands: Any) -> None:
     key = commands.add_parser("key", help="issue, list, rotate or revoke API keys")
     what = key.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="a new key; its text is printed once")
+    add = what.add_parser("add", help="issue a key; its text is printed once")
     add.add_argument("--name", required=True)
-    add.add_argument("--scope", action="append", choices=sorted(SCOPES), help="repeat for several; default: every scope")
+    add.add_argument("--scope", action="append", choices=sorted(SCOPES), help="may be repeated; default: every scope")
     add.add_argument("--environment", default="live")
     add.add_argument(
         "--kind", choices=keys.KINDS, default="service", help="agent: for an agent or assistant, whose writes need an approval"
     )
     add.add_argument("--days", type=int, default=365)
-    add.add_argument("--allow", action="append", default=[], help="address or network that may use it; repeat for several")
-    add.add_argument("--quiet", action="store_true", help="print the key alone")
-    listing = what.add_parser("list", help="every key, without its text")
-    rotate = what.add_parser("rotate", help="a new key with the same grants")
+    add.add_argument("--allow", action="append", default=[], help="an address or network that may use the key; may be repeated")
+    add.add_argument("--quiet", action="store_true", help="print only the key")
+    listing = what.add_parser("list", help="list the keys, without their texts")
+    rotate = what.add_parser("rotate", help="issue a new key with the same grants")
     rotate.add_argument("id")
-    rotate.add_argument("--overlap", type=int, default=0, help="seconds the old key lives on")
-    rotate.add_argument("--quiet", action="store_true", help="print the key alone")
+    rotate.add_argument("--overlap", type=int, default=0, help="seconds that the old key stays valid")
+    rotate.add_argument("--quiet", action="store_true", help="print only the key")
     revoke = what.add_parser("revoke", help="end a key at once")
     revoke.add_argument("id")
-    agent = what.add_parser("make-agent", help="judge a key as an agent's from now on; there is no way back")
+    agent = what.add_parser("make-agent", help="turn a key into an agent key; this cannot be undone")
     agent.add_argument("id")
     for parser, run in ((agent, run_make_agent), (add, run_add), (listing, run_list), (rotate, run_rotate), (revoke, run_revoke)):
         parser.add_argument("--tenant", required=True)

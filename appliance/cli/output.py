@@ -1,4 +1,4 @@
-"""How commands print: a table for people, JSON with --json."""
+"""Prints results, as tables for people or as JSON with --json, and opens the store for commands."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from appliance.core.errors import ApplianceError, ConfigInvalid
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The flag that every command has which answers."""
+    """Add the flag --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -26,7 +26,7 @@ def say(args: argparse.Namespace, sentence: str, **members: Any) -> None:
 
 
 def tell_error(error: ApplianceError) -> None:
-    """A coded error as sentences on standard error, a line for each of its details that is not in the sentence."""
+    """Print a coded error to standard error, with a line for each detail that its message does not contain."""
     print(f"gos: {error.message}", file=sys.stderr)
     for detail in error.details:
         if detail.message not in error.message:
@@ -44,17 +44,17 @@ def show(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> None:
         print("none")
         return
     names = list(rows[0])
-    cells = [names, *[["" if row[name] is None else str(row[name]) for name in names] for row in rows]]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    for line in cells:
+    table = [names, *[["" if row[name] is None else str(row[name]) for name in names] for row in rows]]
+    widths = [max(len(line[i]) for line in table) for i in range(len(names))]
+    for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 @contextmanager
 def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
-    """The data folder's database for the length of a command, brought to this release's schema; works beside a running appliance.
+    """Open the data folder's database for a command, migrated to this release's schema; also while the appliance runs.
 
-    ConfigInvalid when the folder holds no data yet, unless the command is one that may begin it (`create`).
+    ConfigInvalid when the folder has no data yet, unless the command may create it (`create`).
     """
     from appliance.app.store import open_store
 
@@ -69,7 +69,8 @@ def opened_store(config: Config, *, create: bool = False) -> Iterator[Sealer]:
 
 @contextmanager
 def read_store(config: Config) -> Iterator[Sealer]:
-    """The database for a command that only reads: an older release may still run on it.  ConfigInvalid for another schema."""
+    """Open the database for a command that only reads, because an older release may still use it.  ConfigInvalid for another
+    schema."""
     with seen_store(config):
         migrations.refuse_other()
         yield Sealer(load_or_make_key(config.data / "key"))
@@ -77,11 +78,11 @@ def read_store(config: Config) -> Iterator[Sealer]:
 
 @contextmanager
 def seen_store(config: Config) -> Iterator[None]:
-    """The database as it is, of whatever schema: nothing is made or migrated by looking.  ConfigInvalid when there is none."""
+    """Open the database with whatever schema it has, without creating or migrating anything.  ConfigInvalid if there is none."""
     _refuse_empty(config)
     file = Path(config.database_url.removeprefix("sqlite:///"))
     if config.database_url.startswith("sqlite:///") and not file.exists():
-        raise ConfigInvalid(f"there is no database {file}; bring a backup back by `gos restore`, or begin with `gos init`")
+        raise ConfigInvalid(f"there is no database {file}; restore a backup with `gos restore`, or start with `gos init`")
     db.open_database(config.database_url)
     try:
         yield
@@ -91,4 +92,4 @@ def seen_store(config: Config) -> Iterator[None]:
 
 def _refuse_empty(config: Config) -> None:
     if not (config.data / "key").exists():
-        raise ConfigInvalid(f"there is no appliance's data in {config.data}; name the folder with --data, or begin with `gos init`")
+        raise ConfigInvalid(f"{config.data} has no appliance data; set the folder with --data, or start with `gos init`")

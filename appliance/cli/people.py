@@ -1,4 +1,4 @@
-"""`gos user`."""
+"""`gos user`: add users and set passwords."""
 
 import argparse
 import secrets
@@ -13,7 +13,7 @@ from .output import add_json, opened_store, say
 def add_commands(commands: Any) -> None:
     user = commands.add_parser("user", help="add a user, or set a password")
     what = user.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="a new user; the password is read from standard input, or made and printed")
+    add = what.add_parser("add", help="add a user; the password is generated and printed, or read with --password-stdin")
     add.add_argument("login")
     add.add_argument("--tenant")
     add.add_argument("--role", choices=ROLES, default="viewer")
@@ -27,15 +27,15 @@ def add_commands(commands: Any) -> None:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    made = None if args.password_stdin else secrets.token_urlsafe(15)
+    generated = None if args.password_stdin else secrets.token_urlsafe(15)
     with opened_store(args.load()):
         if args.tenant:
             service.get_tenant(args.tenant)
-        people.create_user(args.login, made or sys.stdin.read().strip())
+        people.create_user(args.login, generated or sys.stdin.read().strip())
         if args.tenant:
             people.add_member(service.system_scope(args.tenant), args.login, args.role)
-    shown = {"login": args.login} | ({"password": made} if made else {})
-    say(args, f"user {args.login} added" + (f"; password: {made}" if made else ""), **shown)
+    members = {"login": args.login} | ({"password": generated} if generated else {})
+    say(args, f"user {args.login} added" + (f"; password: {generated}" if generated else ""), **members)
     return 0
 
 

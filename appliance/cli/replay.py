@@ -1,4 +1,4 @@
-"""`gos replay`: an execution again, against its journal."""
+"""`gos replay`: replay an execution against its journal."""
 
 import argparse
 import json
@@ -16,10 +16,10 @@ LINE_CHARACTERS = 160
 
 
 def add_commands(commands: Any) -> None:
-    replay = commands.add_parser("replay", help="replay an execution against its journal, with its own or other code")
+    replay = commands.add_parser("replay", help="replay an execution against its journal, with the same or other code")
     replay.add_argument("execution")
-    replay.add_argument("--version", type=_version, metavar="N|draft", help="the code to replay with (default: what it ran with)")
-    replay.add_argument("--step", metavar="PATH", help="only this step, with what it got then")
+    replay.add_argument("--version", type=_version, metavar="N|draft", help="the version to replay with (default: its own)")
+    replay.add_argument("--step", metavar="PATH", help="only this step, with its recorded input")
     replay.add_argument("--json", action="store_true", help="print JSON")
     add_connection(replay)
     replay.set_defaults(run=run_replay)
@@ -28,24 +28,24 @@ def add_commands(commands: Any) -> None:
 def _version(text: str) -> int | str:
     if text == "draft" or (text.isascii() and text.isdigit() and int(text) > 0):
         return text if text == "draft" else int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither a version's number nor draft")
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a version number nor `draft`")
 
 
 def run_replay(args: argparse.Namespace) -> int:
-    """Exit code 1 when anything differs."""
+    """Print the differences of a replay; the exit code is 1 if there are any."""
     body = {name: value for name, value in (("version", args.version), ("step", args.step)) if value is not None}
     with connected(args) as caller:
-        found = caller.data("GET", "/executions", params={"execution_id": args.execution})
-        if not found:
-            raise NotFound(f"there is no execution {args.execution!r} here; `gos execute` and the console show their ids")
-        path = f"/processes/{found[0]['process_id']}/executions/{args.execution}/replay"
+        executions = caller.data("GET", "/executions", params={"execution_id": args.execution})
+        if not executions:
+            raise NotFound(f"there is no execution {args.execution!r}; `gos execute` and the console show the ids of executions")
+        path = f"/processes/{executions[0]['process_id']}/executions/{args.execution}/replay"
         replay = caller.data("POST", path, json=body)
     print(json.dumps(replay, ensure_ascii=False, indent=2) if args.json else "\n".join(_lines(replay)))
     return 0 if replay["identical"] else 1
 
 
 def _lines(replay: dict[str, Any]) -> Iterator[str]:
-    """What is not as it was, step by step, and a last line that says it all."""
+    """Yield the differences step by step, and a summary as the last line."""
     differing = [step for step in replay["steps"] if step["result"] != "identical"]
     for step in differing[:SHOWN_STEPS]:
         place = f"{step['path']} [{step['iteration']}]" if "iteration" in step else step["path"]
@@ -65,7 +65,7 @@ def _summary(replay: dict[str, Any], count: int) -> str:
     steps = len(replay["steps"])
     if replay["identical"]:
         return f"{ran}; replayed with {code}: {steps} step runs, identical"
-    return f"{ran}; replayed with {code}: {count} of {steps} step runs are not as they were"
+    return f"{ran}; replayed with {code}: {count} of {steps} step runs differ"
 
 
 def _details(step: dict[str, Any]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _details(step: dict[str, Any]) -> Iterator[str]:
         yield f"replayed  {_text(divergence['replayed'])}"
     yield from _changes(step["diff"])
     if "error" in step:
-        yield f"it fails now: {step['error']['message']}"
+        yield f"fails now: {step['error']['message']}"
 
 
 def _changes(diff: list[dict[str, Any]]) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _changes(diff: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """A value on one line."""
+    """A value on one line, shortened if it is long."""
     if isinstance(value, dict) and set(value) == {"method", "args"}:
         text = f"{value['method']}({json.dumps(value['args'], ensure_ascii=False)[1:-1]})"
     else:

@@ -1,4 +1,4 @@
-"""Contents on their way to a running appliance: small ones many at a time, and each again where the way was cut."""
+"""Uploads contents to a running appliance: small ones in batches, with retries after lost connections."""
 
 import sys
 import tarfile
@@ -14,18 +14,18 @@ from appliance.core.errors import ConnectorFailed
 
 from .calling import Caller, Refused
 
-MOST_TOGETHER, BYTES_TOGETHER = 100, 1 << 20  # of one request: little to send again, and what proxies take
+MOST_TOGETHER, BYTES_TOGETHER = 100, 1 << 20  # per request: cheap to send again, and small enough for proxies
 TRIES = 5
 CHUNK = 1 << 20
 TOO_LARGE = 413
-SILENT_SECONDS = 5.0  # where the progress is a log, not a terminal
+SILENT_SECONDS = 5.0  # between progress lines, where the output is a log and not a terminal
 T = TypeVar("T")
-_pause = threading.Event()  # never set: it waits, and Ctrl-C ends the wait
+_pause = threading.Event()  # Never set: used to wait, and Ctrl-C ends the wait.
 
 
 @dataclass(frozen=True)
 class Content:
-    """What is missing, and the file that has it."""
+    """A content to upload, and the file it is read from."""
 
     sha256: str
     size: int
@@ -38,7 +38,7 @@ class Content:
 
 
 def gather_contents(contents: Iterable[Content]) -> Iterator[list[Content]]:
-    """The contents in groups for one request each; one that is large is alone."""
+    """Group the contents into requests; a large one gets a request of its own."""
     group: list[Content] = []
     size = 0
     for content in contents:
@@ -52,7 +52,7 @@ def gather_contents(contents: Iterable[Content]) -> Iterator[list[Content]]:
 
 
 def send_contents(caller: Caller, path: str, progress: "Progress", group: Sequence[Content]) -> None:
-    """Send a group; in halves where the appliance, or a proxy before it, does not take that much at once."""
+    """Send a group, and in halves if the appliance or a proxy in front of it refuses it as too large."""
     try:
         repeated(partial(_send, caller, path, group), f"sending {group[0].file.name}")
     except Refused as error:
@@ -66,7 +66,7 @@ def send_contents(caller: Caller, path: str, progress: "Progress", group: Sequen
 
 
 def repeated(call: Callable[[], T], what: str) -> T:
-    """What a call answers that changes nothing when it is made again: after it was cut off, and when calls come too fast."""
+    """Retry an idempotent call after lost connections and when the appliance asks to slow down, and return its answer."""
     for attempt in range(1, TRIES + 1):
         try:
             return call()
@@ -75,7 +75,7 @@ def repeated(call: Callable[[], T], what: str) -> T:
             if not wait or (attempt == TRIES and isinstance(error, ConnectorFailed)):
                 raise
             _pause.wait(float(wait))
-    raise ConnectorFailed(f"{what} failed in {TRIES} attempts; deploy again, what has arrived is not sent twice")
+    raise ConnectorFailed(f"{what} failed after {TRIES} attempts; deploy again, contents that arrived are not sent twice")
 
 
 def _send(caller: Caller, path: str, group: Sequence[Content]) -> None:
@@ -89,7 +89,7 @@ def _send(caller: Caller, path: str, group: Sequence[Content]) -> None:
 
 
 def _tar(group: Iterable[Content]) -> Iterator[bytes]:
-    """The contents as a tar, each by its sha256, as they are read."""
+    """Stream the contents as a tar archive, with their sha256 as names."""
     for content in group:
         header = tarfile.TarInfo(content.sha256)
         header.size = content.size
@@ -104,33 +104,33 @@ def _blocks(size: int) -> int:
 
 
 class Progress:
-    """How far hashing and then sending are, on standard error: one line that changes on a terminal, else a line now and then
-    and one at the end of each."""
+    """Prints the progress of hashing and sending to standard error: on a terminal one line that is updated, else a line every few
+    seconds and one at the end of each."""
 
     def __init__(self, *, shown: bool) -> None:
-        self._shown, self._moving = shown, shown and sys.stderr.isatty()
+        self._shown, self._is_terminal = shown, shown and sys.stderr.isatty()
         self._lock = threading.Lock()
         self._done, self._bytes = 0, 0
         self._all: tuple[int, int] | None = None
         self._said = clock.monotonic()
 
     def begin_sending(self, contents: int, size: int) -> None:
-        """Everything is hashed; `contents` of together `size` bytes are to be sent."""
+        """Switch from hashing to sending `contents` contents of `size` bytes in total."""
         self._say(final=True)
         self._done, self._bytes, self._all = 0, 0, (contents, size)
 
     def count(self, files: int, size: int) -> None:
-        """So many more files of together `size` bytes are done."""
+        """Add finished `files` of `size` bytes in total."""
         with self._lock:
             self._done, self._bytes = self._done + files, self._bytes + size
             self._say(final=self._all is not None and self._done == self._all[0])
 
     def _say(self, *, final: bool) -> None:
-        if not self._shown or not (final or self._moving or clock.monotonic() - self._said > SILENT_SECONDS):
+        if not self._shown or not (final or self._is_terminal or clock.monotonic() - self._said > SILENT_SECONDS):
             return
         self._said = clock.monotonic()
         text = f"{self._done} files hashed, {self._bytes} bytes"
         if self._all is not None:
             text = f"{self._done} of {self._all[0]} contents sent, {self._bytes} of {self._all[1]} bytes"
-        before, after = ("\r", "\n" if final else "") if self._moving else ("", "\n")
+        before, after = ("\r", "\n" if final else "") if self._is_terminal else ("", "\n")
         print(f"{before}{text}", end=after, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`gos serve` and `gos worker`."""
+"""`gos serve` and `gos worker`: run the appliance, or a further worker process."""
 
 import argparse
 import errno
@@ -20,7 +20,7 @@ def add_commands(commands: Any) -> None:
     serve.add_argument("--host", help="address to listen on")
     serve.add_argument("--port", type=int, help="port to listen on")
     serve.set_defaults(run=run_serve)
-    worker = commands.add_parser("worker", help="a further process that works the queue off, without edges")
+    worker = commands.add_parser("worker", help="run a further process that works on the queue, without edges")
     worker.set_defaults(run=run_worker)
 
 
@@ -36,8 +36,8 @@ def run_serve(args: argparse.Namespace) -> int:
 
 
 def load_appliance() -> ModuleType:
-    """The composition root, which loads nearly everything: nothing of that is garbage, and looking through it again and again
-    would take a fifth of the start.  Until `keep_loaded`."""
+    """Import the composition root, with garbage collection off until `keep_loaded`: it loads nearly all modules, and scanning
+    them repeatedly would take a fifth of the start."""
     memory.give_back()
     gc.disable()
     from appliance.app import composition
@@ -46,13 +46,13 @@ def load_appliance() -> ModuleType:
 
 
 def keep_loaded() -> None:
-    """Look for garbage from now on, only among what comes now: looking through the modules would hold everybody up for 0.2 s."""
+    """Turn garbage collection on again, for new objects only: scanning the modules would pause all requests for 0.2 s."""
     gc.freeze()
     gc.enable()
 
 
 def refuse_taken_address(host: str, port: int) -> None:
-    """Before anything is started: Conflict when another program listens there."""
+    """Raise Conflict if another program already listens on the address, before anything is started."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     with socket.socket(family, kind, protocol) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,12 +62,12 @@ def refuse_taken_address(host: str, port: int) -> None:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise Conflict(
-                f"port {port} of {host} is in use; stop what listens there, or choose another by --port or GOS_PORT"
+                f"port {port} of {host} is in use; stop the program that uses it, or choose another with --port or GOS_PORT"
             ) from error
 
 
 def announce(config: Config) -> None:
-    """Say that the appliance is ready, and where."""
+    """Log that the appliance is ready, and its address."""
     import logging
 
     keep_loaded()

@@ -1,4 +1,4 @@
-"""`gos init`: the first run of a data folder: configuration, tenant `demo`, starter solution, first key and user."""
+"""`gos init`: set up a data folder on its first run, with configuration, tenant `demo`, starter solution, first key and user."""
 
 import argparse
 import json
@@ -20,8 +20,8 @@ from .output import opened_store
 
 TENANT, USER, FIRST_RUN = "demo", "admin", "first-run.json"
 FIRST_KEY_MS = 24 * 3_600_000
-SECTIONS = """# Written by the first run. Every setting: config.example.yaml; `gos config check` says whether this file is good.
-# For trying out; `gos doctor` points out what to change in production.
+SECTIONS = """# Written by the first run. config.example.yaml lists all settings; `gos config check` checks this file.
+# For evaluation; `gos doctor` reports what to change in production.
 demo:
   order_system: true
 console:
@@ -32,7 +32,8 @@ egress:
 
 
 def add_commands(commands: Any) -> None:
-    commands.add_parser("init", help="prepare a data folder once: tenant demo with the starter solution").set_defaults(run=run_init)
+    init = commands.add_parser("init", help="set up a data folder once: tenant demo with the starter solution")
+    init.set_defaults(run=run_init)
 
 
 def run_init(args: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def run_init(args: argparse.Namespace) -> int:
 
 
 def _configured(args: argparse.Namespace) -> Config:
-    """The configuration; a data folder that has none and is named none gets one for trying out."""
+    """The configuration; a new data folder without one gets a config.yaml for evaluation."""
     config: Config = args.load()
     own = config.data / "config.yaml"
     if (config.data / "key").exists() or args.config is not None or own.exists():
@@ -62,10 +63,10 @@ def _configured(args: argparse.Namespace) -> Config:
 
 
 def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
-    """The tenant `demo` with the starter, an owner, a key that expires after 24 hours, and the file that tells them.
+    """Create the tenant `demo` with the starter, an owner and a key that expires after 24 hours, and write them to a file.
 
-    One transaction, whose last part is the file: a run that is cut short leaves nobody who could come in, and the next one does it
-    all.  A file without its transaction is written over by that.
+    This is one transaction that writes the file last: an interrupted run leaves no account behind, and the next run starts over
+    and overwrites a file whose transaction did not commit.
     """
     from appliance.app.composition import apply_starter
 
@@ -74,7 +75,7 @@ def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
     scope = service.system_scope(TENANT)
 
     def write() -> None:
-        if service.anybody_known():  # by another run that was quicker
+        if service.anybody_known():  # a concurrent run was faster
             return
         if not any(tenant.id == TENANT for tenant in service.list_tenants()):
             service.create_tenant(TENANT, "Demo")
@@ -85,11 +86,11 @@ def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
         spec = keys.KeySpec(
             "first run", list(SCOPES), keys.FIRST, rate_requests=limits.rate_requests, rate_window_s=limits.rate_window_s
         )
-        _, key = keys.issue_key(scope, sealer, spec, lifetime_ms=FIRST_KEY_MS)
+        _, api_key = keys.issue_key(scope, sealer, spec, lifetime_ms=FIRST_KEY_MS)
         write_private(first_run, {
             "base_url": config.tenant_url(TENANT),
             "connect_url": f"{config.scheme}://{_connect_host(config)}:{config.server.port}",
-            "tenant": TENANT, "console_user": USER, "console_password": password, "api_key": key,
+            "tenant": TENANT, "console_user": USER, "console_password": password, "api_key": api_key,
             "created_at": clock.rfc3339(clock.now_ms()),
         })  # fmt: skip
 
@@ -97,7 +98,7 @@ def begin(config: Config, sealer: Sealer, first_run: Path) -> None:
 
 
 def _connect_host(config: Config) -> str:
-    """An address that every client can connect to, where *.localhost is not resolved."""
+    """An address to connect to that works even where *.localhost is not resolved."""
     host = config.server.host
     if host in ("0.0.0.0", "::", "localhost"):  # noqa: S104  read, not bound
         return "127.0.0.1"
@@ -105,7 +106,7 @@ def _connect_host(config: Config) -> str:
 
 
 def write_private(path: Path, content: dict[str, str]) -> None:
-    """JSON that only the owner may read, a member a line; there whole or not at all, and on disk."""
+    """Write JSON, a member per line, to a file that only its owner can read; atomically and synced to disk."""
     draft = path.with_name(f"{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -117,12 +118,12 @@ def write_private(path: Path, content: dict[str, str]) -> None:
 
 
 def welcome(config: Config, first_run: Path) -> str:
-    """What to do next, with a line that can be pasted.  It goes to logs, too, so it holds neither the password nor the key."""
+    """The next steps, with a command to paste.  They may end up in logs, so they contain neither the password nor the key."""
     try:
         first = json.loads(first_run.read_text("utf8"))
         base, user, since = first["base_url"], first["console_user"], clock.parse_rfc3339(first["created_at"])
     except (ValueError, KeyError, TypeError):
-        return f"{first_run} cannot be read: take it away, and set passwords by `gos user password LOGIN`"
+        return f"{first_run} cannot be read; delete it, and set a password with `gos user password LOGIN`"
     try_it = curl_line(config, starter_input(), base, first_run)
     if since + FIRST_KEY_MS < clock.now_ms():
         try_it = f"the key in {first_run} has expired; gos key add --tenant {TENANT} --name mine"
@@ -134,7 +135,7 @@ def welcome(config: Config, first_run: Path) -> str:
 
 
 def curl_line(config: Config, sample: Path, base: str, first_run: Path) -> str:
-    """Executes the starter's process on its sample input, with the key that the shell reads from the file."""
+    """A curl command that executes the starter's process on its sample input; the shell reads the key from the file."""
     trust = f"--cacert {quote(str(config.data / 'tls' / 'ca.pem'))} " if config.tls_mode == "internal" else ""
     key = f"""$(sed -n 's/.*"api_key": "\\([^"]*\\)".*/\\1/p' {quote(str(first_run))})"""
     return (

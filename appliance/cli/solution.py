@@ -1,4 +1,4 @@
-"""`gos pull`, `gos check`, `gos execute`, `gos logs`."""
+"""`gos pull`, `gos check`, `gos execute` and `gos logs`."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ def add_commands(commands: Any) -> None:
     add_connection(execute)
     execute.set_defaults(run=run_execute)
     logs = commands.add_parser("logs", help="print log lines, the newest last")
-    logs.add_argument("--follow", action="store_true", help="go on with every line from now on, also after a lost connection")
+    logs.add_argument("--follow", action="store_true", help="keep printing new lines, also after a lost connection")
     logs.add_argument("--execution")
     logs.add_argument("--level", choices=("debug", "info", "warn", "error"))
     logs.add_argument("--limit", type=int, default=50)
@@ -53,9 +53,9 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_solution_commands(commands: Any) -> None:
-    pull = commands.add_parser("pull", help="write a tenant back as a solution folder")
+    pull = commands.add_parser("pull", help="export a tenant as a solution folder")
     pull.add_argument("dir", type=Path)
-    pull.add_argument("--drafts", action="store_true", help="the drafts of all processes instead of published versions")
+    pull.add_argument("--drafts", action="store_true", help="export the drafts of processes instead of published versions")
     add_json(pull)
     add_connection(pull)
     pull.set_defaults(run=run_pull)
@@ -70,7 +70,7 @@ def run_pull(args: argparse.Namespace) -> int:
     with connected(args) as caller:
         response = caller.call("GET", "/solutions/export", params={"drafts": str(args.drafts).lower()})
     if left_out := response.headers.get("GOS-Left-Out"):
-        print(f"left out: {left_out}: too large for a solution; send it by itself, a WebApp with gos deploy", file=sys.stderr)
+        print(f"left out: {left_out}: too large for a solution; transfer it separately, a WebApp with gos deploy", file=sys.stderr)
     changed = write_folder(args.dir, _merged(args.dir, read_archive(response.content, ArchiveLimits(10_000))))
     if args.json:
         print(json.dumps({"changed": list(changed)}, ensure_ascii=False, indent=2))
@@ -82,7 +82,7 @@ def run_pull(args: argparse.Namespace) -> int:
 
 
 def _merged(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
-    """What of the pulled files has to be written; all of it where there is no folder yet."""
+    """The pulled files that must be written: all of them if there is no folder yet."""
     if not (folder / ROOT_FILE).is_file():
         return files
     return merge_pulled(read_solution(read_folder(folder)), read_solution(files), files)
@@ -98,7 +98,7 @@ def run_check(args: argparse.Namespace) -> int:
             (args.dir / path).write_text(text, "utf8")
     with _sandbox(args) as pool:
         checked = service.check_solution(service.Checks(registry, pool), solution)
-    problems = list(dict.fromkeys([*unread, *checked]))  # the parts of a process that cannot be read are seen twice
+    problems = list(dict.fromkeys([*unread, *checked]))  # both report unreadable parts of a process
     for problem in problems:
         if problem.severity == "warning":
             print(f"warning: {problem.describe()}", file=sys.stderr)
@@ -106,7 +106,7 @@ def run_check(args: argparse.Namespace) -> int:
     counts = {name: len(getattr(solution, name)) for name in ("processes", "collections", "integrations", "webapps")}
     counts |= {name: count for name in ("agents", "policies", "skills") if (count := len(getattr(solution, name)))}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    say(args, f"{solution.name}: {counted}, no error found", solution=solution.name, **counts)
+    say(args, f"{solution.name}: {counted}, no errors", solution=solution.name, **counts)
     return 0
 
 
@@ -126,36 +126,36 @@ def run_execute(args: argparse.Namespace) -> int:
     params = {"wait": args.wait} | ({"label": args.label} if args.label else {})
     with connected(args) as caller:
         execution = caller.data("POST", f"/processes/{args.process}/execute", json=read_input(args.input), params=params)
-    shown = execution if args.json or execution["status"] != "succeeded" else execution.get("output")
-    print(json.dumps(shown, ensure_ascii=False, indent=2))
+    result = execution if args.json or execution["status"] != "succeeded" else execution.get("output")
+    print(json.dumps(result, ensure_ascii=False, indent=2))
     if execution["status"] not in ("succeeded", "failed", "timed_out", "cancelled"):
-        print(f"{execution['execution_id']} is {execution['status']}; it goes on, look at it in the console", file=sys.stderr)
+        print(f"{execution['execution_id']} is {execution['status']} and continues; follow it in the console", file=sys.stderr)
     return 0 if execution["status"] in ("succeeded", "queued", "running", "waiting", "scheduled") else 1
 
 
 def read_input(text: str) -> dict[str, Any]:
-    """The object in the argument, in the file after @, or on standard input for `-`."""
+    """Parse the object in the argument, in the file after @, or from standard input for `-`."""
     try:
         if text == "-":
             data = json.load(sys.stdin)
         else:
             data = json.loads(Path(text[1:]).read_text("utf8") if text.startswith("@") else text)
     except OSError as error:
-        raise NotFound(f"{text[1:]} cannot be read ({error.strerror})") from error
+        raise NotFound(f"{text[1:]} cannot be read ({error.strerror}); check the path after @") from error
     except ValueError as error:
-        raise InvalidJson(f"the input is not JSON: {error}; give an object, @FILE or -") from error
+        raise InvalidJson(f"the input is not JSON: {error}; pass an object, @FILE or -") from error
     if not isinstance(data, dict):
         raise InvalidJson("the input must be a JSON object")
     return data
 
 
 def run_logs(args: argparse.Namespace) -> int:
-    wanted = {"execution": args.execution, "level": args.level}
-    params = {name: value for name, value in wanted.items() if value}
+    filters = {"execution": args.execution, "level": args.level}
+    params = {name: value for name, value in filters.items() if value}
     with connected(args) as caller:
         lines = caller.data("GET", "/logs", params={**params, "limit": args.limit})
         if args.follow:
-            # From the oldest of these lines on, so that none is lost between the two calls.
+            # Start at the oldest of these lines, so that none is lost between the two calls.
             since = lines[-1]["at"] if lines else "1970-01-01T00:00:00.000Z"
             lines = follow(caller, "/logs", {**params, "follow": "true", "since": since})
         else:

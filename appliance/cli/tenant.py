@@ -1,4 +1,4 @@
-"""`gos tenant`, `gos secret`."""
+"""`gos tenant` and `gos secret`."""
 
 import argparse
 import sys
@@ -20,24 +20,26 @@ from .output import add_json, opened_store, read_store, say, show
 def add_commands(commands: Any) -> None:
     tenant = commands.add_parser("tenant", help="add, list, delete, export, import or reset tenants")
     what = tenant.add_subparsers(dest="what", required=True)
-    add = what.add_parser("add", help="a new tenant")
+    add = what.add_parser("add", help="add a tenant")
     add.add_argument("id")
     add.add_argument("--name")
     add_json(add)
     add.set_defaults(run=run_add)
-    listing = what.add_parser("list", help="every tenant")
+    listing = what.add_parser("list", help="list the tenants")
     add_json(listing)
     listing.set_defaults(run=run_list)
-    delete = what.add_parser("delete", help="delete a tenant with everything it holds")
+    delete = what.add_parser("delete", help="delete a tenant with all its data")
     delete.add_argument("id")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    delete.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    delete.add_argument("--force", action="store_true", help="even if documents are retained or under a legal hold")
     add_json(delete)
     delete.set_defaults(run=run_delete)
     _add_transfer(what)
     secret = commands.add_parser("secret", help="set, list or delete a tenant's secrets")
     parts = secret.add_subparsers(dest="what", required=True)
-    for name, help_text, run in (("set", "read the value from standard input", run_set), ("delete", "delete one", run_unset)):
+    for name, help_text, run in (
+        ("set", "set a secret; its value is read from standard input", run_set), ("delete", "delete a secret", run_unset),
+    ):  # fmt: skip
         one = parts.add_parser(name, help=help_text)
         one.add_argument("name")
         one.add_argument("--tenant", required=True)
@@ -45,7 +47,7 @@ def add_commands(commands: Any) -> None:
         one.set_defaults(run=run)
         if run is run_set:
             _add_destinations(one)
-    names = parts.add_parser("list", help="names, never values")
+    names = parts.add_parser("list", help="list the names of secrets, without values")
     names.add_argument("--tenant", required=True)
     add_json(names)
     names.set_defaults(run=run_secrets)
@@ -54,38 +56,38 @@ def add_commands(commands: Any) -> None:
 def _add_destinations(one: Any) -> None:
     one.add_argument(
         "--for-integration", action="append", default=[], metavar="SLUG[@HOSTS]",
-        help="let it go to this integration, as it is now or when it leads to exactly these hosts; may be repeated",
+        help="bind the secret to this integration, with its current hosts or exactly these; may be repeated",
     )  # fmt: skip
     one.add_argument(
         "--for-process", action="append", default=[], metavar="ID",
-        help="let the code of this process read it (an integration is safer: no code sees the value); may be repeated",
+        help="let this process's code read the secret (an integration is safer, as no code sees the value); may be repeated",
     )  # fmt: skip
 
 
 def _add_transfer(tenant: Any) -> None:
-    export = tenant.add_parser("export", help="write a tenant to one file, its secrets left out")
+    export = tenant.add_parser("export", help="export a tenant to one file, without its secrets")
     export.add_argument("id")
     export.add_argument("file", type=Path)
     export.set_defaults(run=_transfer("run_export"))
-    arrive = tenant.add_parser("import", help="make a tenant of an export")
+    arrive = tenant.add_parser("import", help="create a tenant from an export")
     arrive.add_argument("file", type=Path)
-    arrive.add_argument("--as", dest="name", metavar="NAME", help="its id here (default: the one it had)")
-    arrive.add_argument("--active", action="store_true", help="its triggers fire from now on; else its processes pause")
+    arrive.add_argument("--as", dest="name", metavar="NAME", help="the id of the new tenant (default: the exported one)")
+    arrive.add_argument("--active", action="store_true", help="let triggers fire at once; otherwise processes are paused")
     arrive.set_defaults(run=_transfer("run_import"))
     for parser in (export, arrive):
         add_passphrase(parser)
         add_json(parser)
-    reset = tenant.add_parser("reset", help="empty a tenant, people, keys and secrets aside, and apply a solution")
+    reset = tenant.add_parser("reset", help="delete a tenant's data, except people, keys and secrets, and apply a solution")
     reset.add_argument("id")
     reset.add_argument("--to", type=Path, required=True, metavar="DIR", help="the solution folder")
-    reset.add_argument("--yes", action="store_true", help="do not ask")
-    reset.add_argument("--force", action="store_true", help="also when documents are retained or under a legal hold")
+    reset.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    reset.add_argument("--force", action="store_true", help="even if documents are retained or under a legal hold")
     add_json(reset)
     reset.set_defaults(run=_transfer("run_reset"))
 
 
 def _transfer(name: str) -> Callable[[argparse.Namespace], int]:
-    """A command whose module loads half the appliance: only when it runs."""
+    """A function of the `transfer` module, which imports half the appliance and is therefore loaded only when it runs."""
     return lambda args: int(getattr(import_module(".transfer", __package__), name)(args))
 
 
@@ -104,8 +106,8 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    if not args.yes and not _confirm(f"Delete tenant {args.id} with everything it holds? Type its id: ", args.id):
-        print("gos: nothing deleted; type the tenant's id, or say --yes", file=sys.stderr)
+    if not args.yes and not _confirm(f"Delete tenant {args.id} with all its data? Type its id: ", args.id):
+        print("gos: nothing was deleted; type the tenant's id, or use --yes", file=sys.stderr)
         return 1
     with opened_store(args.load()):
         service.delete_tenant(args.id, force=args.force)
@@ -113,9 +115,9 @@ def run_delete(args: argparse.Namespace) -> int:
     return 0
 
 
-def _confirm(question: str, wanted: str) -> bool:
+def _confirm(question: str, expected: str) -> bool:
     print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == wanted
+    return sys.stdin.readline().strip() == expected
 
 
 def run_set(args: argparse.Namespace) -> int:
@@ -127,21 +129,22 @@ def run_set(args: argparse.Namespace) -> int:
         service.set_secret(scope, sealer, args.name, value)
         for place in places:
             secret_bindings.bind(scope, args.name, place)
-        known = [str(each.destination) for each in secret_bindings.list_bindings(scope, args.name)]
-    say(args, f"secret {args.name} set; it may go to {', '.join(known) or 'no place yet'}", name=args.name, destinations=known)
+        destinations = [str(each.destination) for each in secret_bindings.list_bindings(scope, args.name)]
+    sentence = f"secret {args.name} set; bound to {', '.join(destinations) or 'no destination yet'}"
+    say(args, sentence, name=args.name, destinations=destinations)
     return 0
 
 
 def _places(args: argparse.Namespace, scope: TenantScope, sealer: Sealer) -> list[Destination]:
-    """Where the secret is to go; NotFound for an integration that is not there and whose hosts are not named."""
+    """The destinations to bind the secret to; NotFound for an integration that neither exists nor has its hosts given."""
     places = [Destination("process", each) for each in args.for_process]
-    for named in args.for_integration:
-        slug, _, hosts = named.partition("@")
+    for target in args.for_integration:
+        slug, _, hosts = target.partition("@")
         if hosts:
             places.append(place_of_hosts("integration", slug, hosts))
         else:
-            make = import_module("appliance.app.parts").make_integrations
-            places.append(make(args.load(), sealer).destination(scope, slug))
+            make_integrations = import_module("appliance.app.parts").make_integrations
+            places.append(make_integrations(args.load(), sealer).destination(scope, slug))
     return places
 
 

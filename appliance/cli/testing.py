@@ -1,4 +1,4 @@
-"""`gos test`: run a solution folder's own cases and test tables, without an appliance and without any effect."""
+"""`gos test`: run a solution folder's test cases and test tables, without an appliance and without side effects."""
 
 import argparse
 import json
@@ -28,10 +28,10 @@ TENANT = "tests"
 
 
 def add_commands(commands: Any) -> None:
-    test = commands.add_parser("test", help="run the cases and test tables of a solution folder")
+    test = commands.add_parser("test", help="run the test cases and test tables of a solution folder")
     test.add_argument("dir", type=Path)
-    test.add_argument("--only", default="", metavar="TEXT", help="only cases whose file or name has this text in it")
-    test.add_argument("--tenant", metavar="NAME", help="also run the cases of agents, with this tenant's LLM profiles")
+    test.add_argument("--only", default="", metavar="TEXT", help="only cases whose file or name contains this text")
+    test.add_argument("--tenant", metavar="NAME", help="also run the agents' cases, with this tenant's LLM profiles")
     test.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report")
     add_json(test)
     test.set_defaults(run=run_tests)
@@ -39,33 +39,33 @@ def add_commands(commands: Any) -> None:
 
 def run_tests(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.dir))
-    given, problems = read_cases(read_test_files(args.dir))
+    all_cases, problems = read_cases(read_test_files(args.dir))
     refuse(problems)
-    cases = [case for case in given if args.only in f"{case.file} {case.name}"]
+    cases = [case for case in all_cases if args.only in f"{case.file} {case.name}"]
     of_agents = [case for case in cases if isinstance(case, AgentCase)]
-    with _lent(args, solution, of_agents) as loan, _place(args) as appliance:
+    with _borrow(args, solution, of_agents) as profiles, _temporary_appliance(args) as appliance:
         services = appliance.services
         tenants.create_tenant(TENANT, "Tests")
         scope = tenants.system_scope(TENANT)
         set_up(scope, services.sealer, Tools(services.pool, services.integrations, skills=services.skills), solution)
-        with loan.borrowed(services.llm, scope):
-            found = chain(
+        with profiles.borrowed(services.llm, scope):
+            results = chain(
                 run_rule_cases(services.pool, solution, args.only),
                 (run_case(services.processes, scope, case) for case in cases if isinstance(case, Case)),
                 (run_agent_case(services, scope, case) for case in of_agents if args.tenant),
             )
-            outcomes = [_tell(args, outcome) for outcome in found]
+            outcomes = [_tell(args, outcome) for outcome in results]
     left_out = 0 if args.tenant else len(of_agents)
     if not outcomes and not left_out:
-        raise NotFound(f"there is nothing to test: write tests/<name>.yaml in {args.dir}, or rules/<name>.tests.yaml in a process")
+        raise NotFound(f"there are no tests: write tests/<name>.yaml in {args.dir}, or rules/<name>.tests.yaml in a process")
     if args.junit is not None:
         args.junit.write_bytes(junit(solution.name, outcomes))
-    return _conclude(args, solution.name, outcomes, left_out)
+    return _print_summary(args, solution.name, outcomes, left_out)
 
 
 @dataclass
-class _Loan:
-    """LLM profiles of the tenant's own appliance while they are used elsewhere, and what they are to be charged for it."""
+class _BorrowedProfiles:
+    """LLM profiles copied from the tenant's own appliance for the tests, and the usage to record there afterwards."""
 
     lent: Sequence[Lent] = ()
     used: Mapping[str, Used] = field(default_factory=dict)
@@ -80,10 +80,10 @@ class _Loan:
 
 
 @contextmanager
-def _lent(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentCase]) -> Iterator[_Loan]:
-    """The profiles that the agents of these cases need, from the appliance of this machine; what they cost is booked there."""
+def _borrow(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentCase]) -> Iterator[_BorrowedProfiles]:
+    """Copy the LLM profiles of these cases' agents from this machine's appliance, and record their usage there at the end."""
     if not args.tenant or not cases:
-        yield _Loan()
+        yield _BorrowedProfiles()
         return
     from appliance.app.parts import make_language_models
 
@@ -91,17 +91,17 @@ def _lent(args: argparse.Namespace, solution: Solution, cases: Sequence[AgentCas
     slugs = [solution.agents[case.agent].model for case in cases if case.agent in solution.agents]
     with opened_store(config) as sealer:
         home = tenants.system_scope(tenants.get_tenant(args.tenant).id)
-        loan = _Loan(lend_profiles(make_language_models(config, sealer), home, slugs))
+        profiles = _BorrowedProfiles(lend_profiles(make_language_models(config, sealer), home, slugs))
     try:
-        yield loan
+        yield profiles
     finally:
         with opened_store(config):
-            bring_home(home, dict(loan.used))
+            bring_home(home, dict(profiles.used))
 
 
 @contextmanager
-def _place(args: argparse.Namespace) -> Iterator["Appliance"]:
-    """An appliance with a data folder of its own that nobody else sees and that is gone afterwards."""
+def _temporary_appliance(args: argparse.Namespace) -> Iterator["Appliance"]:
+    """A running appliance with a temporary data folder, which is deleted afterwards."""
     from appliance.app.composition import build
 
     own: Config = args.load()
@@ -110,7 +110,7 @@ def _place(args: argparse.Namespace) -> Iterator["Appliance"]:
             "storage.data": folder, "logs.level": "error", "sandbox.runtimes": own.sandbox.runtimes, "sandbox.processes": 1,
             "sandbox.slots": 2,
         }  # fmt: skip
-        if args.tenant:  # whose models may be anywhere that its appliance reaches
+        if args.tenant:  # The tenant's models may be at any address its appliance may reach.
             flags |= {"egress.allow": list(own.egress.allow), "egress.ca_file": own.egress.ca_file}
         appliance = build(load_config(environment={}, flags=flags))
         try:
@@ -121,7 +121,7 @@ def _place(args: argparse.Namespace) -> Iterator["Appliance"]:
 
 
 def _tell(args: argparse.Namespace, outcome: CaseOutcome) -> CaseOutcome:
-    """One line for a case that holds; for one that does not, everything that helps to find out why."""
+    """Print one line for a case that passes; for one that fails, also its problems, logs and output."""
     if args.json:
         return outcome
     place = ":".join(str(part) for part in (outcome.file, outcome.line) if part is not None)
@@ -136,21 +136,21 @@ def _tell(args: argparse.Namespace, outcome: CaseOutcome) -> CaseOutcome:
     return outcome
 
 
-def _conclude(args: argparse.Namespace, name: str, outcomes: Sequence[CaseOutcome], left_out: int) -> int:
+def _print_summary(args: argparse.Namespace, name: str, outcomes: Sequence[CaseOutcome], left_out: int) -> int:
     failed = sum(not outcome.ok for outcome in outcomes)
     if args.json:
-        shown = [{"ok": outcome.ok, **asdict(outcome)} for outcome in outcomes]
+        case_views = [{"ok": outcome.ok, **asdict(outcome)} for outcome in outcomes]
         about = {"solution": name, "passed": len(outcomes) - failed, "failed": failed, "left_out": left_out}
-        print(json.dumps(about | {"cases": shown}, indent=2))
+        print(json.dumps(about | {"cases": case_views}, indent=2))
     else:
         print(f"{name}: {len(outcomes) - failed} passed, {failed} failed")
         if left_out:
-            print(f"left out: {left_out} of agents, which need a model; name the tenant whose LLM profiles answer with --tenant")
+            print(f"skipped: {left_out} cases of agents, which need a model; choose a tenant with LLM profiles with --tenant")
     return 1 if failed else 0
 
 
 def junit(name: str, outcomes: Sequence[CaseOutcome]) -> bytes:
-    """The outcomes as JUnit XML, which every CI system shows."""
+    """The results as JUnit XML, which CI systems can show."""
     failed = sum(not outcome.ok for outcome in outcomes)
     suite = ElementTree.Element("testsuite", name=name, tests=str(len(outcomes)), failures=str(failed))
     for outcome in outcomes:
@@ -164,5 +164,5 @@ def junit(name: str, outcomes: Sequence[CaseOutcome]) -> bytes:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML cannot hold."""
+    """The text with characters that XML does not allow replaced."""
     return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)

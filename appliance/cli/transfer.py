@@ -1,4 +1,4 @@
-"""What `gos tenant export`, `gos tenant import` and `gos tenant reset` do."""
+"""`gos tenant export`, `gos tenant import` and `gos tenant reset`."""
 
 import argparse
 import sys
@@ -29,10 +29,11 @@ def run_export(args: argparse.Namespace) -> int:
         manifest = leaving.export_tenant(service.system_scope(args.id), places, args.file.absolute(), passphrase)
     rows, contents = sum(manifest["tables"].values()), manifest["contents"]
     say(
-        args, f"{args.file}: {rows} rows and {contents['count']} contents of {args.id}, no secrets", path=str(args.file), **manifest
+        args, f"{args.file}: {rows} rows and {contents['count']} contents of {args.id}, without secrets", path=str(args.file),
+        **manifest,
     )
     for place in contents["damaged"]:
-        print(f"gos: the content {place} is damaged or lost and is not in the export", file=sys.stderr)
+        print(f"gos: the content {place} is damaged or missing, and is not in the export", file=sys.stderr)
     return 1 if contents["damaged"] else 0
 
 
@@ -49,32 +50,32 @@ def run_import(args: argparse.Namespace) -> int:
         "secrets": done.manifest["secrets"], "people": list(done.strangers), "domains": done.manifest["domains"],
         "paused_processes": done.paused,
     }  # fmt: skip
-    told = f"tenant {done.tenant_id}: {done.rows} rows and {done.manifest['contents']['count']} contents"
-    say(args, told, tenant=done.tenant_id, rows=done.rows, give_again=again)
+    summary = f"tenant {done.tenant_id}: {done.rows} rows and {done.manifest['contents']['count']} contents"
+    say(args, summary, tenant=done.tenant_id, rows=done.rows, give_again=again)
     if not args.json:
         _tell(done)
     return 0
 
 
 def _tell(done: arriving.Imported) -> None:
-    """What has to be given again."""
+    """Print what was not imported and must be set up again."""
     tenant = done.tenant_id
     print(f"  API keys: none; gos key add --tenant {tenant} --name first")
     for name in done.manifest["secrets"]:
         print(f"  secret {name}: gos secret set {name} --tenant {tenant}")
     for login in done.strangers:
-        print(f"  {login} is unknown here: gos user add {login} --tenant {tenant}")
+        print(f"  {login} has no account here: gos user add {login} --tenant {tenant}")
     for host in done.manifest["domains"]:
-        print(f"  domain {host}: prove it anew")
+        print(f"  domain {host}: verify it again")
     if done.paused:
-        print(f"  {done.paused} processes with triggers pause: resume them when nothing fires where they came from")
+        print(f"  {done.paused} processes with triggers are paused: resume them once the exported tenant's triggers no longer fire")
 
 
 def run_reset(args: argparse.Namespace) -> int:
     solution = read_solution(read_folder(args.to))
     config: Config = args.load()
     if not args.yes and not _confirm(args.id):
-        raise InvalidRequest("nothing was deleted; type the tenant's id, or say --yes")
+        raise InvalidRequest("nothing was deleted; type the tenant's id, or use --yes")
     with opened_store(config) as sealer:
         service.get_tenant(args.id)
         scope = service.system_scope(args.id)
@@ -85,15 +86,15 @@ def run_reset(args: argparse.Namespace) -> int:
 
 
 def _tools(config: Config, sealer: Sealer) -> Tools:
-    """What applying takes, in this process.  Versions of WebApps that have checks are published by the running appliance."""
+    """The tools to apply a solution in this process.  WebApp versions with checks are published by the running appliance."""
     blobs = Blobs(make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS])
     apps = make_webapps(config, blobs)
     publishing = Publishing(apps, "cli", lambda _: False)
-    publishing.stop()  # what is begun is taken up by whoever runs
+    publishing.stop()  # the running appliance continues publications started here
     return Tools(None, make_integrations(config, sealer), apps, publishing, skills.Skills(blobs))
 
 
 def _confirm(tenant_id: str) -> bool:
-    question = f"Delete everything that {tenant_id} holds but people, keys and secrets? Type its id: "
+    question = f"Delete all data of {tenant_id} except people, keys and secrets? Type its id: "
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip() == tenant_id

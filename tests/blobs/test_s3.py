@@ -151,7 +151,7 @@ def test_the_doctor_says_whose_the_bucket_is(shelf: BucketShelf, tmp_path: Path)
     def finding() -> tuple[str, str]:
         return next((level, text) for level, text in check_bucket(config) if "this installation" in text or "another" in text)
 
-    assert finding() == ("note", f"the bucket is nobody's yet; the next start marks it as that of this installation, {own}")
+    assert finding() == ("note", f"the bucket has no owner yet; the next start marks it as that of this installation, {own}")
     assert shelf.names() == []
     make_places(config, own)
     assert finding() == ("ok", f"the bucket is marked as that of this installation, {own}")

@@ -35,9 +35,9 @@ def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, mon
     assert "not overwritten" in gos("backup", file)[2]
     assert "passphrase-file" in gos("restore", "--verify", file)[2]
     monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", phrase)
-    assert "is whole" in gos("restore", "--verify", file)[1]
+    assert "is complete" in gos("restore", "--verify", file)[1]
     assert "not empty" in gos("restore", file)[2]
-    assert "are in" in gos("--data", str(tmp_path / "restored"), "restore", file)[1]
+    assert "were restored to" in gos("--data", str(tmp_path / "restored"), "restore", file)[1]
     assert "acme" in gos("--data", str(tmp_path / "restored"), "tenant", "list")[1]
 
 
@@ -46,7 +46,7 @@ def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) ->
     assert gos("tenant", "add", "acme")[0] == 0
     code, _, errors = gos("backup", str(tmp_path / "whole.gosb"))
     assert code == 0
-    assert "left out because the file is not encrypted: key" in errors
+    assert "left out because the backup is not encrypted: key" in errors
     (tmp_path / "other").write_text("no backup")
     assert "is no backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
 
@@ -57,9 +57,9 @@ def test_a_restore_says_which_settings_stay_and_which_are_missing(gos: Gos, tmp_
     file, key = str(tmp_path / "whole.gosb"), str(tmp_path / "data" / "key")
     assert gos("backup", file)[0] == 0
     told = gos("--data", str(tmp_path / "restored"), "restore", file, "--key", key)[1]
-    assert "The backup does not hold that appliance's config.yaml: put it into" in told
+    assert "The backup does not contain the appliance's config.yaml: copy it to" in told
     told = gos("restore", file, "--replace")[1]
-    assert "Of that config.yaml stayed" in told
+    assert "Of the previous data, config.yaml stayed" in told
     assert "8443" in (tmp_path / "data" / "config.yaml").read_text()
     assert gos("tenant", "list")[1].splitlines()[1].startswith("acme")
 
@@ -68,7 +68,7 @@ def test_a_tenant_is_exported_imported_and_reset(gos: Gos, tmp_path: Path) -> No
     assert gos("tenant", "add", "acme")[0] == 0
     assert gos("secret", "set", "erp", "--tenant", "acme", stdin="value of a test 5c1e")[0] == 0
     file = str(tmp_path / "acme.gost")
-    assert "no secrets" in gos("tenant", "export", "acme", file)[1]
+    assert "without secrets" in gos("tenant", "export", "acme", file)[1]
     assert "--as NAME" in gos("tenant", "import", file)[2]
     told = gos("tenant", "import", file, "--as", "copy")[1]
     assert "secret erp: gos secret set erp --tenant copy" in told

@@ -50,7 +50,7 @@ def test_an_unknown_variable_is_warned_of_once_and_ends_nothing(tmp_path: Path, 
     monkeypatch.setenv("GOS_SERVICE_HOST", "10.0.0.1")
     command = [sys.executable, "-m", "appliance", "--data", str(tmp_path), "config", "check"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.startswith("good:"), len(ran.stderr.splitlines())) == (0, True, 1)
+    assert (ran.returncode, ran.stdout.startswith("valid:"), len(ran.stderr.splitlines())) == (0, True, 1)
     assert ran.stderr.startswith("gos: warning: the variable GOS_SERVICE_HOST is no setting")
 
 

@@ -109,7 +109,7 @@ def test_what_the_last_release_promised_is_held_against_the_next(begun: Path, ca
     assert (done.returncode, told in done.stdout) == (1, True), done.stdout
     assert "write declaration.json anew: gos connector declare" in done.stdout
     assert main(["connector", "declare", str(begun)]) == 0
-    assert "the next release is compared" in capsys.readouterr().out
+    assert "the next release is checked against it" in capsys.readouterr().out
     declared = json.loads((begun / "declaration.json").read_text())
     assert declared["actions"]["find_item"]["output"]["required"] == ["id"]
 

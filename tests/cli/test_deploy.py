@@ -122,15 +122,15 @@ def test_what_cannot_be_deployed_is_said_in_a_sentence(gos: Gos, built: Path, tm
     app = f"cli{fresh('d')}"
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "nothing to deploy" in gos("deploy", app, empty)[2]
-    assert "nothing to deploy" in gos("deploy", app, tmp_path / "absent")[2]
+    assert "no files to deploy" in gos("deploy", app, empty)[2]
+    assert "no files to deploy" in gos("deploy", app, tmp_path / "absent")[2]
     (built / "_redirects").write_text("/a /b 999\n")
     code, _, errors = gos("deploy", app, built, "--create")
     assert (code, "_redirects line 1: the status 999" in errors) == (1, True)
     (built / "_redirects").unlink()
     (built / "_redirects").symlink_to("/etc/passwd")
     code, _, errors = gos("deploy", app, built)
-    assert (code, "_redirects is a link" in errors) == (1, True)
+    assert (code, "_redirects is a symbolic link" in errors) == (1, True)
 
 
 def test_a_version_that_fails_its_checks_is_not_published_and_says_why(gos: Gos, tmp_path: Path, running: Running) -> None:

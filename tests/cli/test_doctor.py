@@ -41,8 +41,8 @@ def test_an_older_schema_is_told_and_left(config: Config) -> None:
     db.close_database()
     for _ in range(2):
         level, text = schema(config)
-        assert (level, "3 migrations are pending: the next start of this release makes them" in text) == ("note", True)
-    assert any("once the database has this release's schema" in text for _, text in checks(config))
+        assert (level, "3 migrations are pending: the next start of this release applies them" in text) == ("note", True)
+    assert any("until the database has this release's schema" in text for _, text in checks(config))
     db.open_database(config.database_url)
     assert db.rows("SELECT max(number) FROM migration") == [(before,)]
     db.close_database()
@@ -53,14 +53,14 @@ def test_a_newer_schema_fails(config: Config) -> None:
     db.write(lambda: db.execute("INSERT INTO migration (number, name, applied_at) VALUES (9999, 'future', 0)"))
     db.close_database()
     level, text = schema(config)
-    assert (level, "has migration 9999" in text, "install the newer one" in text) == ("FAIL", True, True)
+    assert (level, "has migration 9999" in text, "install the newer release" in text) == ("FAIL", True, True)
 
 
 def test_this_schema_is_well(config: Config) -> None:
     opened_until(config, None)
     service.create_tenant("acme", "Acme")
     db.close_database()
-    assert schema(config) == ("ok", "the database answers, 0 migrations are pending, 1 tenants")
+    assert schema(config) == ("ok", "the database works, 0 migrations are pending, 1 tenants")
 
 
 def test_no_database_is_made_by_looking(config: Config) -> None:
@@ -71,7 +71,7 @@ def test_no_database_is_made_by_looking(config: Config) -> None:
 
 def test_an_empty_database_stays_empty(config: Config) -> None:
     (config.data / "gos.db").touch()
-    assert schema(config) == ("note", "the database answers and is empty; the next start makes its schema")
+    assert schema(config) == ("note", "the database works and is empty; the next start creates its schema")
 
 
 def test_a_clock_that_was_set_back_is_told(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,4 +120,4 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_appliance_down(gos: Init, 
     assert gos("init")[0] == 0
     (data / "first-run.json").write_text('{"base_url": ')
     code, out, _ = gos("init")
-    assert (code, "cannot be read: take it away" in out) == (0, True)
+    assert (code, "cannot be read; delete it" in out) == (0, True)

@@ -68,10 +68,10 @@ def test_a_new_file_has_a_header_of_ours_and_every_text(tmp_path: Path, capsys: 
     path = tmp_path / "pt-BR.po"
     assert cli.main(["translation", "update", str(path)]) == 0
     written = path.read_text("utf8")
-    assert written.startswith("# Texts of the pages in Portuguese (Brazil). Kept up by `gos translation update`")
+    assert written.startswith("# Texts of the pages in Portuguese (Brazil). Maintained with `gos translation update`")
     assert '"Last-Translator: \\n"' in written
     assert 'msgid "Sign out"\nmsgstr ""' in written
-    assert "wait for a translation" in capsys.readouterr().out
+    assert "are not translated yet" in capsys.readouterr().out
 
 
 def test_an_update_keeps_the_texts_of_a_connector_that_is_not_installed_here(tmp_path: Path) -> None:

@@ -217,9 +217,9 @@ def test_the_doctor_tries_the_scanner(tmp_path: Path) -> None:
         return list(doctor._scanner(make_config(tmp_path, **settings)))
 
     assert said()[0][0] == "note"
-    assert said(scan__command=command_of(tmp_path / "scanner")) == [("ok", "the scanner knows malware from what is none")]
+    assert said(scan__command=command_of(tmp_path / "scanner")) == [("ok", "the scanner tells malware from harmless files")]
     assert said(scan__command=["/bin/true"]) == [
-        ("FAIL", "the scanner calls a file that is infected clean: see scan.command; may it read our files?")
+        ("FAIL", "the scanner reports an infected file as clean; check scan.command, and that it may read our files")
     ]
     assert said(scan__command=["/bin/false"])[0][0] == "FAIL"
     assert said(scan__command=["nothing"])[0][0] == "FAIL"

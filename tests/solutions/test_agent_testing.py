@@ -139,4 +139,4 @@ def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(hom
     _, server = home
     code, out, errors = gos_test()
     assert (code, errors, server.heard) == (0, "", [])
-    assert "left out: 7 of agents" in out
+    assert "skipped: 7 cases of agents" in out

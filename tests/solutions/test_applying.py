@@ -69,7 +69,7 @@ def test_nothing_is_deleted_without_a_word(gos: Gos, folder: Path) -> None:
     ])  # fmt: skip
     code, out, errors = gos("apply", folder, "--prune")
     assert (code, out) == (1, "")
-    assert errors == "gos: this would delete process more; look at it with --plan and give --yes to do it\n"
+    assert errors == "gos: this would delete process more; check with --plan, then confirm with --yes\n"
     code, out, _ = gos("apply", folder, "--prune", "--plan")
     assert (code, "- process more  the folder holds it no more" in out) == (0, True)
     code, out, _ = gos("apply", folder, "--prune", "--yes", "--json")

@@ -81,7 +81,7 @@ def test_a_pulled_tenant_has_the_name_of_its_solution(gos: Gos, folder: Path, tm
 
 
 def test_check_finds_what_only_the_sandbox_sees(gos: Gos, folder: Path) -> None:
-    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, 0 webapps, no error found\n")
+    assert gos("check", folder)[:2] == (0, "small: 1 processes, 1 collections, 1 integrations, 0 webapps, no errors\n")
     counts = {"processes": 1, "collections": 1, "integrations": 1, "webapps": 0}
     assert json.loads(gos("check", folder, "--json")[1]) == {"solution": "small"} | counts
     assert gos("check", starter_folder())[0] == 0
@@ -159,6 +159,6 @@ def test_without_an_appliance_or_key_the_next_step_is_named(
     for name in ("GOS_URL", "GOS_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     assert main(["--data", str(tmp_path), "logs"]) == 1
-    assert "give --url and GOS_API_KEY" in capsys.readouterr().err
+    assert "set --url and GOS_API_KEY" in capsys.readouterr().err
     assert main(["logs", "--url", "ftp://x"]) == 1
-    assert "set GOS_API_KEY" in capsys.readouterr().err
+    assert "GOS_API_KEY is not set" in capsys.readouterr().err

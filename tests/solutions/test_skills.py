@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_skill_is_told_with_its_file() -> None:
 
 def test_a_folder_is_checked_without_an_appliance(gos: Gos, tmp_path: Path) -> None:
     write_folder(tmp_path / "shop", {path: text.encode() for path, text in with_skill().items()})
-    assert gos("check", tmp_path / "shop")[1].endswith("0 webapps, 1 skills, no error found\n")
+    assert gos("check", tmp_path / "shop")[1].endswith("0 webapps, 1 skills, no errors\n")
     (tmp_path / "shop/SKILLS/returns/references/link.md").symlink_to("limits.md")
     assert "link.md is a link" in gos("check", tmp_path / "shop")[2]
 

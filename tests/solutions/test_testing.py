@@ -179,7 +179,7 @@ def test_a_report_for_people_and_one_for_ci(gos_test: GosTest, folder: Path) -> 
 
 def test_a_folder_that_is_wrong_or_has_no_tests_is_a_sentence(gos_test: GosTest, folder: Path) -> None:
     code, out, errors = gos_test(folder, "--only", "nothing of the kind")
-    assert (code, out, "there is nothing to test" in errors) == (1, "", True)
+    assert (code, out, "there are no tests" in errors) == (1, "", True)
     (folder / "processes/take/process.yaml").write_text(PROCESS.replace("thing.code", "thing.("))
     code, out, errors = gos_test(folder)
     assert (code, out, "processes/take/process.yaml:9:" in errors, "Traceback" in errors) == (1, "", True, False)

@@ -53,7 +53,7 @@ def change(folder: Path, old: str, new: str, process: str = "push") -> None:
 
 def test_code_that_fits_passes_and_javascript_is_warned_of(gos: Gos, folder: Path) -> None:
     code, out, errors = gos("check", folder)
-    assert (code, out) == (0, "small: 2 processes, 1 collections, 1 integrations, 0 webapps, no error found\n")
+    assert (code, out) == (0, "small: 2 processes, 1 collections, 1 integrations, 0 webapps, no errors\n")
     warned = "no grant to write things: add grants: datapool: {things: [write]}"
     assert errors == f"warning: processes/push/steps/old.js:1:52: {warned}\n"
 

@@ -117,7 +117,7 @@ def test_an_app_waits_for_the_integration_that_sends_its_codes(place: Place) -> 
 
 def test_every_problem_of_an_app_has_its_place() -> None:
     assert problems_of(with_app("spa: true\nroutes:\n  - {path: /a, method: POST, process: add}\n"))[0].startswith(
-        "webapps/shop/app.yaml:3: /routes/0/access access says who may call the route"
+        "webapps/shop/app.yaml:3: /routes/0/access access must be public, signed_in or member"
     )
     assert any("/smoke/0/path" in each for each in problems_of(with_app("smoke: [{path: x}]\n")))
     assert any("app.yaml line 2: " in each for each in problems_of(with_app("[")))
@@ -193,7 +193,7 @@ def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path
     assert (tmp_path / "new/webapps/shop/public/logo.png").read_bytes() == image
     code, out, _ = gos("apply", tmp_path / "new")
     assert (code, "= webapp shop  version 1" in out.splitlines(), numbers(place)) == (0, True, (1, 1))
-    assert "1 webapps, no error found" in gos("check", tmp_path / "new")[1]
+    assert "1 webapps, no errors" in gos("check", tmp_path / "new")[1]
     (tmp_path / "own/webapps/shop/app.yaml").write_text(about.replace("path: /}", "path: /, status: 204}"))
     code, out, _ = gos("apply", tmp_path / "own")
     assert (code, "    failed: version 2 was not published: GET / answered 200 instead of 204" in out) == (1, True)

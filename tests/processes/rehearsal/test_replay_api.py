@@ -103,13 +103,13 @@ def test_gos_replay_says_what_differs_and_fails_when_something_does(gos: Gos, ch
     assert (exit_code, printed.splitlines()) == (1, [
         "! a  diverged", "    at call 1", '    recorded  datapool.query("none-such", {"sort": "one"})',
         '    replayed  datapool.query("none-such", {"sort": "other"})',
-        f"{execution} ran version 1; replayed with version 2: 1 of 2 step runs are not as they were",
+        f"{execution} ran version 1; replayed with version 2: 1 of 2 step runs differ",
     ])  # fmt: skip
     exit_code, printed, _ = gos("replay", execution, "--version", "draft")
     assert (exit_code, printed.splitlines()) == (1, [
         "~ a  output differs", "    ~ /n  1 -> nothing", "    ~ /same/1  2 -> 3", "~ b  output differs", "    ~ /  1 -> nothing",
         "~ output", "    ~ /  1 -> nothing",
-        f"{execution} ran version 1; replayed with the draft: 2 of 2 step runs are not as they were",
+        f"{execution} ran version 1; replayed with the draft: 2 of 2 step runs differ",
     ])  # fmt: skip
     exit_code, printed, _ = gos("replay", execution, "--step", "b", "--json")
     assert (exit_code, json.loads(printed)["steps"][0]["result"]) == (0, "identical")
@@ -117,11 +117,11 @@ def test_gos_replay_says_what_differs_and_fails_when_something_does(gos: Gos, ch
 
 def test_gos_replay_says_what_to_do_about_a_wrong_id_or_version(gos: Gos, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code, _, errors = gos("replay", "exe_nothing")
-    assert (exit_code, errors.startswith("gos: there is no execution 'exe_nothing' here;")) == (1, True)
+    assert (exit_code, errors.startswith("gos: there is no execution 'exe_nothing';")) == (1, True)
     with pytest.raises(SystemExit) as usage:
         gos("replay", "exe_nothing", "--version", "newest")
     assert usage.value.code == 2
-    assert "neither a version's number nor draft" in capsys.readouterr().err
+    assert "neither a version number nor `draft`" in capsys.readouterr().err
 
 
 def test_only_so_many_steps_are_shown_in_detail(acme: httpx.Client, gos: Gos) -> None:
