@@ -157,7 +157,7 @@ def test_what_does_not_hold_is_told_with_all_differences(gos_test: GosTest, fold
     assert cases["should fail"]["problems"] == ["status: expected failed, found succeeded"]
     assert [each.split(":")[0] for each in cases["fails otherwise"]["problems"]] == ["error/code", "error/message"]
     assert "(step fit)" in cases["fails"]["problems"][0]
-    assert "a case reaches no foreign system; mock integrations.execute/erp/get" in cases["reads"]["problems"][0]
+    assert "a test case calls no foreign system; add a mock for integrations.execute/erp/get" in cases["reads"]["problems"][0]
     assert cases["nobody knows it"]["problems"] == ["there is no process 'gone' here"]
     assert "wait" in cases["no such record"]["problems"][0]
 

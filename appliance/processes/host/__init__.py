@@ -1,4 +1,4 @@
-"""What a step reaches: its journal, its grants, secrets, models, documents and the governed executor."""
+"""The host side of a running step: the calls it can make, the grants that allow them and the journal that records them."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Runs of agents as steps start them: the agents' own part is above this one and registers itself here."""
+"""The port through which steps start agent runs; the agents package, a higher layer, provides the implementation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ RUN = "agents.run"
 
 @dataclass(frozen=True)
 class WantedRun:
-    """A run that a step wants: of which agent, with what, and all that it may reach beside what the agent's definition says.
+    """A step's request to run an agent: its input, and the grants that apply in addition to the agent's own definition.
 
-    `is_trusted`: its input is written in the definition, or the builder answers for it; any other may come from outside.
+    `is_trusted` is true when the input is a literal of the definition or the builder vouches for it; any other input may
+    come from outside.
     """
 
     agent_id: str
@@ -31,43 +32,46 @@ class WantedRun:
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run to be: `insert`, inside the write that has the step wait, records it, sets it going and answers its id."""
+    """A validated run: `insert` records and starts it, and returns its id; called in the write that suspends the step."""
 
     insert: Callable[[], str]
 
 
 @dataclass(frozen=True)
 class MadeCall:
-    """What a run did beside reading: the tool (of an action `integration/operation`), and whether it is `certain`."""
+    """A side effect of a run: the tool it called (`integration/operation` for an action), and whether that surely happened."""
 
     target: str
     certain: bool
 
 
 class Agents(Protocol):
-    """The agents of the tenants."""
+    """Starts agent runs and reports what they did."""
 
     def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
-        """The JSON Schema of what the agent answers, empty for a text; None when there is no such agent."""
+        """The JSON Schema of the agent's answer, empty for plain text; None when the agent does not exist."""
 
-    def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
-        """NotFound without the agent; ValidationFailed for an input that is too large.  Outside of a write."""
+    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
+        """Validates a run before it is recorded; call it outside a write.
+
+        Raises NotFound when the agent does not exist, ValidationFailed when the input is too large.
+        """
 
     def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
-        """What the runs of a step run did, in order."""
+        """The side effects of the agent runs of a step run, in order."""
 
     def move_durations(self, by_ms: int) -> None:
-        """Inside a write: the machine's clock was set by so much, see `clock_jumps`."""
+        """Moves the deadlines of runs after the machine's clock was set, see `clock_jumps`; inside a write."""
 
 
 class NoAgents:
-    """Where nothing is wired there are no agents."""
+    """Used where no agents package is wired up: no agent exists."""
 
     def output_of(self, scope: TenantScope, agent_id: str) -> Mapping[str, Any] | None:
         return None
 
-    def prepare(self, claim: Claim, wanted: WantedRun) -> PreparedRun:
-        raise NotFound(Sentence("there is no agent %(agent_id)s here", agent_id=repr(wanted.agent_id)))
+    def prepare(self, claim: Claim, request: WantedRun) -> PreparedRun:
+        raise NotFound(Sentence("there is no agent %(agent_id)s here", agent_id=repr(request.agent_id)))
 
     def effects_of(self, scope: TenantScope, execution_id: str, path: str, iteration: str) -> list[MadeCall]:
         return []

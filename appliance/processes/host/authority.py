@@ -1,4 +1,4 @@
-"""What a process may reach: its `grants` and those of its steps, and what its steps and triggers reach by themselves; pure."""
+"""Computes the access a process needs: its `grants`, those of its steps, and what steps and triggers use implicitly; pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,35 +15,35 @@ _NOTHING = make_reach({})
 
 
 def subject_of(process_id: str) -> str:
-    """How a grant names a process."""
+    """The subject under which grants of a process are stored."""
     return f"process:{process_id}"
 
 
 def reach_of(definition: Definition) -> Reach:
-    """Everything that an execution of this definition may reach outside of itself."""
-    found = _Collected()
-    found.add_grants(definition.grants)
+    """Everything outside itself that an execution of this definition may access."""
+    collected = _AccessCollector()
+    collected.add_grants(definition.grants)
     for step in definition.all_steps():
         if step.grants is not None:
-            found.add_grants(step.grants)
-        found.add_step(step)
+            collected.add_grants(step.grants)
+        collected.add_step(step)
     if definition.on_failure.process is not None:
-        found.sets["processes"].add(definition.on_failure.process)
+        collected.sets["processes"].add(definition.on_failure.process)
     for trigger in definition.triggers:
-        found.add_trigger(trigger)
-    return make_reach({**found.sets, **found.maps, "human": found.human, "on_documents": found.on_documents})
+        collected.add_trigger(trigger)
+    return make_reach({**collected.sets, **collected.maps, "human": collected.human, "on_documents": collected.on_documents})
 
 
 def reach_of_draft(definition: Mapping[str, Any], files: Mapping[str, str]) -> Reach:
-    """The same of a stored definition; nothing where it cannot be read, for then nothing of it runs either."""
+    """The access of a stored definition; empty when the definition is invalid, since it cannot run either."""
     try:
         return reach_of(parse_definition(dict(definition), files))
     except DefinitionProblems:
         return _NOTHING
 
 
-class _Collected:
-    """The union of what all parts of a definition reach."""
+class _AccessCollector:
+    """Collects the access of all parts of a definition."""
 
     def __init__(self) -> None:
         self.sets: defaultdict[str, set[str]] = defaultdict(set)
@@ -63,7 +63,7 @@ class _Collected:
         self.human = self.human or grants.human
 
     def add_step(self, step: Step) -> None:
-        """What a step reaches by itself: it is its own grant."""
+        """Adds what a declarative step uses; such a step needs no grant besides itself."""
         settings = step.settings
         if step.kind == "integration":
             self.maps["integrations"][settings["use"]].add(settings["action"])
@@ -73,7 +73,7 @@ class _Collected:
             self._add_documents(step)
         elif step.kind == "llm":
             self.sets["llm"].add(settings["profile"])
-            if {"documents", "images"} & _members_of(step):
+            if {"documents", "images"} & _argument_names(step):
                 self.sets["documents"].add("read")
         elif step.kind == "agent":
             self.sets["agents"].add(settings["use"])
@@ -89,8 +89,8 @@ class _Collected:
             self.maps["datapool"][collection].add(access)
 
     def _add_documents(self, step: Step) -> None:
-        given = _members_of(step)
-        if step.kind == "ocr" or {"document", "documents"} & given:
+        names = _argument_names(step)
+        if step.kind == "ocr" or {"document", "documents"} & names:
             self.sets["documents"].add("read")
         if "to" in step.settings:
             self.maps["datapool"][step.settings["to"]["collection"]].add("write")
@@ -98,7 +98,7 @@ class _Collected:
             self.sets["documents"].add("write")
 
     def add_trigger(self, trigger: Trigger) -> None:
-        """What a trigger hears of; a webhook and a schedule hear of nothing of the tenant's."""
+        """Adds the events a trigger receives; a schedule receives none, a webhook at most needs its secret."""
         if trigger.kind == "integration":
             self.maps["on_integrations"][trigger.settings["use"]].add(trigger.settings["trigger"])
         elif trigger.kind == "datapool":
@@ -111,15 +111,15 @@ class _Collected:
             self.sets["webhook_secrets"].add(secret)
 
 
-def _members_of(step: Step) -> set[str]:
-    """The members that a step was given, as far as they are written out; of a mere expression every one may come."""
+def _argument_names(step: Step) -> set[str]:
+    """The step's arguments by name; when they come from one expression, every document argument is assumed."""
     template = step.templates.get("arguments")
     value = None if template is None else template.value
     return set(value) if isinstance(value, dict) else {"document", "documents", "images"}
 
 
 def _collections_of_batch(step: Step) -> Iterable[str]:
-    """Those that a batch writes to where that is written out, else every one."""
+    """The collections a batch writes to; `EVERY_COLLECTION` where an expression decides."""
     template = step.templates["arguments"]
     value = template.value.get("operations") if isinstance(template.value, dict) else template.value
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The closing line of a step run's journal: the moment, the seed, and the clock values that no call's line has."""
+"""The final entry of an attempt in the journal: evaluation time, random seed and the clock values not recorded with a call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ END = "end"
 
 @dataclass(frozen=True)
 class Closing:
-    """What the closing line says.  None: that attempt left it out, because the default is what happened.
+    """The contents of a final entry; None for each value that kept its default.
 
-    `now` is the moment at which the step's expressions were evaluated, where it is not the step run's `started_at`;
-    `clock` are the values read after those that the calls' lines have.
+    `now` is when the step's expressions were evaluated, if that differs from the step run's `started_at`; `clock` holds
+    the clock values read after those recorded with calls.
     """
 
     seed: int | None = None
@@ -24,34 +24,34 @@ class Closing:
     clock: Sequence[int] = ()
 
 
-def close_code(outcome: Outcome, seed: int, wall_ms: int, position: int, unrecorded: list[int]) -> list[JournalEntry]:
-    """The closing line of an attempt of code; none for code that asked nothing of anybody and went well.
+def close_code(result: Outcome, seed: int, wall_ms: int, position: int, unrecorded: list[int]) -> list[JournalEntry]:
+    """The final entry of an attempt of a code step; none if it succeeded without calls, clock reads or random numbers.
 
-    `unrecorded` are the clock values, in order, that no line has.
+    `unrecorded` are the clock values, in order, that no other entry has.
     """
-    if outcome.failure is None and not (position or outcome.clock or outcome.random):
+    if result.failure is None and not (position or result.clock or result.random):
         return []
-    # A seed has 256 bits, more than a JSON number carries.
-    answer = {"seed": str(seed), "random": outcome.random, "clock_reads": len(outcome.clock), "wall_ms": wall_ms}
+    # A seed has 256 bits, more than a JSON number can hold.
+    answer = {"seed": str(seed), "random": result.random, "clock_reads": len(result.clock), "wall_ms": wall_ms}
     return [JournalEntry(CLOSING, position, END, [], True, answer, unrecorded)]
 
 
 def with_moment(journal: list[JournalEntry], now: int) -> list[JournalEntry]:
-    """The journal of an attempt whose expressions were evaluated at `now`, not when its step run began."""
+    """The journal with `now` recorded as the time of evaluation, for an attempt that did not evaluate at its start."""
     lines = [line for line in journal if line.call != CLOSING]
-    closing = next((line for line in journal if line.call == CLOSING), JournalEntry(CLOSING, 0, END, [], True, {}, []))
-    return [*lines, replace(closing, answer={**closing.answer, "now": now})]
+    final = next((line for line in journal if line.call == CLOSING), JournalEntry(CLOSING, 0, END, [], True, {}, []))
+    return [*lines, replace(final, answer={**final.answer, "now": now})]
 
 
 def read_closing(entry: JournalEntry | None) -> Closing:
-    """What a closing line says; without one everything was as it is without saying."""
+    """Parses a final entry; all defaults without one."""
     if entry is None:
         return Closing()
-    said: dict[str, Any] = entry.answer
-    seed = said.get("seed")
-    return Closing(None if seed is None else int(seed), said.get("now"), said.get("wall_ms"), entry.clock)
+    answer: dict[str, Any] = entry.answer
+    seed = answer.get("seed")
+    return Closing(None if seed is None else int(seed), answer.get("now"), answer.get("wall_ms"), entry.clock)
 
 
 def recorded_clock(recorded: Sequence[JournalEntry]) -> list[int]:
-    """Every clock value the recorded run read before its last recorded call, in order."""
+    """Every clock value the recorded run read before its last recorded call, in the order of the calls."""
     return [value for entry in sorted(recorded, key=lambda e: e.call) for value in entry.clock]

@@ -1,4 +1,4 @@
-"""How long code waits for one call: past that it goes on with a failure, and an answer that still comes is nobody's."""
+"""Limits how long code waits for one call: after that the call fails for the code, and a late answer is discarded."""
 
 import threading
 import weakref
@@ -15,7 +15,7 @@ Submit = Callable[[str, Callable[[], Any]], "Future[Any]"]
 
 
 def call_timed_out(seconds: float) -> tuple[bool, dict[str, Any]]:
-    """What the code is told: not done, as far as anybody knows."""
+    """The failed answer that the code receives; whether the call took effect is unknown."""
     text = Sentence(
         "the call took longer than %(seconds)s s and may still be carried out; ask for less, or raise limits.step_call_seconds",
         seconds=f"{seconds:g}",
@@ -26,28 +26,28 @@ def call_timed_out(seconds: float) -> tuple[bool, dict[str, Any]]:
 class Deadlines:
     """Submits calls and answers `call_timed_out` for those that take longer than `seconds`; thread-safe.
 
-    The call itself goes on until its own deadline and is recorded where calls to foreign systems are.
+    The call itself continues until its own deadline and is recorded with the other calls to foreign systems.
     """
 
     def __init__(self, submit: Submit, seconds: float) -> None:
         self._submit, self._seconds = submit, seconds
         self._changed = threading.Condition()
-        # In the order of their deadlines, for all have the same time. Weak: an answered call must not be kept so long.
+        # Ordered by deadline, because all calls have the same limit. Weak, so that answered calls are freed early.
         self._open: deque[tuple[float, weakref.ref[Future[Any]]]] = deque()
         self._stopped = False
         self._thread: threading.Thread | None = None
 
     def submit(self, tenant_id: str, work: Callable[[], Any]) -> "Future[Any]":
-        """What `work` answers, or that it took too long."""
-        answered: Future[Any] = Future()
-        self._submit(tenant_id, work).add_done_callback(lambda done: _pass_on(done, answered))
+        """Runs `work`; the future has its result, or `call_timed_out`."""
+        answer: Future[Any] = Future()
+        self._submit(tenant_id, work).add_done_callback(lambda done: _pass_on(done, answer))
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
                 self._thread.start()
-            self._open.append((clock.monotonic() + self._seconds, weakref.ref(answered)))
+            self._open.append((clock.monotonic() + self._seconds, weakref.ref(answer)))
             self._changed.notify()
-        return answered
+        return answer
 
     def stop(self) -> None:
         with self._changed:
@@ -58,12 +58,12 @@ class Deadlines:
 
     def _run(self) -> None:
         while (late := self._next_due()) is not None:
-            answered = late()
-            if answered is not None:
-                _settle(answered, partial(answered.set_result, call_timed_out(self._seconds)))
+            answer = late()
+            if answer is not None:
+                _settle(answer, partial(answer.set_result, call_timed_out(self._seconds)))
 
     def _next_due(self) -> "weakref.ref[Future[Any]] | None":
-        """Waits for the next deadline; None when all ends."""
+        """Waits for the next deadline; None after `stop`."""
         with self._changed:
             while not self._stopped:
                 left = self._open[0][0] - clock.monotonic() if self._open else None
@@ -73,16 +73,16 @@ class Deadlines:
         return None
 
 
-def _pass_on(done: "Future[Any]", answered: "Future[Any]") -> None:
+def _pass_on(done: "Future[Any]", answer: "Future[Any]") -> None:
     if done.cancelled():
-        answered.cancel()
+        answer.cancel()
         return
-    fault = done.exception()
-    _settle(answered, partial(answered.set_exception, fault) if fault else partial(answered.set_result, done.result()))
+    error = done.exception()
+    _settle(answer, partial(answer.set_exception, error) if error else partial(answer.set_result, done.result()))
 
 
-def _settle(answered: "Future[Any]", settle: Callable[[], None]) -> None:
+def _settle(future: "Future[Any]", settle: Callable[[], None]) -> None:
     try:
         settle()
     except InvalidStateError:
-        return  # the deadline, or the answer, was first
+        return  # already settled by the answer or by the deadline

@@ -1,4 +1,4 @@
-"""`api.documents.*`, and one door to everything that steps store: collections and documents."""
+"""`api.documents.*`, and one entry point for all data that steps store: collections and documents."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ _READ = ("encoding", "revision")
 
 
 class StoredData:
-    """DataPool and documents as code reaches them."""
+    """Performs the DataPool and document calls of code."""
 
     def __init__(self, collections: Data, documents: Documents, answer_bytes: int) -> None:
         self._collections = collections
@@ -30,11 +30,11 @@ class StoredData:
         self._answer_bytes = answer_bytes
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
-        """The call's answer as JSON."""
+        """Performs a call and returns its answer as JSON."""
         return self.prepare(claim, method, args)()
 
     def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
-        """What is left to do inside the commit: the bytes of a new document are durable before it."""
+        """Does what must precede the transaction, such as storing a document's bytes; returns the rest as a callable."""
         if not method.startswith(SPACE):
             return partial(self._collections.perform, claim, method, args)
         return {"get": self._get, "read": self._read, "create": self._create}[method.removeprefix(SPACE)](claim.scope, args)
@@ -54,32 +54,32 @@ class StoredData:
     def _answer(self, content: Content, encoding: str | None) -> dict[str, Any]:
         most = self._answer_bytes
         if content.size <= most:
-            text, used = _encoded(content.read(most), encoding)
+            text, encoding_used = _encoded(content.read(most), encoding)
             answer = {
                 "id": content.document_id, "name": content.name, "media_type": content.media_type, "size": content.size,
-                "sha256": content.sha256, "revision": content.revision, "encoding": used, "content": text,
+                "sha256": content.sha256, "revision": content.revision, "encoding": encoding_used, "content": text,
             }  # fmt: skip
             if len(db.dump_json(answer)) <= most:
                 return answer
         raise PayloadTooLarge(Sentence(
-            "the document %(document_id)s has %(size)s bytes, and code is given at most %(most)s at once, as "
-            "text or base64; let a step that takes documents read it, or raise limits.step_answer_kb",
+            "the document %(document_id)s has %(size)s bytes; code can receive at most %(most)s at once, as "
+            "text or base64; pass it to a step that takes documents, or raise limits.step_answer_kb",
             document_id=content.document_id, size=content.size, most=most,
         ))
 
     def _create(self, scope: TenantScope, args: list[Any]) -> Callable[[], Any]:
         match args:
-            case [Mapping() as given] if {"name", "content"} <= given.keys() and given.keys() <= set(_NEW):
+            case [Mapping() as values] if {"name", "content"} <= values.keys() and values.keys() <= set(_NEW):
                 pass
             case _:
                 raise ValidationFailed("call api.documents.create({name, content, encoding?, media_type?, folder?, tags?})")
-        new = _new_document(given)
-        content = self._documents.keep_content(scope, _decoded(given["content"], given.get("encoding")))
+        new = _new_document(values)
+        content = self._documents.keep_content(scope, _decoded(values["content"], values.get("encoding")))
         return lambda: shown(self._documents.create_document(scope, new, content))
 
 
 def shown(document: Document) -> dict[str, Any]:
-    """A document as code sees it."""
+    """A document as returned to code."""
     return {
         "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),
         "media_type": document.media_type, "size": document.size, "sha256": document.sha256, "revision": document.revision,
@@ -87,19 +87,19 @@ def shown(document: Document) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _id_and_options(verb: str, args: list[Any], known: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
-    form = Sentence(
+def _id_and_options(verb: str, args: list[Any], option_names: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+    usage = Sentence(
         "call api.documents.%(verb)s(id%(known)s)",
-        verb=verb, known=", {" + ", ".join(f"{name}?" for name in known) + "}" if known else "",
+        verb=verb, known=", {" + ", ".join(f"{name}?" for name in option_names) + "}" if option_names else "",
     )
     match args:
         case [str() as document_id]:
             return document_id, {}
-        case [str() as document_id, None | []] if known:  # PHP cannot tell an empty object from an empty list
+        case [str() as document_id, None | []] if option_names:  # PHP cannot tell an empty object from an empty list
             return document_id, {}
-        case [str() as document_id, Mapping() as options] if known and options.keys() <= set(known):
+        case [str() as document_id, Mapping() as options] if option_names and options.keys() <= set(option_names):
             return document_id, options
-    raise ValidationFailed(form)
+    raise ValidationFailed(usage)
 
 
 def _check_encoding(encoding: Any) -> None:
@@ -108,7 +108,7 @@ def _check_encoding(encoding: Any) -> None:
 
 
 def _encoded(data: bytes, encoding: str | None) -> tuple[str, str]:
-    """The bytes as text where they are text and nothing else is asked for, else as base64."""
+    """(content, encoding): text where the bytes are UTF-8 and base64 was not requested, else base64."""
     if encoding != "base64":
         try:
             return data.decode("utf-8-sig"), "text"
@@ -129,11 +129,11 @@ def _decoded(content: Any, encoding: Any) -> bytes:
         raise ValidationFailed(Sentence("content is not %(kind)s", kind=kind), pointer="/content") from error
 
 
-def _new_document(given: Mapping[str, Any]) -> NewDocument:
+def _new_document(values: Mapping[str, Any]) -> NewDocument:
     for name in ("name", "media_type", "folder"):
-        if not isinstance(given.get(name, ""), str | None) or (name == "name" and not given[name]):
+        if not isinstance(values.get(name, ""), str | None) or (name == "name" and not values[name]):
             raise ValidationFailed(Sentence("%(name)s must be a text", name=name), pointer=f"/{name}")
-    tags = given.get("tags") or []
+    tags = values.get("tags") or []
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValidationFailed("tags must be a list of texts", pointer="/tags")
-    return NewDocument(given["name"], given.get("media_type"), given.get("folder") or "", tuple(tags))
+    return NewDocument(values["name"], values.get("media_type"), values.get("folder") or "", tuple(tags))

@@ -1,4 +1,4 @@
-"""Coded errors as step code sees them: fault objects, and the failure class of each."""
+"""Coded errors as step code sees them: error objects, each with its failure class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,20 +8,20 @@ from appliance.core.sentences import Sentence
 
 
 def too_large(method: str, size: int, most: int, *, is_done: bool) -> PayloadTooLarge:
-    """The error of a call that answered `size` bytes where a step is given `most`."""
+    """The error of a call whose answer of `size` bytes exceeds the limit `most`; `is_done` when the call took effect."""
     if is_done:
         return PayloadTooLarge(Sentence(
-            "api.%(method)s answered %(size)s bytes, a step is given at most %(most)s; it was done all the same",
+            "api.%(method)s returned %(size)s bytes; a step can receive at most %(most)s; the call was carried out",
             method=method, size=size, most=most,
         ))
     return PayloadTooLarge(Sentence(
-        "api.%(method)s answered %(size)s bytes, a step is given at most %(most)s; ask for fewer records or fields",
+        "api.%(method)s returned %(size)s bytes; a step can receive at most %(most)s; request fewer records or fields",
         method=method, size=size, most=most,
     ))
 
 
 def fault_of(error: BaseException) -> dict[str, Any]:
-    """What step code sees of an error: code, message, whether trying again may help, and its failure class."""
+    """The error object for step code: code, message, whether a retry may help, and the failure class."""
     if not isinstance(error, ApplianceError):
         return {"code": "internal", "message": "the appliance failed to answer", "retryable": True, "failure_class": "system"}
     return {
@@ -34,7 +34,7 @@ def fault_of(error: BaseException) -> dict[str, Any]:
 
 
 def attempt(work: Callable[[], Any]) -> tuple[bool, Any]:
-    """(True, the answer) or (False, the fault)."""
+    """Runs `work`; returns (True, its answer) or (False, the error object of a coded error)."""
     try:
         return True, work()
     except ApplianceError as error:
@@ -42,7 +42,7 @@ def attempt(work: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 def failure_class_of(error: ApplianceError) -> str:
-    """The failure class of CONTRACT § 5 for a coded error."""
+    """The failure class (contract § 5) of a coded error."""
     if isinstance(error, ConnectorFailed):
         return "connector"
     if isinstance(error, TimedOut):

@@ -1,4 +1,4 @@
-"""What a call needs of the step's grants; the refusal names the grant that is missing."""
+"""Checks that a step's grants allow a call; the error names the missing grant."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from appliance.sandbox import HostCall
 
 
 def need_data(grants: Grants, method: str, args: list[Any], access: str) -> None:
-    """PolicyDenied unless the collection that is named first may be accessed so."""
+    """Raises PolicyDenied unless the grants allow `access` to the collection named by the first argument."""
     collection = args[0] if args and isinstance(args[0], str) else None
     if collection is None:
         raise ValidationFailed(Sentence("call api.%(method)s(collection, …) with the collection's name first", method=method))
@@ -21,7 +21,7 @@ def need_data(grants: Grants, method: str, args: list[Any], access: str) -> None
 
 
 def need_reads(grants: Grants, call: HostCall) -> None:
-    """PolicyDenied unless what the call reads may be read."""
+    """Raises PolicyDenied unless the grants allow what the call reads."""
     if call.method.startswith("documents."):
         need_documents(grants, "read")
     else:
@@ -29,7 +29,7 @@ def need_reads(grants: Grants, call: HostCall) -> None:
 
 
 def need_documents(grants: Grants, access: str) -> None:
-    """PolicyDenied unless documents may be accessed so."""
+    """Raises PolicyDenied unless the grants allow `access` to documents."""
     if access not in grants.documents:
         raise PolicyDenied(
             Sentence("this step has no grant to %(access)s documents; add grants: documents: [%(access)s]", access=access)
@@ -37,7 +37,7 @@ def need_documents(grants: Grants, access: str) -> None:
 
 
 def need_writes(grants: Grants, call: HostCall) -> None:
-    """PolicyDenied unless everything that the call writes to may be written."""
+    """Raises PolicyDenied unless the grants allow everything that the call writes to."""
     if call.method.startswith("documents."):
         need_documents(grants, "write")
         return
@@ -49,22 +49,22 @@ def need_writes(grants: Grants, call: HostCall) -> None:
 
 
 def batch_collections(args: list[Any]) -> set[str]:
-    """The collections a batch writes to; ValidationFailed when it has no list of operations."""
+    """The collections a batch writes to; raises ValidationFailed when it has no list of operations."""
     operations = args[0].get("operations") if args and isinstance(args[0], dict) else args[0] if args else None
     if not isinstance(operations, list):
         raise ValidationFailed("call api.datapool.batch({operations: […]})")
-    found = {op.get("collection") for op in operations if isinstance(op, dict)}
-    if not all(isinstance(name, str) for name in found):
-        raise ValidationFailed("every operation of a batch names its collection")
-    return {str(name) for name in found}
+    names = {op.get("collection") for op in operations if isinstance(op, dict)}
+    if not all(isinstance(name, str) for name in names):
+        raise ValidationFailed("every operation of a batch must name its collection")
+    return {str(name) for name in names}
 
 
 def need_action(grants: Grants, args: list[Any]) -> tuple[str, str, Any]:
-    """(integration, action, input) of a call; PolicyDenied unless the action may be called."""
+    """Parses a call into (integration, action, input); raises PolicyDenied unless the grants allow the action."""
     match args:
         case [str() as slug, str() as action]:
-            given: Any = {}
-        case [str() as slug, str() as action, given]:
+            payload: Any = {}
+        case [str() as slug, str() as action, payload]:
             pass
         case _:
             raise ValidationFailed("call api.integrations.execute(integration, action, input)")
@@ -73,4 +73,4 @@ def need_action(grants: Grants, args: list[Any]) -> tuple[str, str, Any]:
             "this step has no grant for %(action)s of %(slug)s; add grants: integrations: {%(slug)s: [%(action)s]}",
             action=action, slug=slug,
         ))
-    return slug, action, given
+    return slug, action, payload

@@ -1,4 +1,4 @@
-"""The host of one step run: answers its calls, checks grants, journals every answer, and replays a journal after a crash."""
+"""The host of one step run: checks grants, answers calls, journals every answer, and replays the journal after a crash."""
 
 import queue
 from collections import deque
@@ -29,7 +29,7 @@ from .reached import ActionCall, Actions, PreparedData
 from .vault import SECRET, Vault
 
 ACTION = "integrations.execute"
-BEGUN = -1  # the position of a call that was sent and has no answer yet
+BEGUN = -1  # the position of a call that was started and has no answer yet
 READS = frozenset({"datapool.find", "datapool.query", "documents.get", "documents.read"})
 WRITES = frozenset(
     {"datapool.create", "datapool.update", "datapool.upsert", "datapool.delete", "datapool.batch", "documents.create"}
@@ -37,16 +37,16 @@ WRITES = frozenset(
 
 
 class Cancelled(Exception):
-    """A cancel was asked for while the step was waiting for an answer."""
+    """The execution was cancelled while the step was waiting for an answer."""
 
 
 class Nondeterministic(Exception):
-    """The code asked something else than in the recorded run."""
+    """The code made other calls than in the recorded run."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What a step run can reach and under which name it is recorded."""
+    """Everything a step run can call, its limits, and the key under which it is recorded."""
 
     claim: Claim
     run_key: tuple[str, str, int]
@@ -64,15 +64,15 @@ class Reach:
 
 
 class StepHost:
-    """Answers calls in the order of the journal first, then live.
+    """Answers calls from the journal first, in the recorded order, and then live.
 
-    Everything but talking to foreign systems happens in `wait`, on the step's own thread, so that the position an
-    answer is recorded with is the order in which the code received it.  `recorded` is what came after `stored`, the
-    VM that goes on, or all of it.
+    Everything but talking to foreign systems happens in `wait`, on the step's own thread, so that answers are recorded
+    in the order in which the code received them.  `recorded` is the journal since the snapshot `stored`, or all of it
+    when the code starts from the beginning.
     """
 
-    def __init__(self, reach: Reach, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
-        self._reach = reach
+    def __init__(self, context: Reach, recorded: list[JournalEntry], stored: StoredVM | None = None) -> None:
+        self._reach = context
         self._recorded = {entry.call: entry for entry in recorded}
         answered = [entry for entry in recorded if entry.position >= 0]
         self._due = deque(entry.call for entry in sorted(answered, key=lambda e: e.position))
@@ -93,7 +93,7 @@ class StepHost:
     # -- what the sandbox calls
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        """Take a call: a recorded one is checked against the journal, another is to be answered live."""
+        """Accepts a call: compares it with the journal if it is recorded there, else queues it to be answered live."""
         entry = self._recorded.get(call.id)
         self._told += len(clock)
         if entry is None:
@@ -107,25 +107,25 @@ class StepHost:
             self._new.append(call)
 
     def poll(self) -> None:
-        """Asked several times a second while the step computes: Cancelled ends it."""
+        """Called several times a second while the step computes; raises Cancelled to end it."""
         if self._reach.is_cancelled():
             raise Cancelled
 
     def wait(self, timeout: float) -> Settled | Suspend | None:
-        """The next answer; None when there is none within `timeout` seconds, SUSPEND when only calls that wait are left.
+        """The next answer; None when there is none within `timeout` seconds, SUSPEND when only waiting calls are left.
 
-        Cancelled and Fenced pass through.
+        Cancelled and Fenced propagate.
         """
         if self._due:
             return self._replay(self._due.popleft())
         self.poll()
-        answered = self._begin_new(timeout)
-        if answered is not None:
-            return answered
+        answer = self._begin_new(timeout)
+        if answer is not None:
+            return answer
         if self._waiting and not self._under_way:
-            answered = self._answered(timeout)
-            if answered is not None or not self._under_way:
-                return answered or SUSPEND
+            answer = self._answered(timeout)
+            if answer is not None or not self._under_way:
+                return answer or SUSPEND
         try:
             call, future = self._live.get(timeout=min(timeout, 0.25))
         except queue.Empty:
@@ -137,20 +137,20 @@ class StepHost:
         return self._settle(call, ok, value, durable=True)
 
     def untold(self, clock: Sequence[int]) -> list[int]:
-        """Of the clock values of this visit, those that no call told: they were read after the last of them."""
+        """The clock values of this visit that no call has reported, because they were read after the last call."""
         return list(clock[self._told :])
 
     def check_all_asked(self) -> None:
-        """Nondeterministic when the code ended without asking what it asked in the recorded run."""
+        """Raises Nondeterministic when the code ended without making every call of the recorded run."""
         missing = sorted(self._recorded.keys() - self._asked)
         if missing:
             entry = self._recorded[missing[0]]
             raise Nondeterministic(f"call {entry.call} was {entry.method} in the recorded run and is not made now")
 
-    def close(self, outcome: Outcome, seed: int, wall_ms: int) -> None:
-        """The attempt is over: what the journal does not have yet of its clock, and its dice."""
-        earlier = [value for number in sorted(self._clock) for value in self._clock[number]]
-        lines = close_code(outcome, seed, wall_ms, self.position, [*earlier, *self.untold(outcome.clock)])
+    def close(self, result: Outcome, seed: int, wall_ms: int) -> None:
+        """Ends the attempt: queues the final entry with the clock values and the seed that the journal does not have yet."""
+        values = [value for number in sorted(self._clock) for value in self._clock[number]]
+        lines = close_code(result, seed, wall_ms, self.position, [*values, *self.untold(result.clock)])
         self.unwritten += lines
 
     def _replay(self, number: int) -> Settled:
@@ -160,50 +160,52 @@ class StepHost:
         return Settled(number, entry.ok, given_again(self._reach.vault, entry))
 
     def _begin_new(self, seconds: float) -> Settled | None:
-        """Begin the calls to foreign systems and those that wait, which take their time; answer the first of the others."""
+        """Starts the new calls to foreign systems and those that wait; answers the first of the others at once."""
         actions = [call for call in self._new if call.method == ACTION]
-        questions = [call for call in self._new if call.method == GENERATE]
-        if actions or questions:
+        prompts = [call for call in self._new if call.method == GENERATE]
+        if actions or prompts:
             self._new = deque(call for call in self._new if call.method not in (ACTION, GENERATE))
         if actions:
-            self._note_begun(actions)
+            self._record_starts(actions)
         for call in actions:
-            if call.id in self._recorded and self._is_pending(call):  # a former run of this attempt asked for its approval
+            if call.id in self._recorded and self._is_pending(call):  # an earlier run of this attempt requested its approval
                 self._waiting.add(call.id)
             else:
                 self._begin_action(call, seconds)
-        for call in questions:
-            self._begin_question(call, seconds)
+        for call in prompts:
+            self._begin_prompt(call, seconds)
         while self._new:
             first = self._new.popleft()
             if first.method in WRITES:
                 return self._write(first)
             if first.method not in waits.METHODS:
                 return self._settle(first, *attempt(partial(self._read, first)))
-            answered = self._begin_wait(first)
-            if answered is not None:
-                return answered
+            answer = self._begin_wait(first)
+            if answer is not None:
+                return answer
         return None
 
-    def _note_begun(self, calls: list[HostCall]) -> None:
-        """Before anything is sent, whatever its arguments may rest on and the journal does not have yet: answers of reads
-        and clock values.  Without them a re-run would ask something else, and the foreign system would do both."""
+    def _record_starts(self, calls: list[HostCall]) -> None:
+        """Records, before anything is sent, the answers and clock values on which the calls' arguments may depend.
+
+        Without them a re-run could send different arguments, and the foreign system would carry out both calls.
+        """
         last = max(call.id for call in calls)
         if not self.unwritten and not any(values for number, values in self._clock.items() if number <= last):
             return
-        begun = []
+        entries = []
         for call in calls:
             entry = replace(self._entry(call, False, None), position=BEGUN)
             self._forget_clock(call.id)
-            begun.append(entry)
-        db.write(lambda: self._flush(begun))
+            entries.append(entry)
+        db.write(lambda: self._flush(entries))
         self.unwritten.clear()
 
     # -- calls that wait
 
     def _begin_wait(self, call: HostCall) -> Settled | None:
-        """Record what a call waits for, with everything it rests on; answers it when it does not wait after all."""
-        if call.id in self._recorded:  # begun by a former run of this attempt
+        """Records what a call waits for, with everything it depends on; the answer if it does not have to wait."""
+        if call.id in self._recorded:  # started by an earlier run of this attempt
             self._waiting.add(call.id)
             return None
         try:
@@ -212,7 +214,7 @@ class StepHost:
             return self._settle(call, False, fault_of(error))
 
     def _await_approval(self, call: HostCall, refusal: ActionNeedsApproval) -> Settled | None:
-        """The action waits for people; it is sent once they have approved it."""
+        """Waits for the approval of an action, which is sent once it is granted."""
         if not self._reach.can_wait:
             return self._settle(call, False, fault_of(refusal), durable=True)
         self._actions[call.id] = call
@@ -226,8 +228,8 @@ class StepHost:
         self._actions[call.id] = call
         return call.id in suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
 
-    def _wait_for(self, call: HostCall, begun: Begun) -> Settled | None:
-        pending, entry = db.write(lambda: self._record_wait(call, begun))
+    def _wait_for(self, call: HostCall, wait: Begun) -> Settled | None:
+        pending, entry = db.write(lambda: self._record_wait(call, wait))
         self.unwritten.clear()
         if pending is None:
             self._note(entry)
@@ -236,9 +238,9 @@ class StepHost:
         self._waiting.add(call.id)
         return None
 
-    def _record_wait(self, call: HostCall, begun: Begun) -> tuple[PendingCall | None, JournalEntry]:
+    def _record_wait(self, call: HostCall, wait: Begun) -> tuple[PendingCall | None, JournalEntry]:
         check_fence(self._reach.claim)
-        pending, value = begun.record()
+        pending, value = wait.record()
         entry = self._entry(call, pending is None, value)
         if pending is not None:
             entry = replace(entry, position=BEGUN)
@@ -246,14 +248,14 @@ class StepHost:
         return pending, entry
 
     def _answered(self, seconds: float) -> Settled | None:
-        """The first answer to a call that waits; one whose time has come is answered here, an approved action is sent."""
+        """The first answer to a waiting call; settles one whose deadline has passed, and sends an approved action."""
         claim, now = self._reach.claim, clock.now_ms()
-        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
-        mine = [found[number] for number in sorted(self._waiting)]
-        over = [each for each in mine if each.ok is not None or each.due_at <= now]
-        if not over:
+        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [pending_calls[number] for number in sorted(self._waiting)]
+        due = [each for each in mine if each.ok is not None or each.due_at <= now]
+        if not due:
             return None
-        first = min(over, key=lambda each: (each.answered_at or each.due_at, each.call))
+        first = min(due, key=lambda each: (each.answered_at or each.due_at, each.call))
         answer = db.write(lambda: self._record_answer(first))
         self._waiting.discard(first.call)
         if answer is None:
@@ -264,51 +266,55 @@ class StepHost:
         return Settled(first.call, *answer)
 
     def _record_answer(self, pending: PendingCall) -> tuple[bool, Any] | None:
-        """The answer; None when it is that an action may be sent."""
+        """Records and returns the answer; None when it is the approval to send an action."""
         claim = self._reach.claim
         check_fence(claim)
-        again = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
-        ok, value = (again.ok, again.answer) if again.ok is not None else self._reach.waits.settle_due(pending)
+        current = suspension.find_call(claim.scope, claim.execution_id, pending.token) or pending
+        ok, value = (current.ok, current.answer) if current.ok is not None else self._reach.waits.settle_due(pending)
         suspension.note_answer(claim.scope, pending.token, ok, value)
         if ok and pending.call in self._actions:
             if value["status"] == "approved":
                 return None
             ok, value = False, waits.fault_of_refusal(value)
-        entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # joins the line of its beginning
+        entry = JournalEntry(pending.call, self.position, "", [], ok, value, [])  # completes the entry of its start
         append_journal(claim, self._reach.run_key, [*self.unwritten, entry])
         return ok, value
 
     def next_due(self) -> int:
-        """When the first of the calls that wait is over at the latest; now when one has been answered.  Inside the commit
-        that suspends, so that no answer is overlooked."""
+        """The earliest deadline of the waiting calls (epoch ms); now when one has been answered.
+
+        Called in the transaction that suspends the step, so that no answer is missed.
+        """
         claim = self._reach.claim
-        found = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
-        mine = [found[number] for number in self._waiting]
+        pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
+        mine = [pending_calls[number] for number in self._waiting]
         return clock.now_ms() if any(each.ok is not None for each in mine) else min(each.due_at for each in mine)
 
     # -- how calls are answered
 
     def _settle(self, call: HostCall, ok: bool, value: Any, *, durable: bool = False) -> Settled:
-        """Record an answer: with the next commit, or at once when asking again may not be possible."""
-        asked = value if isinstance(value, Generated) else None
-        ok, value, kept = (ok, value, value) if asked is None else told_code(self._reach.vault, call.id, asked)
-        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else kept)
+        """Records an answer: with the next commit, or at once (`durable`) when the call may not be repeatable."""
+        generated = value if isinstance(value, Generated) else None
+        ok, value, recorded = (ok, value, value) if generated is None else told_code(self._reach.vault, call.id, generated)
+        entry = self._entry(call, ok, self._reach.vault.seal(call.id, value) if call.method == SECRET and ok else recorded)
         self._note(entry)
         self.unwritten.append(entry)
         if durable:
-            db.write(lambda: self._flush([], asked))
+            db.write(lambda: self._flush([], generated))
             self.unwritten.clear()
         return Settled(call.id, ok, value)
 
     def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
-        """The journal's line, with every clock value read before this call that no other line has: earlier calls may
-        still be without an answer, and a re-run must read their values again."""
-        earlier = sorted(number for number in self._clock if number <= call.id)
-        clock = [value for number in earlier for value in self._clock[number]]
+        """A journal entry with every clock value read before this call that no other entry has.
+
+        Earlier calls may still be unanswered, and a re-run must read their clock values again.
+        """
+        numbers = sorted(number for number in self._clock if number <= call.id)
+        clock = [value for number in numbers for value in self._clock[number]]
         return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)
 
     def _note(self, entry: JournalEntry) -> None:
-        """The entry is made: its position and its clock values are taken."""
+        """Advances the position past a recorded entry and drops its clock values."""
         self.position += 1
         self._forget_clock(entry.call)
 
@@ -316,10 +322,10 @@ class StepHost:
         for number in [number for number in self._clock if number <= call]:
             del self._clock[number]
 
-    def _flush(self, more: list[JournalEntry], asked: Generated | None = None) -> None:
+    def _flush(self, more: list[JournalEntry], generated: Generated | None = None) -> None:
         check_fence(self._reach.claim)
-        if asked is not None:
-            asked.settle(self._reach.claim.scope)
+        if generated is not None:
+            generated.settle(self._reach.claim.scope)
         append_journal(self._reach.claim, self._reach.run_key, [*self.unwritten, *more])
 
     def _read(self, call: HostCall) -> Any:
@@ -331,7 +337,7 @@ class StepHost:
         return self._kept(call, self._reach.data.perform(self._reach.claim, call.method, call.args))
 
     def _write(self, call: HostCall) -> Settled:
-        """The write and its journal entry in one commit, under the fence."""
+        """Performs a write and records it in one transaction, after checking the fence."""
 
         def commit() -> JournalEntry:
             check_fence(self._reach.claim)
@@ -355,21 +361,21 @@ class StepHost:
         return Settled(call.id, entry.ok, entry.answer)
 
     def _kept(self, call: HostCall, value: Any) -> Any:
-        """The answer, if the journal can keep it whole: what is shortened could not be given again after a crash."""
+        """The answer, if the journal can store it whole; a shortened one could not be replayed after a crash."""
         size, most = len(db.dump_json(value)), self._reach.answer_bytes
         if size <= most:
             return value
         raise too_large(call.method, size, most, is_done=call.method == ACTION)
 
     def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
-        """Foreign systems are slow: they are asked in a thread, so that calls in flight overlap."""
+        """Executes an action in a thread, because foreign systems are slow and calls may overlap."""
         path, iteration, _ = self._reach.run_key
         where = ".".join(part for part in (path, iteration, str(call.id)) if part)
 
         def ask() -> tuple[bool, Any]:
             try:
-                wanted = replace(self._action_call(call, where), approval_id=approval_id)
-                return True, self._kept(call, self._reach.actions.execute(self._reach.claim, wanted, seconds))
+                action = replace(self._action_call(call, where), approval_id=approval_id)
+                return True, self._kept(call, self._reach.actions.execute(self._reach.claim, action, seconds))
             except ActionNeedsApproval as refusal:
                 return False, refusal
             except ApplianceError as error:
@@ -379,22 +385,22 @@ class StepHost:
         self._under_way += 1
         self._reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
-    def _begin_question(self, call: HostCall, seconds: float) -> None:
-        """A model takes its time too; other than an action it may be asked again after a crash."""
-        reach = self._reach
+    def _begin_prompt(self, call: HostCall, seconds: float) -> None:
+        """Asks a model in a thread; unlike an action, the question may be repeated after a crash."""
+        context = self._reach
 
         def ask() -> tuple[bool, Any]:
-            limits = clock.monotonic() + seconds, reach.answer_bytes
-            ok, value = answer_code(reach.models, reach.claim, reach.grants, (reach.run_key, call.id, call.args), limits)
+            limits = clock.monotonic() + seconds, context.answer_bytes
+            ok, value = answer_code(context.models, context.claim, context.grants, (context.run_key, call.id, call.args), limits)
             self.retry_after = (value.retry_after if ok else None) or self.retry_after
             return ok, value
 
         self._under_way += 1
-        reach.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
+        context.submit_io(ask).add_done_callback(lambda done: self._live.put((call, done)))
 
     def _action_call(self, call: HostCall, where: str) -> ActionCall:
-        slug, action, given = need_action(self._reach.grants, call.args)
+        slug, action, payload = need_action(self._reach.grants, call.args)
         path, iteration, _ = self._reach.run_key
-        return ActionCall(slug, action, given, where, self._reach.grants.documents, step=span_key(path, iteration))
+        return ActionCall(slug, action, payload, where, self._reach.grants.documents, step=span_key(path, iteration))
 
 

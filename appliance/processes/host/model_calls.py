@@ -1,8 +1,8 @@
-"""Questions of steps to language models: what a definition may say of them, who is asked, and what the journal keeps.
+"""Prompts of steps to language models: parsing them in a definition, sending them, and recording the answers.
 
-A question is read-only over there but costs money: after a crash in the middle it is asked again.  What was answered is
-recorded with what it cost, in one commit.  The journal shows each exchange as it left (redacted); the value that code was
-given, and the question's own text, stand there sealed or as a digest.
+A prompt has no side effects but costs money; after a crash in the middle it is sent again.  An answer and its cost are
+recorded in one transaction.  The journal shows each exchange as it was sent (redacted); it stores the value that the code
+received sealed, and the prompt itself as a digest.
 """
 
 import hashlib
@@ -37,13 +37,13 @@ GENERATE = "llm.generate"
 SHOWN = "call api.llm.generate({profile, prompt, …})"
 _LITERAL = ("profile", "output", "repair", "restore")
 
-# What of a tenant's document goes to a model.
+# Reads a tenant's document in the form in which it is sent to a model.
 ReadDocument = Callable[[TenantScope, str], "str | Image"]
 
 
 @dataclass(frozen=True)
 class ModelReach:
-    """Language models as steps reach them."""
+    """Sends the prompts of steps to language models."""
 
     models: LanguageModels
     read_document: ReadDocument | None = None
@@ -52,19 +52,19 @@ class ModelReach:
         """Whether the tenant has the profile."""
         return self.models.has_profile(claim.scope, slug)
 
-    def ask(self, claim: Claim, given: Any, where: str, ends: float) -> Generated:
-        """What the question came to; ValidationFailed when it is none, NotFound without its profile.
+    def ask(self, claim: Claim, question: Any, where: str, ends: float) -> Generated:
+        """Sends a prompt; raises ValidationFailed when it is malformed, NotFound when its profile does not exist.
 
-        `where` names the place in the execution that asks, `ends` is when the answer must be there (monotonic).
+        `where` names the calling place in the execution, `ends` is the deadline for the answer (monotonic seconds).
         """
         read = self.read_document
-        prompt = parse_prompt(given, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
+        prompt = parse_prompt(question, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
         switches.refuse_switched_off(claim.scope, subject_of(claim.scope))
         return self.models.generate(claim.scope, prompt, Origin(claim.execution_id, where), ends)
 
 
 def no_models(sealer: Sealer) -> ModelReach:
-    """Where nothing is wired: profiles can be kept, and lead to public addresses only."""
+    """For use without wiring: profiles can be stored; they have no secrets and reach public addresses only."""
 
     def no_secret(scope: TenantScope, name: str) -> str:
         raise NotFound(Sentence("there is no secret %(name)s here", name=repr(name[:80])))
@@ -72,80 +72,80 @@ def no_models(sealer: Sealer) -> ModelReach:
     return ModelReach(LanguageModels(Egress.of([]), sealer, no_secret))
 
 
-# -- what a definition says
+# -- definitions
 
 
 def read_llm(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
-    """The members of an `llm` step; the schema of the answer is literal, so that it can be judged when it is published."""
-    given = reader.mapping(value, pointer, MEMBERS, ("profile",))
-    profile = reader.slug(given["profile"], f"{pointer}/profile") if "profile" in given else ""
-    if ("prompt" in given) == ("messages" in given):
-        reader.problem(pointer, "a question has either `prompt` or `messages`")
-    if "output" in given:
+    """Parses an `llm` step into settings and templates; the answer's schema is literal, so that publishing can check it."""
+    members = reader.mapping(value, pointer, MEMBERS, ("profile",))
+    profile = reader.slug(members["profile"], f"{pointer}/profile") if "profile" in members else ""
+    if ("prompt" in members) == ("messages" in members):
+        reader.problem(pointer, "give either `prompt` or `messages`")
+    if "output" in members:
         try:
-            check_output_schema(given["output"])
+            check_output_schema(members["output"])
         except ValidationFailed as error:
             reader.problem(f"{pointer}/output", error.message)
-    restore = given.get("restore")
+    restore = members.get("restore")
     if restore is not None and not isinstance(restore, bool):
         reader.problem(f"{pointer}/restore", "this must be true or false")
-    repair = reader.whole(given.get("repair"), f"{pointer}/repair", 0, MOST_REPAIRS)
-    template = reader.template({name: each for name, each in given.items() if name not in _LITERAL}, pointer)
+    repair = reader.whole(members.get("repair"), f"{pointer}/repair", 0, MOST_REPAIRS)
+    template = reader.template({name: each for name, each in members.items() if name not in _LITERAL}, pointer)
     dynamic = {place[0] for place, _ in template.slots}
     if isinstance(template.value, dict) and len(reader.problems) == 0:
-        _check_written(reader, {"profile": profile, **template.value}, dynamic, pointer)
-    settings = {"profile": profile, "output": given.get("output"), "repair": repair, "restore": restore}
+        _check_literal_parts(reader, {"profile": profile, **template.value}, dynamic, pointer)
+    settings = {"profile": profile, "output": members.get("output"), "repair": repair, "restore": restore}
     return settings, {"arguments": template}
 
 
-def _check_written(reader: Reader, given: Mapping[str, Any], dynamic: set[str | int], pointer: str) -> None:
-    """What is written out must be right; an expression is looked at when it has a value."""
+def _check_literal_parts(reader: Reader, members: Mapping[str, Any], dynamic: set[str | int], pointer: str) -> None:
+    """Validates the literal parts of a prompt; expressions are validated when they have a value."""
     stand_ins = {"prompt": "prompt", "messages": [{"role": "user", "content": "prompt"}]}
-    written = {name: stand_ins.get(name) if name in dynamic else each for name, each in given.items()}
+    literal = {name: stand_ins.get(name) if name in dynamic else each for name, each in members.items()}
     try:
-        check_prompt(written)
+        check_prompt(literal)
     except ValidationFailed as error:
         reader.problem(f"{pointer}{error.details[0].pointer if error.details else ''}", error.message)
 
 
-def check_prompt(given: Any) -> None:
-    """ValidationFailed where a question is none, whatever the documents hold that it names."""
-    parse_prompt(given, lambda document_id: Image("image/png", ""))
+def check_prompt(prompt: Any) -> None:
+    """Raises ValidationFailed for a malformed prompt; the documents it names are not read."""
+    parse_prompt(prompt, lambda document_id: Image("image/png", ""))
 
 
-# -- what code asks
+# -- calls of code
 
 
 def need_model(grants: Grants, args: list[Any]) -> Any:
-    """The question; PolicyDenied unless its profile is granted, and the documents that it names."""
+    """The prompt of a call; raises PolicyDenied unless the grants allow its profile and the documents it names."""
     match args:
-        case [{"profile": str() as profile} as given]:
+        case [{"profile": str() as profile} as prompt]:
             pass
         case _:
             raise ValidationFailed(SHOWN, pointer="/profile")
     if profile not in grants.llm:
         name = profile[:63]
         raise PolicyDenied(Sentence("this step has no grant for the LLM profile %(name)s; add grants: llm: [%(name)s]", name=name))
-    if names_documents(given):
+    if names_documents(prompt):
         need_documents(grants, "read")
-    return given
+    return prompt
 
 
-def names_documents(given: Mapping[str, Any]) -> bool:
-    """Whether a question reads documents of the tenant."""
-    images = given.get("images")
+def names_documents(prompt: Mapping[str, Any]) -> bool:
+    """Whether a prompt reads documents of the tenant."""
+    images = prompt.get("images")
     inline = isinstance(images, list) and all(isinstance(each, str) and each.startswith("data:") for each in images)
-    return bool(given.get("documents")) or not (inline or not images)
+    return bool(prompt.get("documents")) or not (inline or not images)
 
 
 def answer_code(
-    models: ModelReach, claim: Claim, grants: Grants, asked: tuple[RunKey, int, list[Any]], limits: tuple[float, int]
+    models: ModelReach, claim: Claim, grants: Grants, request: tuple[RunKey, int, list[Any]], limits: tuple[float, int]
 ) -> tuple[bool, Any]:
-    """(True, what step code's question came to, even if that is an error) or (False, the fault) of one that was not asked.
+    """Sends a prompt of step code; returns (True, its result, even a failed one) or (False, the error object) if it was refused.
 
-    `limits` are when the answer must be there, and how large it may be.
+    `limits` are the deadline for the answer and its maximum size.
     """
-    (path, iteration, _), call, args = asked
+    (path, iteration, _), call, args = request
     ends, most = limits
 
     def ask() -> Generated:
@@ -153,7 +153,7 @@ def answer_code(
         size = len(db.dump_json(generated.value))
         if size > most:
             generated.error = PayloadTooLarge(Sentence(
-                "api.%(generate)s answered %(size)s bytes, a step is given at most %(most)s; ask for less",
+                "api.%(generate)s returned %(size)s bytes; a step can receive at most %(most)s; request less",
                 generate=GENERATE, size=size, most=most,
             ))
         return generated
@@ -162,32 +162,32 @@ def answer_code(
 
 
 def place_of(path: str, iteration: str, call: int) -> str:
-    """Where in the execution a question is asked; the same when it is asked again."""
+    """The place of a prompt in its execution; the same when it is sent again after a crash."""
     return ".".join(part for part in (path, iteration, str(call)) if part)
 
 
-# -- what is recorded
+# -- recording
 
 
 def recorded_args(method: str, args: Any) -> Any:
-    """Arguments as the journal keeps them: of a question to a model its profile and a digest, which tells another question."""
+    """Arguments as the journal stores them: of a prompt only its profile and a digest, by which a changed prompt is noticed."""
     if method != GENERATE:
         return args
     text = json.dumps(args, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    given = args[0] if isinstance(args, list) and args and isinstance(args[0], Mapping) else {}
-    return [{"profile": given.get("profile"), "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}]
+    prompt = args[0] if isinstance(args, list) and args and isinstance(args[0], Mapping) else {}
+    return [{"profile": prompt.get("profile"), "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}]
 
 
 def told_code(vault: Vault, call: int, generated: Generated) -> tuple[bool, Any, Any]:
-    """(ok, what code is given, what the journal keeps): the exchanges for people, the value sealed for a re-run."""
+    """(ok, the value for the code, the journal's answer): the journal has the exchanges for people, and the value sealed."""
     if generated.error is not None:
-        fault = fault_of(generated.error)
-        return False, fault, fault | generated.told()
+        error = fault_of(generated.error)
+        return False, error, error | generated.told()
     return True, generated.value, vault.seal(call, db.dump_json(generated.value)) | generated.told()
 
 
 def given_again(vault: Vault, entry: JournalEntry) -> Any:
-    """What code is given of a recorded answer: what is kept sealed opened, what is kept for people left out."""
+    """The value that code receives for a recorded answer: unsealed, and without the parts recorded for people."""
     if entry.method == GENERATE and not entry.ok:
         return {name: each for name, each in entry.answer.items() if name not in ("exchanges", "usage")}
     if not entry.ok or entry.method not in (GENERATE, SECRET):

@@ -1,4 +1,4 @@
-"""What a language model is given of a tenant's documents: the text of texts and PDF, pictures as they are."""
+"""Reads a tenant's documents for language models: text of text files and PDF, images unchanged."""
 
 import base64
 import json
@@ -16,13 +16,13 @@ _TEXTS = ("application/json", "application/x-ndjson", "application/xml", "applic
 
 
 class DocumentReading:
-    """Reads documents for models."""
+    """Reads documents for language models."""
 
     def __init__(self, documents: Documents, formats: Formats) -> None:
         self._documents, self._formats = documents, formats
 
     def read(self, scope: TenantScope, document_id: str) -> str | Image:
-        """The text, or the picture, of the newest revision; NotFound, ValidationFailed for what no model reads."""
+        """The text or image of the newest revision; raises NotFound, or ValidationFailed for an unsupported type or size."""
         content = self._documents.open_content(scope, document_id)
         if content.media_type in IMAGE_TYPES:
             return Image(content.media_type, base64.b64encode(content.read(IMAGE_BYTES)).decode())
@@ -31,7 +31,7 @@ class DocumentReading:
         if content.media_type.startswith("text/") or content.media_type in _TEXTS or content.media_type.endswith(("+json", "+xml")):
             return _checked(content, content.read(TEXT_BYTES).decode("utf-8", "replace").removeprefix("\ufeff"))
         raise ValidationFailed(Sentence(
-            "the document %(name)s is %(media_type)s, which is neither text nor a picture; have a step read it first",
+            "the document %(name)s is %(media_type)s, which is neither text nor an image; read it in an earlier step",
             name=content.name, media_type=content.media_type,
         ))
 
@@ -39,7 +39,7 @@ class DocumentReading:
         if content.size > PDF_BYTES:
             most = PDF_BYTES >> 20
             raise ValidationFailed(Sentence(
-                "the document %(name)s is larger than %(most)s MB; have a step read its pages first",
+                "the document %(name)s is larger than %(most)s MB; read its pages in an earlier step",
                 name=content.name, most=most,
             ))
         try:
@@ -61,6 +61,6 @@ def _checked(content: Content, text: str) -> str:
     if len(text.encode("utf-8", "replace")) > TEXT_BYTES:
         most = TEXT_BYTES >> 20
         raise ValidationFailed(Sentence(
-            "the document %(name)s has more than %(most)s MB of text; give the model a part of it", name=content.name, most=most
+            "the document %(name)s has more than %(most)s MB of text; pass only a part of it", name=content.name, most=most
         ))
     return text

@@ -1,4 +1,4 @@
-"""What steps reach outside this domain, as the composition root hands it over."""
+"""The dependencies of steps on other domains, provided by the composition root."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from .reached import Actions, Data
 
 @dataclass(frozen=True)
 class Ports:
-    """What steps reach outside this domain."""
+    """Everything steps need from other domains."""
 
     data: Data
     actions: Actions

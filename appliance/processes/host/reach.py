@@ -1,4 +1,4 @@
-"""What steps reach: DataPool and, through the governed executor, integrations."""
+"""Host calls of steps to the DataPool and, through the governed executor, to integrations."""
 
 import threading
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ from .reached import ActionCall
 
 ASK_AGAIN_SECONDS = 0.2
 MOST_VOIDED = 3
-"""So often an action is asked for again because the policies changed while people decided."""
+"""How often the approval of one action is requested again because the policies changed in the meantime."""
 
 
 class DataPoolReach:
-    """`api.datapool.*` and the `datapool` step: positional arguments as CONTRACT § 6 has them."""
+    """`api.datapool.*` and the `datapool` step, with the positional arguments of contract § 6."""
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any:
-        """The verb's answer as JSON."""
+        """Performs `datapool.<verb>` and returns its answer as JSON."""
         return getattr(self, method.removeprefix("datapool."))(claim.scope, *_padded(method, args))
 
     def find(self, scope: TenantScope, collection: str, entity_id: Any) -> Any:
@@ -53,24 +53,24 @@ class DataPoolReach:
         datapool.delete_entity(scope, collection, _text(entity_id, "id"))
 
     def batch(self, scope: TenantScope, document: Any) -> Any:
-        given = {"operations": document} if isinstance(document, list) else document
-        if not isinstance(given, Mapping) or not set(given) <= {"operations", "dry_run"}:
+        batch = {"operations": document} if isinstance(document, list) else document
+        if not isinstance(batch, Mapping) or not set(batch) <= {"operations", "dry_run"}:
             raise ValidationFailed("a batch is {operations: […], dry_run?}")
-        outcomes = datapool.run_batch(scope, given.get("operations"), dry_run=given.get("dry_run") is True)
-        return [{"event": each.event, "collection": each.collection, "entity": each.entity} for each in outcomes]
+        results = datapool.run_batch(scope, batch.get("operations"), dry_run=batch.get("dry_run") is True)
+        return [{"event": each.event, "collection": each.collection, "entity": each.entity} for each in results]
 
 
 _ARGUMENTS = {"find": 2, "query": 2, "create": 2, "update": 3, "upsert": 2, "delete": 2, "batch": 1}
 
 
 def _padded(method: str, args: list[Any]) -> list[Any]:
-    """Exactly as many arguments as the verb takes; a missing query is the empty one."""
-    wanted = _ARGUMENTS[method.removeprefix("datapool.")]
-    if len(args) > wanted or len(args) < min(wanted, 1):
+    """Pads the arguments with None to the number that the verb takes; raises ValidationFailed for too many or none."""
+    count = _ARGUMENTS[method.removeprefix("datapool.")]
+    if len(args) > count or len(args) < min(count, 1):
         raise ValidationFailed(
-            Sentence("api.%(method)s takes %(wanted)s arguments, %(args)s were given", method=method, wanted=wanted, args=len(args))
+            Sentence("api.%(method)s takes %(wanted)s arguments, %(args)s were given", method=method, wanted=count, args=len(args))
         )
-    return [*args, *[None] * (wanted - len(args))]
+    return [*args, *[None] * (count - len(args))]
 
 
 def _text(value: Any, name: str) -> str:
@@ -87,9 +87,10 @@ class ActionReach:
         self._pause = threading.Event()  # never set
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
-        """The action's output; the idempotency key is `<execution>.<where>`, equal for every attempt.
+        """The action's output; the idempotency key is `<execution>.<where>`, the same for every attempt.
 
-        What was approved under policies that have changed since is judged anew, and asked for again where it needs that.
+        If the policies have changed since the action was approved, it is evaluated again and a new approval is requested
+        where they demand one.
         """
         if not isinstance(call.input, Mapping):
             raise ValidationFailed(Sentence("the input of %(action)s must be an object", action=call.action))
@@ -104,7 +105,7 @@ class ActionReach:
         except PolicyDenied as error:
             if not _is_out_of_date(request, error):
                 raise
-            _void(claim, request)
+            _withdraw_approval(claim, request)
         return self._perform(claim, call.step, replace(request, approval_id=None))
 
     def _perform(self, claim: Claim, step: str, request: ActionRequest) -> Any:
@@ -114,12 +115,12 @@ class ActionReach:
             try:
                 return self._executor.execute(scope, request).output
             except IdempotencyInFlight:
-                # The same call of a former run of this attempt is still under way: its answer will be this one's.
+                # An earlier run of this attempt has sent the same call, which is still in flight: wait for its answer.
                 if clock.monotonic() + ASK_AGAIN_SECONDS >= ends or self._pause.wait(ASK_AGAIN_SECONDS):
                     raise
 
     def preview(self, claim: Claim, call: ActionCall) -> str:
-        """The effect of an action that may be called with this input; nothing is sent or recorded."""
+        """The effect that the action would have with this input; nothing is sent or recorded."""
         if not isinstance(call.input, Mapping):
             raise ValidationFailed(Sentence("the input of %(action)s must be an object", action=call.action))
         request = ActionRequest(call.integration, call.action, call.input, mode="preview", subject=_subject(claim))
@@ -127,22 +128,22 @@ class ActionReach:
 
 
 def _subject(claim: Claim) -> Subject:
-    """The execution as policies see it now: tainted by what the agents had read whose answers it goes on with."""
+    """The execution as a policy subject, tainted by the sources read by agents whose answers it uses."""
     return tainted(subject_of(claim.scope), *tainting.sources_of(claim.scope, claim.execution_id))
 
 
 def _is_out_of_date(request: ActionRequest, error: PolicyDenied) -> bool:
-    """Whether the approval is of this very action, judged by policies that are others now."""
+    """Whether the approval fits this action except that the policies have changed since."""
     extra = error.extra
     return request.approval_id is not None and extra.get("reason") == "digest_differs" and extra.get("changed") == ["policy"]
 
 
-def _void(claim: Claim, request: ActionRequest) -> None:
-    """The approval holds no more, and the audit trail says why; PolicyDenied when that has happened too often here."""
+def _withdraw_approval(claim: Claim, request: ActionRequest) -> None:
+    """Withdraws an approval made under old policies; raises PolicyDenied when that has happened too often for this call."""
     scope, old = claim.scope, approvals.get_approval(claim.scope, str(request.approval_id))
     place = old.origin
 
-    def void() -> int:
+    def withdraw() -> int:
         approvals.withdraw_approval(scope, old.id, "policies_changed")
         sql = (
             "SELECT COUNT(*) FROM approval WHERE tenant_id = ? AND execution_id = ? AND path = ? AND iteration = ? "
@@ -151,10 +152,10 @@ def _void(claim: Claim, request: ActionRequest) -> None:
         ((count,),) = db.rows(sql, (scope.tenant_id, place.execution_id, place.path, place.iteration, place.call))
         return int(count)
 
-    if db.write(void) > MOST_VOIDED:
-        told = Sentence(
+    if db.write(withdraw) > MOST_VOIDED:
+        reason = Sentence(
             "the policies changed %(most_voided)s times while people decided about %(action)s of %(integration)s",
             most_voided=MOST_VOIDED + 1, action=request.action, integration=request.integration,
         )
-        message = Sentence("%(told)s; let them settle, then retry from the failed step", told=told)
+        message = Sentence("%(reason)s; once they no longer change, retry from the failed step", reason=reason)
         raise PolicyDenied(message, extra={"reason": "policies_changed", "approval_id": old.id})

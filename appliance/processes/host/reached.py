@@ -1,4 +1,4 @@
-"""What steps reach of the other domains, as they call it."""
+"""Protocols of what steps call in other domains: stored data and actions of integrations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +8,25 @@ from appliance.processes.engine.store import Claim
 
 
 class Data(Protocol):
-    """What steps store, as they reach it; `perform` answers JSON and, for writes, is called inside a write."""
+    """Stored data of a tenant; `perform` returns JSON and, for a writing method, is called inside a write."""
 
     def perform(self, claim: Claim, method: str, args: list[Any]) -> Any: ...
 
 
 class PreparedData(Data, Protocol):
-    """The same, for who can do a part of it before the write."""
+    """Stored data whose calls can do part of their work before the write."""
 
     def prepare(self, claim: Claim, method: str, args: list[Any]) -> Callable[[], Any]:
-        """What is left to be done inside the write."""
+        """Does the work that must precede the write; returns the rest, to be called inside it."""
 
 
 @dataclass(frozen=True)
 class ActionCall:
-    """An action that a step wants done; `where` makes the idempotency key `execution.step.call`,
-    `approval_id` names an approval of exactly this."""
+    """An action requested by a step.
+
+    `where` (`step.call`) completes the idempotency key `execution.step.call`; `approval_id` is an approval of exactly
+    this action.
+    """
 
     integration: str
     action: str
@@ -36,10 +39,10 @@ class ActionCall:
 
 
 class Actions(Protocol):
-    """Integrations as steps reach them."""
+    """Executes actions of integrations for steps."""
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
-        """The action's output; it may take `seconds`.  ActionNeedsApproval when people must decide first."""
+        """The action's output, within `seconds`; raises ActionNeedsApproval when somebody must approve it first."""
 
     def preview(self, claim: Claim, call: ActionCall) -> str:
-        """The effect that it would have: `read`, `idempotent` or `write`; refuses what `execute` would."""
+        """The effect the action would have: `read`, `idempotent` or `write`; raises the same refusals as `execute`."""

@@ -1,15 +1,15 @@
-"""Values of the journal as they are shown: whole while they are short, else their beginning and their size."""
+"""Shortens journal values for display."""
 
 from typing import Any
 
 from appliance.core.database import db
 
 SHOWN_BYTES = 64 << 10
-BEGINNING = 1_000  # characters of what is longer
+BEGINNING = 1_000  # characters displayed of a longer value
 
 
 def shorten(value: Any, most: int = SHOWN_BYTES) -> tuple[Any, int | None]:
-    """(value, None), or the beginning of its JSON as a text and the size of the whole in bytes."""
+    """(value, None), or for a value above `most` bytes the beginning of its JSON and the size of the whole in bytes."""
     if isinstance(value, bool | int | float) or value is None:
         return value, None
     text = db.dump_json(value)

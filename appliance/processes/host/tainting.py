@@ -1,4 +1,4 @@
-"""What of the world outside has steered an execution: the sources that agents had read whose answers it goes on with."""
+"""Tracks the taint of an execution: the outside sources that were read by agents whose answers it uses."""
 
 import json
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from appliance.governance import MOST_SOURCES
 
 
 def sources_of(scope: TenantScope, execution_id: str) -> list[str]:
-    """The sources, in the order in which they came; none for an execution that is not there."""
-    found = db.rows("SELECT tainted_by FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
-    return [] if not found or found[0][0] is None else list(json.loads(found[0][0]))
+    """The sources in the order in which they were added; empty for an unknown execution."""
+    rows = db.rows("SELECT tainted_by FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
+    return [] if not rows or rows[0][0] is None else list(json.loads(rows[0][0]))
 
 
-def note_sources(scope: TenantScope, execution_id: str, sources: Iterable[str]) -> None:
-    """Inside a write: from now on the execution counts as having read these."""
-    known = sources_of(scope, execution_id)
-    new = [each for each in dict.fromkeys(sources) if each not in known]
+def note_sources(scope: TenantScope, execution_id: str, added: Iterable[str]) -> None:
+    """Adds sources to the execution's taint; inside a write."""
+    existing = sources_of(scope, execution_id)
+    new = [each for each in dict.fromkeys(added) if each not in existing]
     if new:
-        text = db.dump_json([*known, *new][:MOST_SOURCES])
+        text = db.dump_json([*existing, *new][:MOST_SOURCES])
         db.execute("UPDATE execution SET tainted_by = ? WHERE tenant_id = ? AND id = ?", (text, scope.tenant_id, execution_id))

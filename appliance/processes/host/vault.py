@@ -1,4 +1,4 @@
-"""`api.secrets.get`: a tenant's secret for a step that has the grant; where it is recorded, it is sealed."""
+"""`api.secrets.get`: reads a tenant's secret for a step with the grant; the journal stores it sealed."""
 
 import base64
 from collections.abc import Callable
@@ -14,7 +14,7 @@ SECRET = "secrets.get"  # noqa: S105 the name of a call
 
 @dataclass(frozen=True)
 class Vault:
-    """The secrets that `granted` names, opened by name; `context` is where their recorded values belong to."""
+    """Opens the secrets named in `granted`; `context` binds their sealed values to one place in the journal."""
 
     open_secret: Callable[[str], str]
     sealer: Sealer
@@ -22,7 +22,7 @@ class Vault:
     context: str
 
     def open(self, args: list[Any]) -> str:
-        """The value; PolicyDenied without a grant, NotFound when the tenant has no such secret."""
+        """The secret's value; raises PolicyDenied without a grant, NotFound when the tenant has no such secret."""
         match args:
             case [str() as name]:
                 pass
@@ -35,16 +35,16 @@ class Vault:
         return self.open_secret(name)
 
     def seal(self, call: int, value: str) -> dict[str, str]:
-        """What the journal keeps of a value, so that a re-run gets the same one."""
+        """A value sealed for the journal, so that a re-run receives the same one."""
         return {"sealed": base64.b64encode(self.sealer.seal(value.encode(), f"{self.context}/{call}")).decode()}
 
     def unseal(self, call: int, recorded: Any) -> str:
-        """The value of a recorded answer; ConfigInvalid when the key file is another one."""
+        """The value of a recorded answer; raises ConfigInvalid when the key file has changed."""
         return self.sealer.open(base64.b64decode(recorded["sealed"]), f"{self.context}/{call}").decode()
 
 
 def told_answer(method: str, ok: bool, answer: Any) -> Any:
-    """What is told of a recorded answer; of a secret only that there is one, of a model the exchanges."""
+    """A recorded answer for display: of a secret only that it was read, of a model only the exchanges."""
     if method == SECRET and ok:
         return {"sealed": True}
     if method == "llm.generate" and isinstance(answer, dict):

@@ -1,7 +1,7 @@
-"""Under which grant a version runs: recorded when it is published, looked at when it begins, taken back by an owner.
+"""The grant under which a version runs: recorded on publication, checked at the start, withdrawn by an owner.
 
-`process_version.grant_digest` names the grant, `allowed_until` (epoch ms) is when the version may begin no more; null: it may.
-A version of before grants were recorded has no digest until it is looked at, which happens once.
+`process_version.grant_digest` identifies the grant; from `allowed_until` (epoch ms; null: no limit) the version can no
+longer start.  A version published before grants were recorded has no digest until it is assessed, once.
 """
 
 from functools import partial
@@ -20,27 +20,27 @@ from .authority import reach_of_draft, subject_of
 
 
 def require(scope: TenantScope, row: ProcessVersion) -> None:
-    """Inside the write that publishes or goes back to this version: GrantRequired unless it may reach what it does."""
-    reach = reach_of_draft(row.definition, row.files)
-    is_new = grants.require_grant(scope, subject_of(row.process_id), reach)
+    """Raises GrantRequired unless the version's access is granted; inside the write that publishes or restores it."""
+    access = reach_of_draft(row.definition, row.files)
+    is_new = grants.require_grant(scope, subject_of(row.process_id), access)
     mine = (ProcessVersion.process_id == row.process_id) & (ProcessVersion.version == row.version)
-    scope.update(ProcessVersion, grant_digest=reach.digest, allowed_until=None).where(mine).execute()
+    scope.update(ProcessVersion, grant_digest=access.digest, allowed_until=None).where(mine).execute()
     if is_new:
-        _allow(scope, row.process_id, reach.digest)
+        _allow(scope, row.process_id, access.digest)
 
 
 def _allow(scope: TenantScope, process_id: str, digest: str) -> None:
-    """Inside a write: every version with this reach may begin."""
+    """Allows every version with this access to start; inside a write."""
     same = (ProcessVersion.process_id == process_id) & (ProcessVersion.grant_digest == digest)
     scope.update(ProcessVersion, allowed_until=None).where(same).execute()
 
 
 def refuse_suspended(process_id: str, version: int, allowed_until: int | None) -> None:
-    """PolicyDenied once the version may begin no more."""
+    """Raises PolicyDenied when the version can no longer start."""
     if allowed_until is not None and allowed_until <= clock.now_ms():
         raise PolicyDenied(
             Sentence(
-                "version %(version)s of %(process_id)s may not run: no owner allows what it reaches; ask an owner to "
+                "version %(version)s of %(process_id)s may not run: no owner has allowed its access; ask an owner to "
                 "allow it in the console, under Confirmations",
                 version=version, process_id=repr(process_id),
             ),
@@ -49,7 +49,7 @@ def refuse_suspended(process_id: str, version: int, allowed_until: int | None) -
 
 
 def refuse_suspended_process(scope: TenantScope, process_id: str) -> None:
-    """PolicyDenied while the published version of this process may begin nothing."""
+    """Raises PolicyDenied while the published version of this process may not start."""
     process = scope.find(Process, id=process_id)
     if process is not None and process.published_version is not None:
         version = scope.get(ProcessVersion, process_id=process_id, version=process.published_version)
@@ -59,19 +59,19 @@ def refuse_suspended_process(scope: TenantScope, process_id: str) -> None:
 # -- decisions of owners
 
 
-def carry_out(scope: TenantScope, process_id: str, decided: confirmations.Confirmation) -> None:
-    """Inside the write that decides about the grant of a process."""
-    stopped = grants.carry_out(scope, decided)
-    if decided.state == "confirmed":
-        _allow(scope, process_id, decided.digest)
+def carry_out(scope: TenantScope, process_id: str, confirmation: confirmations.Confirmation) -> None:
+    """Applies an owner's decision about the grant of a process; inside the write that records it."""
+    stopped = grants.carry_out(scope, confirmation)
+    if confirmation.state == "confirmed":
+        _allow(scope, process_id, confirmation.digest)
     else:
         _stop(scope, process_id, stopped)
 
 
 def withdraw(scope: TenantScope, process_id: str, digest: str) -> None:
-    """Take back what a process may reach: its versions with this reach begin no more, what is at work ends at its next step.
+    """Withdraws a grant: versions with this access no longer start, running executions are cancelled at their next step.
 
-    What waits or is queued fails with `policy_denied` when its turn comes, unless it is allowed again before.
+    Waiting and queued executions fail with `policy_denied` when they continue, unless the grant is given again before.
     """
 
     def write() -> None:
@@ -91,45 +91,47 @@ def _stop(scope: TenantScope, process_id: str, digests: list[str]) -> None:
 
 
 def adopt(scope: TenantScope, process_id: str, version: int) -> None:
-    """Inside a write: answer for what a version reaches from now on, which is granted anew in the actor's name.
+    """Makes the actor responsible for a version's access by granting it again in their name; inside a write.
 
-    ScopeMissing unless the actor holds what that takes; GrantRequired where an owner has withdrawn it and none acts.
+    Raises ScopeMissing unless the actor has every scope of that access, GrantRequired if an owner withdrew the grant and
+    the actor is not an owner.
     """
     row = scope.get(ProcessVersion, process_id=process_id, version=version)
-    subject, reach = subject_of(process_id), reach_of_draft(row.definition, row.files)
-    if excess := reach.beyond(scope.scopes):
-        told = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
+    subject, access = subject_of(process_id), reach_of_draft(row.definition, row.files)
+    if excess := access.beyond(scope.scopes):
+        missing = ", ".join(str(need) for need in excess[: grants.MOST_NAMED])
         raise ScopeMissing(Sentence(
-            "you cannot answer for the process %(process_id)s, which may do more than you: %(told)s; ask an owner to",
-            process_id=repr(process_id), told=told,
+            "you cannot take responsibility for the process %(process_id)s, because it needs permissions that you do not "
+            "have: %(missing)s; ask an owner to do it",
+            process_id=repr(process_id), missing=missing,
         ))
-    if not grants.is_granted(scope, subject, reach) and grants.is_withheld(scope, subject, reach):
-        raise grants.refusal_of(scope, subject, reach, [])
-    if reach.needs:
-        grants.give_grant(scope, subject, reach)
+    if not grants.is_granted(scope, subject, access) and grants.is_withheld(scope, subject, access):
+        raise grants.refusal_of(scope, subject, access, [])
+    if access.needs:
+        grants.give_grant(scope, subject, access)
     mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
-    scope.update(ProcessVersion, grant_digest=reach.digest).where(mine).execute()
-    _allow(scope, process_id, reach.digest)
+    scope.update(ProcessVersion, grant_digest=access.digest).where(mine).execute()
+    _allow(scope, process_id, access.digest)
 
 
-# -- what a draft may reach that is only tried out
+# -- trying out a draft
 
 
-def held_by(scope: TenantScope, process_id: str, reach: Reach) -> frozenset[str]:
-    """The scopes within which somebody may try out a draft: their own, and all it needs once that is granted to the process."""
-    return scope.scopes | (reach.scopes if grants.is_granted(scope, subject_of(process_id), reach) else frozenset())
+def held_by(scope: TenantScope, process_id: str, access: Reach) -> frozenset[str]:
+    """The scopes for trying out a draft: the actor's own, plus those of the draft's access if the process has that grant."""
+    return scope.scopes | (access.scopes if grants.is_granted(scope, subject_of(process_id), access) else frozenset())
 
 
-# -- what was published before grants were recorded
+# -- versions published before grants were recorded
 
 
 def assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
-    """Note once what a version of before the upgrade reaches, and until when it may begin; answers the latter."""
+    """Records the access of a version published before the upgrade; returns until when it may start (epoch ms), or None."""
     return db.write(partial(_assess, tenants.system_scope(scope.tenant_id), process_id, version, grace))
 
 
 def make_assessor(grace: Grace) -> Assessor[tuple[str, str, int]]:
-    """Does so for the published versions of every tenant."""
+    """The background assessment of the published versions of every tenant."""
 
     def find() -> list[tuple[str, str, int]]:
         rows = db.rows(
@@ -143,12 +145,12 @@ def make_assessor(grace: Grace) -> Assessor[tuple[str, str, int]]:
 
 def _assess(scope: TenantScope, process_id: str, version: int, grace: Grace) -> int | None:
     row = scope.get(ProcessVersion, process_id=process_id, version=version)
-    if row.grant_digest is not None:  # somebody was quicker
-        known: int | None = row.allowed_until
-        return known
-    reach = reach_of_draft(row.definition, row.files)
-    published = Published(subject_of(process_id), version, reach, row.created_by, row.created_at)
+    if row.grant_digest is not None:  # assessed concurrently
+        allowed_until: int | None = row.allowed_until
+        return allowed_until
+    access = reach_of_draft(row.definition, row.files)
+    published = Published(subject_of(process_id), version, access, row.created_by, row.created_at)
     until = grant_assessment.assess(scope, published, grace)
     mine = (ProcessVersion.process_id == process_id) & (ProcessVersion.version == version)
-    scope.update(ProcessVersion, grant_digest=reach.digest, allowed_until=until).where(mine).execute()
+    scope.update(ProcessVersion, grant_digest=access.digest, allowed_until=until).where(mine).execute()
     return until

@@ -1,4 +1,4 @@
-"""Processes without effects: dry runs, replays, samples and test tables."""
+"""Runs processes without side effects: dry runs, replays, samples and test tables."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What differs between two JSON values, as a list of changes in the manner of JSON Patch (RFC 6902) with the old value."""
+"""Compares two JSON values; the result is a list of changes like JSON Patch (RFC 6902), with the old values added."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ class Change:
 
 
 def difference(recorded: Any, replayed: Any, most: int = MOST_CHANGES) -> list[Change]:
-    """The changes that make `replayed` of `recorded`, at most `most` of them; none when they are the same JSON."""
+    """The changes that turn `recorded` into `replayed`, at most `most` of them; empty when they are the same JSON."""
     return list(islice(_changes(recorded, replayed, ""), most))
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: 1 and 1.0 are, 1 and true are not, whatever Python says."""
+    """Whether two values are the same JSON: 1 equals 1.0 but, unlike in Python, not true."""
     return next(_changes(one, other, ""), None) is None
 
 
 def _changes(old: Any, new: Any, path: str) -> Iterator[Change]:
     if isinstance(old, dict) and isinstance(new, dict):
-        yield from _of_objects(old, new, path)
+        yield from _changes_of_objects(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
-        yield from _of_lists(old, new, path)
+        yield from _changes_of_lists(old, new, path)
     elif isinstance(old, bool) != isinstance(new, bool) or old != new:
         yield Change("replace", path, old, new)
 
 
-def _of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[Change]:
+def _changes_of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[Change]:
     for name, value in old.items():
         at = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
         if name in new:
@@ -49,8 +49,8 @@ def _of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator
             yield Change("add", f"{path}/{name.replace('~', '~0').replace('/', '~1')}", to=value)
 
 
-def _of_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Change]:
-    """Item by item; what is longer loses or gains at its end, from the last item on, so that the numbers stay right."""
+def _changes_of_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Change]:
+    """Compares item by item; surplus items are removed from the end backwards, so that the indexes stay valid."""
     for index, (one, other) in enumerate(zip(old, new, strict=False)):
         yield from _changes(one, other, f"{path}/{index}")
     for index in reversed(range(len(new), len(old))):

@@ -1,4 +1,4 @@
-"""Dry run: a draft or a version is run in memory, as a whole or one step of it, and nothing of it has an effect."""
+"""Dry run: runs a draft or a version in memory, as a whole or a single step, without side effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -34,12 +34,12 @@ MOST_STEP_RUNS = 10_000
 
 @dataclass(frozen=True)
 class DryRunRequest:
-    """What is tested, and with what.
+    """What to test, and the values to test it with.
 
-    `version` None is the draft.  `step` (id or path) tests that step alone: `context_steps` are the outputs that it sees as
-    `steps`, `context_items` the items of the for_each steps around it, by their names.  `mocks` is as `mocks.parse_mocks`
-    reads it.  A `sample` of the process gives the `input`, where none is given, and outputs by step id: the context of one
-    step, and the answers of steps that reach outside and have no mock.  `pinned` are further ones.
+    `version` None is the draft.  `step` (id or path) tests that step alone: `context_steps` are the outputs it sees as
+    `steps`, `context_items` the items of the enclosing for_each steps, by name.  `mocks` has the form of
+    `mocks.parse_mocks`.  A `sample` of the process supplies the `input`, if that is None, and outputs by step id: the context of
+    a single step, and the answers of steps with side effects that have no mock.  `pinned` are additional outputs.
     """
 
     input: Mapping[str, Any] | None = None
@@ -54,8 +54,10 @@ class DryRunRequest:
 
 @dataclass
 class DryRun:
-    """What a test came to: as an execution would have ended, its step runs in the order in which they ended, and what they
-    asked for.  `unused_mocks` are names of mocks that nothing asked for."""
+    """The result of a test: how an execution would have ended, with its step runs in order and the calls they made.
+
+    `unused_mocks` are the names of mocks that no step or call used.
+    """
 
     process_id: str
     version: int | Literal["draft"]
@@ -69,12 +71,12 @@ class DryRun:
 
     @property
     def effects(self) -> list[DryCall]:
-        """What would have been done: every call but those that only read."""
+        """The calls that would have had side effects: all but the reading ones."""
         return [call for call in self.calls if call.effect != "read"]
 
 
 class _Walk:
-    """An execution in memory, walked by the engine; with `only`, the path of a step, nothing else is performed."""
+    """An execution in memory, driven by the engine; with `only`, the path of a step, no other step is performed."""
 
     def __init__(self, tools: Tools, job: Job, steps: DrySteps, request: DryRunRequest, ends: float) -> None:
         self._tools, self._job, self._steps, self._ends = tools, job, steps, ends
@@ -83,7 +85,7 @@ class _Walk:
         self.told: dict[Key, StepDryRun] = {}
 
     def walk(self, only: str | None) -> Decision:
-        """Until nothing is left to do, or the step at path `only` is over; the engine's last word."""
+        """Runs until nothing is left to do or the step at path `only` has ended; returns the engine's last decision."""
         history = self._job.history
         while True:
             decision = history.decide(clock.now_ms())
@@ -101,28 +103,28 @@ class _Walk:
 
     @staticmethod
     def _next(decision: Decision, only: str | None) -> list[Ready]:
-        """Everything that can be performed, but a stop after all else."""
+        """The steps to perform next; stop steps come after all others."""
         ready = [each for each in decision.ready if each.step.kind != "stop"] or decision.ready
         return ready if only is None else ready[:1]
 
     def _is_over(self, only: str | None) -> bool:
-        return only is not None and any(path == only and told.run.status != "running" for (path, _), told in self.told.items())
+        return only is not None and any(path == only and report.run.status != "running" for (path, _), report in self.told.items())
 
     def _perform(self, ready: Ready, only: str | None) -> StepRun:
         if clock.monotonic() >= self._ends:
             raise TimedOut(out_of_time())
         if len(self.told) >= MOST_STEP_RUNS:
             raise ValidationFailed(
-                Sentence("a test has at most %(most_step_runs)s step runs; give it fewer items", most_step_runs=MOST_STEP_RUNS)
+                Sentence("a test has at most %(most_step_runs)s step runs; test it with fewer items", most_step_runs=MOST_STEP_RUNS)
             )
         if only is not None and ready.step.path != only and not ready.step.path.startswith(f"{only}/"):
-            return self._passed(ready.step, ready.iteration, only)
-        told = self._steps.perform(ready)
-        self.told[told.run.path, told.run.iteration] = told
-        return told.run
+            return self._run_of_other(ready.step, ready.iteration, only)
+        report = self._steps.perform(ready)
+        self.told[report.run.path, report.run.iteration] = report
+        return report.run
 
-    def _passed(self, step: Step, iteration: str, only: str) -> StepRun:
-        """A step that is not tested: as the context has it, and open where the tested step stands in it."""
+    def _run_of_other(self, step: Step, iteration: str, only: str) -> StepRun:
+        """A step that is not tested: skipped with its output from the context, or open if it encloses the tested step."""
         run = StepRun(step.path, iteration, step.id, step.kind, "skipped", output=self._outputs.get(step.id))
         if not only.startswith(f"{step.path}/"):
             return run
@@ -132,18 +134,18 @@ class _Walk:
         if step.kind == "parallel":
             return {"branches": [block.name for block in step.blocks]}
         if step.kind == "branch":
-            taken = (index for index, block in enumerate(step.blocks) if any(_is_within(only, inner.path) for inner in block.steps))
-            return {"taken": next(taken)}
+            blocks = enumerate(step.blocks)
+            return {"taken": next(index for index, block in blocks if any(_is_within(only, inner.path) for inner in block.steps))}
         name = step.settings["as"]
         if name not in self._items:
             message = Sentence(
-                "the step stands in the for_each %(id)s; give the item as context: {items: {%(name)s: …}}", id=step.id, name=name
+                "the step is inside the for_each %(id)s; pass the item as context: {items: {%(name)s: …}}", id=step.id, name=name
             )
             raise ValidationFailed(message, pointer=f"/context/items/{name}")
         return {"items": [self._items[name]]}
 
     def _close(self, close: Close) -> StepRun:
-        """Finish a branch, a parallel or a for_each."""
+        """Finishes a branch, a parallel or a for_each."""
         run = replace(close.run, status="succeeded", output=close.output, finished_at=clock.now_ms())
         if close.error is not None:
             run = replace(run, status="failed", output=None, error=close.error)
@@ -158,9 +160,9 @@ class _Walk:
         return self._noted(run)
 
     def _noted(self, run: StepRun) -> StepRun:
-        told = self.told.get((run.path, run.iteration))
-        if told is not None:
-            told.run = run
+        report = self.told.get((run.path, run.iteration))
+        if report is not None:
+            report.run = run
         return run
 
 
@@ -171,55 +173,55 @@ def _is_within(path: str, outer: str) -> bool:
 def run_dry(
     tools: Tools, outside: Outside, scope: TenantScope, compiled: Compiled, request: DryRunRequest, seconds: float
 ) -> DryRun:
-    """Run `compiled` (of the wanted version) for `seconds` at most; ValidationFailed for a wrong input, step or mock."""
-    began = clock.monotonic()
+    """Runs `compiled` (of the requested version) for at most `seconds`; raises ValidationFailed for a wrong input, step or mock."""
+    started = clock.monotonic()
     if request.sample is not None:
         sample = get_sample(scope, compiled.definition.id, request.sample)
-        given = sample.input if request.input is None else request.input
-        request = replace(request, input=given, pinned={**sample.steps, **request.pinned})
-    given = dict(request.input or {})
+        payload = sample.input if request.input is None else request.input
+        request = replace(request, input=payload, pinned={**sample.steps, **request.pinned})
+    payload = dict(request.input or {})
     only = find_step(request.step, compiled) if request.step is not None else None
     if only is not None and only in compiled.definition.aftermath:
-        raise ValidationFailed("that step runs only once an execution has failed; a test does not come to it", pointer="/step")
+        raise ValidationFailed("that step runs only after an execution has failed, so a test never reaches it", pointer="/step")
     if only is None:
-        check_input(scope, compiled, given)
+        check_input(scope, compiled, payload)
     now = clock.now_ms()
     definition = compiled.definition
     claim = Claim(
-        scope, ids.new("tst"), definition.id, request.version or 0, -1, given, None, now, now, 0, False,
+        scope, ids.new("tst"), definition.id, request.version or 0, -1, payload, None, now, now, 0, False,
         scope.request_id, 0,
     )  # fmt: skip
     job = Job(claim, compiled, History(definition), definition.timeout_ms or int(seconds * 1000) + 1000)
     mocks = parse_mocks(request.mocks, compiled.steps)
     calls = DryCalls(claim, outside, mocks, held_by(scope, definition.id, reach_of(definition)))
-    walk = _Walk(tools, job, DrySteps(tools, job, calls, request.pinned, began + seconds), request, began + seconds)
-    told = DryRun(definition.id, request.version or "draft")
+    walk = _Walk(tools, job, DrySteps(tools, job, calls, request.pinned, started + seconds), request, started + seconds)
+    report = DryRun(definition.id, request.version or "draft")
     decision = walk.walk(only)
-    _conclude(tools, job, told, decision, walk.told.get(_last_of(walk.told, only)) if only else None)
-    told.steps, told.calls, told.unused_mocks = list(walk.told.values()), calls.made, mocks.unused()
-    told.duration_ms = int((clock.monotonic() - began) * 1000)
-    return told
+    _conclude(tools, job, report, decision, walk.told.get(_key_of(walk.told, only)) if only else None)
+    report.steps, report.calls, report.unused_mocks = list(walk.told.values()), calls.made, mocks.unused()
+    report.duration_ms = int((clock.monotonic() - started) * 1000)
+    return report
 
 
-def _last_of(told: Mapping[Key, StepDryRun], only: str) -> Key:
-    return next((key for key in told if key[0] == only), (only, ""))
+def _key_of(reports: Mapping[Key, StepDryRun], only: str) -> Key:
+    return next((key for key in reports if key[0] == only), (only, ""))
 
 
-def _conclude(tools: Tools, job: Job, told: DryRun, decision: Decision, only: StepDryRun | None) -> None:
-    """How it ended: as the tested step did, or as the execution would have."""
+def _conclude(tools: Tools, job: Job, report: DryRun, decision: Decision, only: StepDryRun | None) -> None:
+    """Sets the status and output: those of the tested step, or those that the execution would have."""
     if decision.failed is not None:
-        told.status, told.error = "failed", dict(decision.failed.error or {})
+        report.status, report.error = "failed", dict(decision.failed.error or {})
     elif only is not None:
-        told.output = only.run.output
+        report.output = only.run.output
     elif job.left_ms() <= 0:
         message = TOO_LONG % {"seconds": f"{job.limit_ms / 1000:g}"}
-        told.status, told.error = "timed_out", make_error("execution_timeout", "timeout", message)
+        report.status, report.error = "timed_out", make_error("execution_timeout", "timeout", message)
     else:
-        told.output = decision.output
+        report.output = decision.output
         template = job.compiled.definition.output
         if decision.stopped or template is None:
             return
         try:
-            told.output = fill(tools.pool, {"output": template}, job.names(""), clock.now_ms())["output"]
+            report.output = fill(tools.pool, {"output": template}, job.names(""), clock.now_ms())["output"]
         except StepFailed as failed:
-            told.status, told.output, told.error = "failed", None, failed.error
+            report.status, report.output, report.error = "failed", None, failed.error

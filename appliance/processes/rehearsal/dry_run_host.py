@@ -1,4 +1,4 @@
-"""The host of a code step in a dry run: its calls need their grants, and are answered without an effect."""
+"""The host of a code step in a dry run: checks the grants of calls and answers them without side effects."""
 
 from collections import deque
 from collections.abc import Callable
@@ -25,11 +25,11 @@ Answered = tuple[bool, Any]
 
 
 def out_of_time() -> str:
-    return "the test took longer than limits.replay_seconds; test one step, with `step`, or mock what takes its time"
+    return "the test took longer than limits.replay_seconds; test a single step with `step`, or mock slow calls"
 
 
 class DryHost:
-    """Answers one call after another, each in a thread of `submit_io`, in the order in which they were made."""
+    """Answers calls one at a time, in the order in which they were made, each in a thread of `submit_io`."""
 
     def __init__(
         self, calls: DryCalls, task: Task, checks: waits.Waits, submit_io: Callable[[Callable[[], Any]], "Future[Any]"], ends: float
@@ -40,16 +40,16 @@ class DryHost:
         self._under_way: tuple[HostCall, Future[Answered]] | None = None
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        """Take a call."""
+        """Queues a call."""
         self._new.append(call)
 
     def poll(self) -> None:
-        """Asked several times a second while the step computes."""
+        """Called several times a second while the step computes; raises TimedOut after the deadline."""
         if clock.monotonic() > self._ends:
             raise TimedOut(out_of_time())
 
     def wait(self, timeout: float) -> Settled | None:
-        """The answer to the oldest call."""
+        """The answer to the oldest call; None while there is none."""
         self.poll()
         if self._under_way is None:
             if not self._new:
@@ -71,7 +71,7 @@ class DryHost:
         return self._calls.answer(step, self._task.iteration, call.method, call.args, seconds)
 
     def _check(self, call: HostCall) -> None:
-        """Refuse what the step could not ask for real either."""
+        """Raises the refusals of a real execution for this call."""
         grants, method = self._task.grants, call.method
         if method == ACTION:
             need_action(grants, call.args)

@@ -1,4 +1,4 @@
-"""What a step saw in an earlier execution: the input, the outputs before it and the items around it, to test it with."""
+"""Finds the context a step had in an earlier execution (input, previous outputs, for_each items) to test the step with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ OUTPUT_BYTES, MOST_BYTES = 64 << 10, 512 << 10
 
 @dataclass(frozen=True)
 class Seen:
-    """As one step run of an execution saw it; `status` is how that run ended, `left_out` the steps whose outputs are too long."""
+    """The context of one step run; `status` is how that run ended, `left_out` are steps whose outputs are too long."""
 
     execution_id: str
     created_at: int
@@ -31,12 +31,12 @@ class Seen:
 def find_seen(
     scope: TenantScope, process_id: str, path: str, loops: Mapping[str, str], execution_id: str = ""
 ) -> Seen | None:
-    """Of the newest execution, among the newest hundred, that came to the step at `path`, or of this one; None where there is none.
+    """The context of the step at `path` in `execution_id`, or in the newest of the last hundred executions that reached it.
 
-    Of a step in a for_each it is the first run that failed, or else the first at all.  `loops` are the for_each steps around it
-    from the outside in, by path, with the names of their items.
+    For a step inside a for_each it is the first failed run, or else the first one.  `loops` maps the paths of the enclosing
+    for_each steps, outermost first, to the names of their items.
     """
-    found = db.rows(
+    rows = db.rows(
         "SELECT newest.id, step_run.iteration, step_run.status FROM (SELECT id, created_at FROM execution WHERE tenant_id = ? AND "
         "process_id = ? AND (? = '' OR id = ?) ORDER BY created_at DESC LIMIT ?) AS newest "
         "JOIN step_run ON step_run.tenant_id = ? AND step_run.execution_id = newest.id AND step_run.path = ? "
@@ -44,28 +44,28 @@ def find_seen(
         "CASE WHEN step_run.status = 'failed' THEN 0 ELSE 1 END, length(step_run.iteration), step_run.iteration LIMIT 1",
         (scope.tenant_id, process_id, execution_id, execution_id, LOOKED_AT, scope.tenant_id, path),
     )
-    if not found:
+    if not rows:
         return None
-    known_id, iteration, status = found[0]
-    row = scope.get(Execution, id=known_id)
+    found_id, iteration, status = rows[0]
+    row = scope.get(Execution, id=found_id)
     around = _iterations(iteration)
-    near = (StepRunRow.execution_id == known_id) & StepRunRow.iteration.in_(around)
+    near = (StepRunRow.execution_id == found_id) & StepRunRow.iteration.in_(around)
     runs = list(scope.select(StepRunRow).where(near).order_by(StepRunRow.started_at, StepRunRow.path))
     mine = next(run for run in runs if (run.path, run.iteration) == (path, iteration))
     steps, left_out = _outputs(runs, mine)
     return Seen(
-        known_id, row.created_at, row.version, iteration, status, row.input, steps, _items(runs, loops, iteration), left_out
+        found_id, row.created_at, row.version, iteration, status, row.input, steps, _items(runs, loops, iteration), left_out
     )
 
 
 def _iterations(iteration: str) -> list[str]:
-    """An iteration and those around it: `2.1` stands in `2`, which stands in none."""
+    """An iteration and its enclosing ones: `2.1` is inside `2`, which is inside the outermost, ``."""
     parts = iteration.split(".") if iteration else []
     return [".".join(parts[:count]) for count in range(len(parts) + 1)]
 
 
 def _outputs(runs: list[StepRunRow], mine: StepRunRow) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What steps that began before had come to, by id; those that the step stands in came to something only later."""
+    """The outputs, by step id, of steps that started before; enclosing steps had no output yet."""
     steps, left_out, size = {}, [], 0
     for run in runs:
         is_around = run.path == mine.path or mine.path.startswith(f"{run.path}/") or run.path.startswith(f"{mine.path}/")
@@ -82,12 +82,12 @@ def _outputs(runs: list[StepRunRow], mine: StepRunRow) -> tuple[dict[str, Any], 
 
 
 def _items(runs: list[StepRunRow], loops: Mapping[str, str], iteration: str) -> dict[str, Any]:
-    """The items of the for_each steps around the step, by the names they have in there."""
+    """The items of the enclosing for_each steps, by name."""
     indexes = iteration.split(".") if iteration else []
     items = {}
     for depth, ((path, name), index) in enumerate(zip(loops.items(), indexes, strict=False)):
         run = next((run for run in runs if (run.path, run.iteration) == (path, ".".join(indexes[:depth]))), None)
-        known = run.state.get("items") if run is not None and run.state else None
-        if isinstance(known, list) and int(index) < len(known):
-            items[name] = known[int(index)]
+        loop_items = run.state.get("items") if run is not None and run.state else None
+        if isinstance(loop_items, list) and int(index) < len(loop_items):
+            items[name] = loop_items[int(index)]
     return items

@@ -1,4 +1,4 @@
-"""How a test compares what came out with what was expected: what it does not name is free; pure."""
+"""Compares actual with expected values of a test; members that the expectation does not name are ignored; pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ ABSENT = object()
 
 @dataclass(frozen=True)
 class Difference:
-    """One place where they differ; `ABSENT` stands for a member that is not there."""
+    """One difference; `ABSENT` marks a missing member or item."""
 
     pointer: str
     expected: Any
@@ -21,38 +21,38 @@ class Difference:
 
     def describe(self) -> str:
         """`/total: expected 440, found 441`."""
-        return f"{self.pointer or '/'}: expected {_shown(self.expected)}, found {_shown(self.found)}"
+        return f"{self.pointer or '/'}: expected {_describe(self.expected)}, found {_describe(self.found)}"
 
 
-def find_differences(expected: Any, found: Any, pointer: str = "") -> Iterator[Difference]:
-    """Where `found` is not as expected.
+def find_differences(expected: Any, actual: Any, pointer: str = "") -> Iterator[Difference]:
+    """Yields every place where the actual value is not as expected.
 
-    An object must have the members that are named, others are free; a list must have as many items; 1 and 1.0 are equal,
-    1 and true are not.
+    An object must have the expected members and may have others; a list must have the same length; 1 equals 1.0 but not
+    true.
     """
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         for name, value in expected.items():
             at = f"{pointer}/{pointer_token(name)}"
-            if name in found:
-                yield from find_differences(value, found[name], at)
+            if name in actual:
+                yield from find_differences(value, actual[name], at)
             else:
                 yield Difference(at, value, ABSENT)
-    elif isinstance(expected, list) and isinstance(found, list):
-        for index in range(max(len(expected), len(found))):
+    elif isinstance(expected, list) and isinstance(actual, list):
+        for index in range(max(len(expected), len(actual))):
             at = f"{pointer}/{index}"
-            if index < len(expected) and index < len(found):
-                yield from find_differences(expected[index], found[index], at)
+            if index < len(expected) and index < len(actual):
+                yield from find_differences(expected[index], actual[index], at)
             else:
                 yield Difference(
                     at,
                     expected[index] if index < len(expected) else ABSENT,
-                    found[index] if index < len(found) else ABSENT,
+                    actual[index] if index < len(actual) else ABSENT,
                 )
-    elif isinstance(expected, bool) is not isinstance(found, bool) or expected != found:
-        yield Difference(pointer, expected, found)
+    elif isinstance(expected, bool) is not isinstance(actual, bool) or expected != actual:
+        yield Difference(pointer, expected, actual)
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is ABSENT:
         return "nothing"
     text = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Mocks of a dry run: what stands for the answer of a step or of a call, as a test writes it down."""
+"""Mocks of a dry run: the answers that a test defines for steps and calls."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,22 +18,22 @@ MOST = 500
 
 @dataclass(frozen=True)
 class Mock:
-    """The answers of the first time, the second and so on, the last of them from then on; or the `error` of every time."""
+    """The outputs of the first use, the second and so on, the last one repeating; or the `error` of every use."""
 
     outputs: tuple[Any, ...] = ()
     error: Mapping[str, Any] | None = None
 
     def answer(self, before: int) -> tuple[bool, Any]:
-        """(ok, the output or the fault) after it was asked for `before` times."""
+        """(ok, the output or error object) for the use after `before` others."""
         if self.error is None:
             return True, self.outputs[min(before, len(self.outputs) - 1)]
-        fault = {"code": "mocked", "message": "the mock says so", "failure_class": "connector", "retryable": False, "details": []}
-        return False, {**fault, **self.error}
+        error = {"code": "mocked", "message": "the mock says so", "failure_class": "connector", "retryable": False, "details": []}
+        return False, {**error, **self.error}
 
 
 @dataclass
 class Mocks:
-    """Those of steps by id or path, and of calls by method and path, everywhere or in one step; `used` are their names."""
+    """Mocks of steps by id or path, and of calls by method and path, for all steps or for one; `used` counts by name."""
 
     steps: dict[str, Mock] = field(default_factory=dict)
     calls: dict[str, Mock] = field(default_factory=dict)
@@ -41,19 +41,19 @@ class Mocks:
     used: dict[str, int] = field(default_factory=dict)
 
     def answer_step(self, step: Step) -> tuple[bool, Any] | None:
-        """(ok, value) that stands for the step; None when it has no mock."""
+        """(ok, value) of the step's mock; None without one."""
         for name in (step.path, step.id):
             if name in self.steps:
                 return self._take(name, self.steps[name])
         return None
 
     def answer_call(self, step: Step, method: str, args: list[Any]) -> tuple[bool, Any] | None:
-        """(ok, value) that stands for the answer of a call; the step's own and the longest path come first."""
-        found = self._find_call(step, method, args)
-        return None if found is None else self._take(*found)
+        """(ok, value) of the call's mock; mocks of the step and longer paths take precedence; None without one."""
+        match = self._find_call(step, method, args)
+        return None if match is None else self._take(*match)
 
     def has_call(self, step: Step, method: str, args: list[Any]) -> bool:
-        """Whether `answer_call` would answer."""
+        """Whether the call has a mock."""
         return self._find_call(step, method, args) is not None
 
     def _find_call(self, step: Step, method: str, args: list[Any]) -> tuple[str, Mock] | None:
@@ -71,13 +71,13 @@ class Mocks:
         return mock.answer(before)
 
     def unused(self) -> list[str]:
-        """The mocks that nothing asked for: most often a name that is not quite right."""
-        named = [*self.steps, *self.calls, *(f"{step}/calls/{name}" for step, own in self.step_calls.items() for name in own)]
-        return sorted(name for name in named if name not in self.used)
+        """The names of mocks that were never used, usually because of a typo."""
+        names = [*self.steps, *self.calls, *(f"{step}/calls/{name}" for step, own in self.step_calls.items() for name in own)]
+        return sorted(name for name in names if name not in self.used)
 
 
 def _names(method: str, args: list[Any]) -> Iterator[str]:
-    """`integrations.execute/erp/create_order`, then with fewer parts, and the method alone; `llm.generate/<profile>`."""
+    """The mock names of a call, most specific first: `integrations.execute/erp/create_order` down to the method alone."""
     parts = [method]
     if method == GENERATE and args and isinstance(args[0], Mapping):
         args = [args[0].get("profile")]
@@ -88,43 +88,44 @@ def _names(method: str, args: list[Any]) -> Iterator[str]:
     return ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
 
 
-def parse_mocks(given: Mapping[str, Any], steps: Mapping[str, Step], under: str = "/mocks") -> Mocks:
-    """`{<step>: {output | outputs | error | calls}, <method>/<path>: {output | outputs | error}}`, read with every problem at once.
+def parse_mocks(raw: Mapping[str, Any], steps: Mapping[str, Step], under: str = "/mocks") -> Mocks:
+    """Parses `{<step>: {output | outputs | error | calls}, <method>/<path>: {output | outputs | error}}`.
 
-    A name with a dot in it is a call, such as `datapool.create/orders`; any other is the id or path of a step.
+    A name with a dot is a call, such as `datapool.create/orders`; any other is the id or path of a step.  Raises one
+    ValidationFailed with all problems.
     """
-    reader = _Reader()
-    known = {step.id for step in steps.values()} | set(steps)
+    parser = _MockParser()
+    step_names = {step.id for step in steps.values()} | set(steps)
     mocks = Mocks()
-    if len(given) > MOST:
-        reader.problem(under, Sentence("a test has at most %(most)s mocks", most=MOST))
-    for name, value in given.items():
+    if len(raw) > MOST:
+        parser.problem(under, Sentence("a test has at most %(most)s mocks", most=MOST))
+    for name, value in raw.items():
         at = f"{under}/{pointer_token(name)}"
         if "." in name:
-            mocks.calls |= reader.named(name, value, at)
-        elif name not in known:
+            mocks.calls |= parser.named(name, value, at)
+        elif name not in step_names:
             listed = ", ".join(steps)[:500]
-            reader.problem(
+            parser.problem(
                 at,
                 Sentence(
-                    "there is no step %(name)s; steps are %(listed)s, and a call is named like datapool.create",
+                    "there is no step %(name)s; the steps are %(listed)s; calls have names like datapool.create",
                     name=repr(name[:80]), listed=listed,
                 ),
             )
         elif isinstance(value, dict) and set(value) == {"calls"}:
-            mocks.step_calls[name] = reader.calls(value["calls"], f"{at}/calls")
+            mocks.step_calls[name] = parser.calls(value["calls"], f"{at}/calls")
         else:
-            mocks.steps |= reader.named(name, value, at)
-    if reader.problems:
-        first = reader.problems[0]
+            mocks.steps |= parser.named(name, value, at)
+    if parser.problems:
+        first = parser.problems[0]
         raise ValidationFailed(
-            Sentence("%(pointer)s: %(message)s", pointer=first.pointer, message=first.message), details=reader.problems[:100]
+            Sentence("%(pointer)s: %(message)s", pointer=first.pointer, message=first.message), details=parser.problems[:100]
         )
     return mocks
 
 
-class _Reader:
-    """Reads mocks and notes what is wrong with them."""
+class _MockParser:
+    """Parses mocks and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[Detail] = []
@@ -152,7 +153,7 @@ class _Reader:
 
     def _error(self, value: Any, pointer: str) -> Mock | None:
         if not isinstance(value, dict) or not set(value) <= set(ERROR_MEMBERS):
-            self.problem(pointer, Sentence("an error is an object of %(error_members)s", error_members=', '.join(ERROR_MEMBERS)))
+            self.problem(pointer, Sentence("an error is an object with %(error_members)s", error_members=', '.join(ERROR_MEMBERS)))
             return None
         for name, text in value.items():
             if name == "retryable" and not isinstance(text, bool):
@@ -167,7 +168,7 @@ class _Reader:
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object of mocks by call, such as datapool.create/orders")
             return {}
-        found: dict[str, Mock] = {}
-        for name, given in value.items():
-            found |= self.named(name, given, f"{pointer}/{pointer_token(name)}")
-        return found
+        mocks: dict[str, Mock] = {}
+        for name, mock in value.items():
+            mocks |= self.named(name, mock, f"{pointer}/{pointer_token(name)}")
+        return mocks

@@ -1,4 +1,4 @@
-"""Replay: a finished execution is run again in memory against its journal, with its own or other code; nothing is written."""
+"""Replay: runs a finished execution again in memory against its journal, with its own or other code; writes nothing."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -31,7 +31,7 @@ __all__ = ["Change", "Divergence", "StepReplay"]
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """With which code: a version's, the draft's, or else the execution's own; `step` (id or path) alone, or all of it."""
+    """What to replay: with a version, the `draft` or the execution's own version; one `step` (id or path) or everything."""
 
     version: int | None = None
     step: str | None = None
@@ -40,7 +40,7 @@ class ReplayRequest:
 
 @dataclass
 class Replay:
-    """How an execution (`is_whole`), or one step of it, compares with its record, in the order of the replay."""
+    """The comparison of an execution (`is_whole`), or one of its steps, with its record, in the order of the replay."""
 
     execution_id: str
     version: int
@@ -54,17 +54,17 @@ class Replay:
 
     @property
     def is_identical(self) -> bool:
-        """Whether every step run and the whole came to the same."""
+        """Whether every step run and the execution had the same result."""
         return self.same_end and not self.changes and self.first is None
 
     @property
     def first(self) -> StepReplay | None:
-        """The first step run that is not as it was."""
+        """The first step run that differs from its record."""
         return next((step for step in self.steps if step.result != "identical"), None)
 
 
 def load_draft(scope: TenantScope, process_id: str) -> Compiled:
-    """The draft, ready to run; DefinitionInvalid when it cannot be read."""
+    """The compiled draft; raises DefinitionInvalid when it cannot be parsed."""
     row = scope.get(Process, id=process_id)
     try:
         return compile_version(scope.tenant_id, row.definition, row.files)
@@ -74,9 +74,9 @@ def load_draft(scope: TenantScope, process_id: str) -> Compiled:
 
 
 class Walk:
-    """One execution, walked by the engine again: recorded steps are replayed, until nothing is left to do.
+    """Drives one execution through the engine again, replaying its recorded steps until nothing is left to do.
 
-    `seconds` bounds all of it; TimedOut when it takes longer.
+    Raises TimedOut when that takes longer than `seconds`.
     """
 
     def __init__(self, tools: Tools, record: Record, compiled: Compiled, seconds: float, *, opens_secrets: bool) -> None:
@@ -90,13 +90,13 @@ class Walk:
         self.told: dict[Key, StepReplay] = {}
 
     def walk(self, only: str | None) -> Decision:
-        """Replay (the step at path `only` and what is in it, or everything); the engine's last word."""
+        """Replays the step at path `only` with its inner steps, or everything; returns the engine's last decision."""
         self._only = only
         while True:
             decision = self._job.history.decide(self._record.row.finished_at or clock.now_ms())
             if decision.close or decision.give_up:
                 for run in decision.give_up:
-                    self._job.history.put(self._given_up(run))
+                    self._job.history.put(self._close_abandoned(run))
                 for close in decision.close:
                     self._job.history.put(self._close(close))
                 continue
@@ -110,25 +110,28 @@ class Walk:
                 self._job.history.put(run if recorded is None else replace(run, undo_order=recorded.run.undo_order))
 
     def _begin_aftermath(self) -> bool:
-        """Whether the record goes on with what follows a failure; then so does the replay, with the error that was."""
-        after = self._record.row.aftermath or {}
-        if self._job.after is not None or "status" not in after:
+        """Continues with compensation and the failure process if the record does, with the recorded error; whether it does."""
+        state = self._record.row.aftermath or {}
+        if self._job.after is not None or "status" not in state:
             return False
-        self._job.history.after = after["status"]
-        self._job.begin_aftermath(after, self._job.history)
+        self._job.history.after = state["status"]
+        self._job.begin_aftermath(state, self._job.history)
         return True
 
     def _next(self, decision: Decision) -> list[Ready]:
-        """What went well then comes first, and later what failed or stopped, so that all that was done beside it is seen."""
+        """The steps to replay next: first those that succeeded, then those that failed or stopped, then unrecorded ones.
+
+        In this order everything that was done in parallel with a failure is replayed too.
+        """
         ranks: tuple[list[Ready], list[Ready], list[Ready]] = ([], [], [])
         for ready in decision.ready:
             recorded = self._record.find(ready.step.path, ready.iteration)
             is_last = recorded is not None and (recorded.is_failed or ready.step.kind == "stop")
             ranks[2 if recorded is None else 1 if is_last else 0].append(ready)
-        well, failed, new = ranks
-        if well or failed:
-            return well or failed
-        # The record of an execution that did not get this far ends here, and with it the replay.
+        succeeded, failed, new = ranks
+        if succeeded or failed:
+            return succeeded or failed
+        # The recorded execution did not get this far, so the replay ends here.
         ends_here = decision.failed is not None or (self._is_own and all(each.result == "identical" for each in self.told.values()))
         return [] if ends_here else new
 
@@ -144,28 +147,28 @@ class Walk:
         if recorded is not None and (recorded.run.status == "cancelled" or (self._is_own and recorded.is_reused)):
             self._tell(StepReplay(ready.step.id, path, iteration, ready.step.kind, "identical"))
             return self._reopened(ready, recorded.run) or as_recorded(recorded)
-        run, told = self._steps.replay(ready, recorded)
-        self._tell(told)
+        run, report = self._steps.replay(ready, recorded)
+        self._tell(report)
         return run
 
     @staticmethod
     def _reopened(ready: Ready, run: StepRun) -> StepRun | None:
-        """A reused step that holds steps, with them."""
+        """A reused step with inner steps, open so that they follow; None for any other step."""
         return replace(run, status="running") if ready.step.blocks and run.state is not None else None
 
-    def _given_up(self, run: StepRun) -> StepRun:
-        """One that was cut off by a failure beside it, behind which the process went on."""
+    def _close_abandoned(self, run: StepRun) -> StepRun:
+        """A run that was cut off by a failure in a parallel branch while the process continued."""
         key = (run.path, run.iteration)
         recorded = self._record.find(*key)
         if key not in self.told and recorded is not None and recorded.run.status == run.status:
             self._tell(StepReplay(run.step, run.path, run.iteration, run.kind, "identical"))
         return run
 
-    def _tell(self, told: StepReplay) -> None:
-        self.told[told.path, told.iteration] = told
+    def _tell(self, report: StepReplay) -> None:
+        self.told[report.path, report.iteration] = report
 
     def _close(self, close: Close) -> StepRun:
-        """Finish a branch or for_each; what its steps came to is compared once more as a whole."""
+        """Finishes a branch or for_each and compares its result as a whole."""
         run = replace(close.run, status="succeeded", output=close.output, error=None)
         recorded = self._record.find(close.step.path, close.iteration)
         if close.error is not None:
@@ -179,17 +182,17 @@ class Walk:
                 run = replace(run, status="failed", output=None, error=failed.error)
             if close.errors:
                 run.state = {**run.state, "errors": for_each.told_errors(close.errors)}
-        told = self.told.get((close.step.path, close.iteration))
-        if told is not None and told.result == "identical" and recorded is not None:
-            compare(told, replace(recorded.run, state=None), replace(run, state=None))
+        report = self.told.get((close.step.path, close.iteration))
+        if report is not None and report.result == "identical" and recorded is not None:
+            compare(report, replace(recorded.run, state=None), replace(run, state=None))
         if run.status == "failed" and recorded is not None and not recorded.is_failed:
             return as_recorded(recorded)
         return run
 
-    # -- the end
+    # -- results
 
     def left_out(self, decision: Decision) -> list[StepReplay]:
-        """The recorded step runs that this replay did not come to, but for those that were cut off by a stop, as in it."""
+        """The recorded step runs that the replay did not reach, except those cancelled by a stop that the replay had too."""
         missing = [each.run for key, each in self._record.runs.items() if key not in self.told]
         if decision.stopped:
             missing = [run for run in missing if run.status != "cancelled"]
@@ -203,7 +206,7 @@ class Walk:
         ]  # fmt: skip
 
     def output(self, decision: Decision) -> tuple[bool, Any]:
-        """(whether the whole succeeds, its output)."""
+        """(whether the execution succeeds, its output)."""
         if not decision.done or self._job.after is not None:
             return False, None
         template = self._job.compiled.definition.output
@@ -221,35 +224,35 @@ def _is_within(path: str, outer: str) -> bool:
 
 
 def find_step(name: str, *candidates: Compiled, pointer: str = "/step") -> str:
-    """The path of the step that is named by its id or path; ValidationFailed when no candidate has it."""
+    """The path of the step with this id or path; raises ValidationFailed when no candidate has it."""
     for compiled in candidates:
         for path, step in compiled.steps.items():
             if name in (path, step.id):
                 return path
-    known = ", ".join(candidates[0].steps)
+    names = ", ".join(candidates[0].steps)
     raise ValidationFailed(
-        Sentence("there is no step %(name)s; known are %(known)s", name=repr(name[:80]), known=known), pointer=pointer
+        Sentence("there is no step %(name)s; the steps are %(known)s", name=repr(name[:80]), known=names), pointer=pointer
     )
 
 
 def replay(tools: Tools, record: Record, compiled: Compiled, request: ReplayRequest, seconds: float) -> Replay:
-    """Replay an execution with `compiled`, and tell how it compares."""
+    """Replays an execution with `compiled` and compares it with its record."""
     row = record.row
-    told = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
-    # A draft is no version that anybody has allowed: it is given no more than whoever replays it may have.
-    held = held_by(record.scope, row.process_id, reach_of(compiled.definition)) if request.draft else ALL
-    walk = Walk(tools, record, compiled, seconds, opens_secrets="secrets.write" in held)
+    report = Replay(row.id, row.version, "draft" if request.draft else request.version or row.version)
+    # No owner has allowed a draft, so it may use no more than the person who replays it.
+    scopes = held_by(record.scope, row.process_id, reach_of(compiled.definition)) if request.draft else ALL
+    walk = Walk(tools, record, compiled, seconds, opens_secrets="secrets.write" in scopes)
     if request.step is not None:
         path = find_step(request.step, compiled, record.compiled)
         walk.walk(path)
-        told.steps, told.is_whole = list(walk.told.values()), False
-        if not told.steps:
-            raise ValidationFailed("this execution did not come to that step, there is nothing to replay", pointer="/step")
-        return told
+        report.steps, report.is_whole = list(walk.told.values()), False
+        if not report.steps:
+            raise ValidationFailed("this execution never reached that step, so there is nothing to replay", pointer="/step")
+        return report
     decision = walk.walk(None)
-    told.steps = [*walk.told.values(), *walk.left_out(decision)]
+    report.steps = [*walk.told.values(), *walk.left_out(decision)]
     succeeds, output = walk.output(decision)
-    told.recorded_output, told.replayed_output = row.output, output
-    told.changes = difference(row.output, output)
-    told.same_end = succeeds == (row.status == "succeeded") and is_same(row.output, output)
-    return told
+    report.recorded_output, report.replayed_output = row.output, output
+    report.changes = difference(row.output, output)
+    report.same_end = succeeds == (row.status == "succeeded") and is_same(row.output, output)
+    return report

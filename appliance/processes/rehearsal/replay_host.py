@@ -1,4 +1,4 @@
-"""The host of a step that is replayed: its calls are answered from the journal, and nothing ever goes out."""
+"""The host of a replayed step: answers its calls from the journal only."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Asked = dict[str, Any]
 
 
 class Diverged(Exception):
-    """The code asks something else than was recorded; None: nothing was recorded, or nothing is asked now."""
+    """The code makes another call than was recorded; `recorded` or `replayed` is None where there is no call."""
 
     def __init__(self, call: int | None, recorded: Asked | None, replayed: Asked | None) -> None:
         super().__init__(f"call {call}" if call else "the step")
@@ -24,7 +24,7 @@ class Diverged(Exception):
 
 
 class RecordEnds(Exception):
-    """The code waits for the answer to `call`, which never came in the recorded run; the journal may not even have it."""
+    """The code waits for the answer to `call`, which the recorded run never received (or, not `is_recorded`, never made)."""
 
     def __init__(self, call: HostCall, *, is_recorded: bool) -> None:
         super().__init__(f"call {call.id}")
@@ -32,18 +32,18 @@ class RecordEnds(Exception):
 
 
 class ReplayHost:
-    """Answers calls in the order in which they were answered then.
+    """Answers calls in the recorded order.
 
-    `is_cut_off`: the recorded run failed, so that calls which the journal does not have may have been on their way.
-    `open_answer` makes what the code is given of what the journal has.
+    `is_cut_off`: the recorded run failed, so calls missing from the journal may have been in flight.  `open_answer` turns a
+    journal entry into the value for the code.
     """
 
     def __init__(
         self, recorded: Sequence[JournalEntry], open_answer: Callable[[JournalEntry], Any], ends: float, *, is_cut_off: bool
     ) -> None:
         self._recorded = {entry.call: entry for entry in recorded}
-        answered = sorted((entry for entry in recorded if entry.position >= 0), key=lambda entry: entry.position)
-        self._due = deque(entry.call for entry in answered)
+        entries = sorted((entry for entry in recorded if entry.position >= 0), key=lambda entry: entry.position)
+        self._due = deque(entry.call for entry in entries)
         self._open_answer = open_answer
         self._ends = ends
         self._is_cut_off = is_cut_off
@@ -51,7 +51,7 @@ class ReplayHost:
         self._answered: set[int] = set()
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        """Compare a call with the recorded one."""
+        """Compares a call with the recorded one; raises Diverged when it differs."""
         entry = self._recorded.get(call.id)
         if entry is None and not self._is_cut_off:
             raise Diverged(call.id, None, asked(call.method, call.args))
@@ -61,12 +61,12 @@ class ReplayHost:
         self._asked[call.id] = call
 
     def poll(self) -> None:
-        """Asked several times a second while the step computes: the replay as a whole has its time too."""
+        """Called several times a second while the step computes; raises TimedOut after the deadline of the replay."""
         if clock.monotonic() > self._ends:
             raise TimedOut(out_of_time())
 
     def wait(self, timeout: float) -> Settled | None:
-        """The next recorded answer."""
+        """The next recorded answer; raises RecordEnds when there is none left."""
         if not self._due:
             call = next(call for number, call in self._asked.items() if number not in self._answered)
             raise RecordEnds(call, is_recorded=call.id in self._recorded)
@@ -78,7 +78,7 @@ class ReplayHost:
         return Settled(number, entry.ok, self._open_answer(entry))
 
     def check_all_asked(self) -> None:
-        """Diverged when the code ended without asking what it asked in the recorded run."""
+        """Raises Diverged when the code ended without making every call of the recorded run."""
         missing = sorted(self._recorded.keys() - self._asked.keys())
         if missing:
             entry = self._recorded[missing[0]]
@@ -86,9 +86,9 @@ class ReplayHost:
 
 
 def asked(method: str, args: Any) -> Asked:
-    """A call as a divergence tells it."""
+    """A call as it is reported in a divergence."""
     return {"method": method, "args": args}
 
 
 def out_of_time() -> str:
-    return "the replay took longer than limits.replay_seconds; replay one step of it, with `step`"
+    return "the replay took longer than limits.replay_seconds; replay a single step with `step`"

@@ -1,4 +1,4 @@
-"""One step run again, against its record: pure kinds are evaluated, code gets the journal, effects are only compared."""
+"""Replays one step run against its record: pure kinds are evaluated, code uses the journal, side effects are only compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,14 +28,14 @@ from .replay_host import Diverged, RecordEnds, ReplayHost, asked, out_of_time
 
 Comparison = Literal["identical", "output_differs", "diverged", "not_recorded", "skipped"]
 EVALUATED = frozenset({"rule", "stop", *BLOCK_KINDS})
-# Failures that come from outside of the code: where the record ends for such a reason, so does the replay.
+# Failures that the code did not cause: a record that ends with one ends the replay too.
 OUTSIDE = frozenset({"timeout", "system"})
 NOT_GRANTED = "[a secret that this step has no grant for]"
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where a step went another way: at a host call (its number), or in what it decided, asked for or came to."""
+    """Where a step diverged: at a host call (its number), or in its decision, request or result (None)."""
 
     call: int | None
     recorded: Any
@@ -44,7 +44,7 @@ class Divergence:
 
 @dataclass
 class StepReplay:
-    """How one step run compares.  Outputs and errors are told where they differ; `error` is the replay's own failure."""
+    """The comparison of one step run; outputs and errors are set where they differ, `error` is the replay's failure."""
 
     step: str
     path: str
@@ -60,9 +60,9 @@ class StepReplay:
 
 
 class StepReplays:
-    """Performs step runs of `job` (an execution in memory only) again until `ends` (monotonic).
+    """Replays step runs of `job`, an execution in memory only, until the deadline `ends` (monotonic seconds).
 
-    What would reach anything outside is not performed, so `tools` are used for the sandbox and their limits alone.
+    Side effects are never performed, so only the sandbox and the limits of `tools` are used.
     """
 
     def __init__(self, tools: Tools, record: Record, job: Job, ends: float, *, opens_secrets: bool) -> None:
@@ -70,49 +70,49 @@ class StepReplays:
         self._opens_secrets = opens_secrets
 
     def replay(self, ready: Ready, recorded: Recorded | None) -> tuple[StepRun, StepReplay]:
-        """The run with which the execution goes on in memory, and how it compares."""
+        """The run with which the execution continues in memory, and its comparison."""
         if recorded is None or recorded.run.kind != ready.step.kind:
             return self._perform_new(ready)
-        told = StepReplay(ready.step.id, ready.step.path, ready.iteration, ready.step.kind, "identical")
+        report = StepReplay(ready.step.id, ready.step.path, ready.iteration, ready.step.kind, "identical")
         try:
             run = self._perform(ready, recorded)
         except StepFailed as failed:
             run = self._failed(ready, failed)
         except Diverged as diverged:
-            told.result, told.divergence = "diverged", Divergence(diverged.call, diverged.recorded, diverged.replayed)
-            return as_recorded(recorded), told
+            report.result, report.divergence = "diverged", Divergence(diverged.call, diverged.recorded, diverged.replayed)
+            return as_recorded(recorded), report
         except RecordEnds as ends:
             if (recorded.run.error or {}).get("failure_class") not in OUTSIDE:
                 call = asked(ends.call.method, ends.call.args)
-                told.result = "diverged"
-                told.divergence = Divergence(ends.call.id, {**call, "answered": False} if ends.is_recorded else None, call)
-            return as_recorded(recorded), told
-        compare(told, recorded.run, run)
+                report.result = "diverged"
+                report.divergence = Divergence(ends.call.id, {**call, "answered": False} if ends.is_recorded else None, call)
+            return as_recorded(recorded), report
+        compare(report, recorded.run, run)
         if run.status == "failed" and not recorded.is_failed:
             run = as_recorded(recorded)
-        return run, told
+        return run, report
 
     def _perform_new(self, ready: Ready) -> tuple[StepRun, StepReplay]:
-        """A step without a record: what can be known without asking anybody; the output of the others is null."""
-        told = StepReplay(ready.step.id, ready.step.path, ready.iteration, ready.step.kind, "not_recorded")
-        told.divergence = Divergence(None, None, {"kind": ready.step.kind})
+        """A step without a record: evaluated if it is pure; any other has the output null."""
+        report = StepReplay(ready.step.id, ready.step.path, ready.iteration, ready.step.kind, "not_recorded")
+        report.divergence = Divergence(None, None, {"kind": ready.step.kind})
         try:
             run = self._perform(ready, None)
-            told.replayed_output = run.output
+            report.replayed_output = run.output
         except StepFailed as failed:
             run = self._failed(ready, failed)
-            told.error = run.error
+            report.error = run.error
         except (Diverged, RecordEnds):
             run = self._run_of(ready, "succeeded", None)
-        return run, told
+        return run, report
 
     # -- performing
 
     def _perform(self, ready: Ready, recorded: Recorded | None) -> StepRun:
         step = ready.step
-        journal, closing = self._record.journal(recorded) if recorded else ([], Closing())
-        began = recorded.run.started_at if recorded else None
-        now = closing.now or began or self._record.row.finished_at or clock.now_ms()
+        journal, final = self._record.journal(recorded) if recorded else ([], Closing())
+        started = recorded.run.started_at if recorded else None
+        now = final.now or started or self._record.row.finished_at or clock.now_ms()
         claim = recorded.claim if recorded else self._record.claim
         names = self._job.names(ready.iteration, step.path)
         if claim is not self._job.claim:
@@ -123,12 +123,12 @@ class StepReplays:
         filled = fill(self._tools.pool, templates, names, now)
         task = Task(
             step, ready.iteration, recorded.run.attempt if recorded else 1, claim, self._job.compiled, names, filled,
-            filled.get("step_input", claim.input), now, closing.wall_ms or self._job.limit_ms, lambda: False,
+            filled.get("step_input", claim.input), now, final.wall_ms or self._job.limit_ms, lambda: False,
         )  # fmt: skip
         if recorded is not None and recorded.run.result_source == "cached":
             return self._take_recorded(ready, task, recorded)
         if step.kind == "code":
-            return self._run_code(ready, task, recorded, (journal, closing))
+            return self._run_code(ready, task, recorded, (journal, final))
         if step.kind not in EVALUATED:
             return self._take_recorded(ready, task, recorded)
         result = perform(self._tools, task)
@@ -145,23 +145,23 @@ class StepReplays:
         return replace(self._run_of(ready, "failed", None), error=failed.error)
 
     def _take_recorded(self, ready: Ready, task: Task, recorded: Recorded | None) -> StepRun:
-        """An effect is not repeated: asked for the same, it came to the same."""
+        """The recorded result of a step with side effects if its request is the same; else raises Diverged."""
         if recorded is None:
             return self._run_of(ready, "succeeded", None)
         if recorded.run.status == "skipped":
             raise Diverged(None, {"status": "skipped"}, {"status": "performed"})
-        before, after = self._asked_then(ready, recorded), self._asked_now(task)
+        before, after = self._recorded_request(ready, recorded), self._current_request(task)
         if not is_same(before, after):
             raise Diverged(None, before, after)
         return as_recorded(recorded)
 
-    def _asked_then(self, ready: Ready, recorded: Recorded) -> dict[str, Any]:
+    def _recorded_request(self, ready: Ready, recorded: Recorded) -> dict[str, Any]:
         step = self._record.compiled.steps[ready.step.path]
         if step.kind == "wait" and {"for", "until"} & step.templates.keys():
             return {"until": (recorded.run.state or {}).get("until")}
         return {**step.settings, "input": recorded.run.input}
 
-    def _asked_now(self, task: Task) -> dict[str, Any]:
+    def _current_request(self, task: Task) -> dict[str, Any]:
         if task.step.kind == "wait" and {"for", "until"} & task.filled.keys():
             return {"until": (perform(self._tools, task).state or {}).get("until")}
         return {**task.step.settings, "input": shown_input(task.filled)}
@@ -169,89 +169,89 @@ class StepReplays:
     # -- code
 
     def _run_code(
-        self, ready: Ready, task: Task, recorded: Recorded | None, past: tuple[list[JournalEntry], Closing]
+        self, ready: Ready, task: Task, recorded: Recorded | None, record: tuple[list[JournalEntry], Closing]
     ) -> StepRun:
         error = (recorded.run.error or {}) if recorded else {}
         if recorded and error.get("code") in LOST_CODES:
             return as_recorded(recorded)
         is_cut_off = recorded is not None and recorded.is_failed
-        host = ReplayHost(past[0], partial(self._answer, task), self._ends, is_cut_off=is_cut_off)
+        host = ReplayHost(record[0], partial(self._answer, task), self._ends, is_cut_off=is_cut_off)
         try:
-            outcome = self._run(task, host, past)
-            if outcome.failure is None:
+            result = self._run(task, host, record)
+            if result.failure is None:
                 host.check_all_asked()
         except Diverged:
             if recorded and error.get("code") == "nondeterministic":
                 return as_recorded(recorded)
             raise
-        if outcome.failure is None:
-            return self._run_of(ready, "succeeded", outcome.output)
+        if result.failure is None:
+            return self._run_of(ready, "succeeded", result.output)
         if clock.monotonic() >= self._ends:
             raise TimedOut(out_of_time())
-        raise from_sandbox(outcome.failure)
+        raise from_sandbox(result.failure)
 
     def _answer(self, task: Task, entry: JournalEntry) -> Any:
-        """What the code is given of a recorded answer: a secret only where its grants have it still, and it may be opened."""
+        """The recorded answer for the code; a secret only if the step still has the grant and it may be opened."""
         vault = vault_of(self._tools, task)
         if entry.method == SECRET and entry.ok and not (self._opens_secrets and entry.args[0] in vault.granted):
             return NOT_GRANTED
         return given_again(vault, entry)
 
-    def _run(self, task: Task, host: ReplayHost, past: tuple[list[JournalEntry], Closing]) -> Outcome:
-        """As `steps.code` runs it, with what was random and late then."""
-        (journal, closing), tools = past, self._tools
-        left = int((self._ends - clock.monotonic()) * 1000)
-        if left <= 0:
+    def _run(self, task: Task, host: ReplayHost, record: tuple[list[JournalEntry], Closing]) -> Outcome:
+        """Runs the code as `steps.code` does, with the recorded seed and clock."""
+        (journal, final), tools = record, self._tools
+        left_ms = int((self._ends - clock.monotonic()) * 1000)
+        if left_ms <= 0:
             raise TimedOut(out_of_time())
-        wall = min(task.wall_ms(tools.default_time_ms), left)
-        seed = seed_of(tools, task) if closing.seed is None else closing.seed
+        wall = min(task.wall_ms(tools.default_time_ms), left_ms)
+        seed = seed_of(tools, task) if final.seed is None else final.seed
         return tools.pool.run(
             task.compiled.programs[task.step.path],
             task.input,
             host,
             api=facts_of(task),
             limits=limits_of(tools, task, wall),
-            entropy=Entropy(seed, (*recorded_clock(journal), *closing.clock)),
+            entropy=Entropy(seed, (*recorded_clock(journal), *final.clock)),
         )
 
 
 def no_room() -> Overloaded:
-    return Overloaded("the sandbox has no room for the replay just now; try again in a moment", headers={"Retry-After": "5"})
+    return Overloaded("the sandbox has no capacity for the replay right now; try again in a moment", headers={"Retry-After": "5"})
 
 
 def as_recorded(recorded: Recorded) -> StepRun:
-    """The recorded run as one that is over."""
+    """The recorded run, as a finished one."""
     status = recorded.run.status if recorded.run.status in FINISHED else "failed"
     return replace(recorded.run, status=status, result_source="replayed")
 
 
-def compare(told: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
-    """Note in `told` how the replayed run differs from the recorded one."""
+def compare(report: StepReplay, recorded: StepRun, replayed: StepRun) -> None:
+    """Stores in the report how the replayed run differs from the recorded one."""
     if replayed.status == "running" or (recorded.state is not None and recorded.kind in BLOCK_KINDS):
-        if not is_same(_begun(recorded), _begun(replayed)):
-            told.result, told.divergence = "diverged", Divergence(None, _chosen(recorded), _chosen(replayed))
+        if not is_same(_initial_state(recorded), _initial_state(replayed)):
+            report.result, report.divergence = "diverged", Divergence(None, _decision(recorded), _decision(replayed))
         return
-    before, after = _come_to(recorded), _come_to(replayed)
+    before, after = _result(recorded), _result(replayed)
     if is_same(before, after):
         return
     is_other = "skipped" in (recorded.status, replayed.status)
-    told.result, told.divergence = ("diverged" if is_other else "output_differs"), Divergence(None, before, after)
-    told.recorded_output, told.replayed_output = recorded.output, replayed.output
-    told.recorded_error, told.error = recorded.error, replayed.error
-    told.changes = difference(recorded.output, replayed.output)
+    report.result, report.divergence = ("diverged" if is_other else "output_differs"), Divergence(None, before, after)
+    report.recorded_output, report.replayed_output = recorded.output, replayed.output
+    report.recorded_error, report.error = recorded.error, replayed.error
+    report.changes = difference(recorded.output, replayed.output)
 
 
-def _begun(run: StepRun) -> dict[str, Any] | None:
-    """What a step that holds steps decided when it began; how its items failed came later."""
+def _initial_state(run: StepRun) -> dict[str, Any] | None:
+    """The initial decision of a step with inner steps, without the errors of its items, which are added later."""
     return None if run.state is None else {name: value for name, value in run.state.items() if name != "errors"}
 
 
-def _chosen(run: StepRun) -> dict[str, Any]:
-    return _begun(run) or _come_to(run)
+def _decision(run: StepRun) -> dict[str, Any]:
+    return _initial_state(run) or _result(run)
 
 
-def _come_to(run: StepRun) -> dict[str, Any]:
-    """What is compared of a run that is over: its output, or how it failed, or that it was left out."""
+def _result(run: StepRun) -> dict[str, Any]:
+    """The part of a finished run that is compared: its output, its error, or that it was skipped or cancelled."""
     if run.status in ("skipped", "cancelled"):
         return {"status": run.status}
     if run.status == "failed":

@@ -1,4 +1,4 @@
-"""Test tables beside decisions: `rules/price.tests.yaml` holds cases for `rules/price.json`."""
+"""Test tables of decisions: `rules/price.tests.yaml` has the test cases of `rules/price.json`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from .expectations import find_differences
 ENDINGS = (".tests.yaml", ".tests.json")
 MOST_CASES = 500
 MEMBERS = ("name", "input", "output", "error")
-_SHOWN_DIFFERENCES = 5
+_MAX_DIFFERENCES = 5
 
 
 @dataclass(frozen=True)
 class RuleCase:
-    """One input and what the decision is to make of it: an output, or an error whose sentence holds `error`."""
+    """One input with its expected output, or with `error`, a part of the expected error message."""
 
     file: str
     line: int | None
@@ -30,7 +30,7 @@ class RuleCase:
 
 @dataclass(frozen=True)
 class RuleTable:
-    """The cases of one decision."""
+    """The test cases of one decision."""
 
     decision: str
     cases: tuple[RuleCase, ...]
@@ -38,45 +38,45 @@ class RuleTable:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """How a case went; `problem` says what was not as expected."""
+    """The result of a case; `problem` describes the difference from what was expected, None when it passed."""
 
     case: RuleCase
     problem: str | None
 
 
 def decision_of(path: str) -> str | None:
-    """The decision a test table belongs to; None for any other file."""
-    ending = next((each for each in ENDINGS if path.endswith(each)), None)
-    return None if ending is None else path.removesuffix(ending) + ".json"
+    """The path of the decision a test table belongs to; None for any other file."""
+    suffix = next((each for each in ENDINGS if path.endswith(each)), None)
+    return None if suffix is None else path.removesuffix(suffix) + ".json"
 
 
 def read_tables(files: Mapping[str, str]) -> tuple[list[RuleTable], list[Problem]]:
-    """Every test table of a draft, and what is wrong with them."""
+    """Parses every test table of a draft; returns the valid ones and all problems."""
     tables: list[RuleTable] = []
     problems: list[Problem] = []
     for path in sorted(files):
         decision = decision_of(path)
         if decision is None:
             continue
-        reader = _TableReader(path)
-        cases = reader.read(files[path])
+        parser = _TableParser(path)
+        cases = parser.read(files[path])
         if decision not in files:
-            reader.problem("", f"there is no {decision} that these cases would test; name the table after its decision")
-        problems += reader.problems
-        if not reader.problems:
+            parser.problem("", f"there is no {decision} for these cases to test; name the table after its decision")
+        problems += parser.problems
+        if not parser.problems:
             tables.append(RuleTable(decision, tuple(cases)))
     return tables, problems
 
 
-class _TableReader:
+class _TableParser:
     def __init__(self, file: str) -> None:
         self.file = file
         self.lines: dict[str, int] = {}
         self.problems: list[Problem] = []
 
     def problem(self, pointer: str, message: str, line: int | None = None, column: int | None = None) -> None:
-        told = f"{pointer} {message}".strip()
-        self.problems.append(Problem("/files", "table_invalid", told, self.file, line or self.lines.get(pointer), column))
+        text = f"{pointer} {message}".strip()
+        self.problems.append(Problem("/files", "table_invalid", text, self.file, line or self.lines.get(pointer), column))
 
     def read(self, text: str) -> list[RuleCase]:
         try:
@@ -109,7 +109,7 @@ class _TableReader:
 
 
 def run_tables(pool: Pool, tenant_id: str, files: Mapping[str, str]) -> Iterator[CaseResult]:
-    """Decide every case of every table that can be read; a decision that is not JSON fails its cases."""
+    """Evaluates every case of every valid table; a decision that is not valid JSON fails its cases."""
     for table in read_tables(files)[0]:
         try:
             model = yaml12.load(files[table.decision])
@@ -117,31 +117,31 @@ def run_tables(pool: Pool, tenant_id: str, files: Mapping[str, str]) -> Iterator
             yield from (CaseResult(case, f"{table.decision}: {error}") for case in table.cases)
             continue
         for case in table.cases:
-            yield CaseResult(case, _judge(pool, tenant_id, model, case))
+            yield CaseResult(case, _check_case(pool, tenant_id, model, case))
 
 
-def _judge(pool: Pool, tenant_id: str, model: Any, case: RuleCase) -> str | None:
+def _check_case(pool: Pool, tenant_id: str, model: Any, case: RuleCase) -> str | None:
     if not isinstance(model, dict):
-        return "the decision is no JSON Decision Model"
-    decided = pool.decide(model, case.input, namespace=tenant_id)
-    if decided.failure is not None:
-        told = decided.failure.message
+        return "the decision is not a JSON Decision Model"
+    result = pool.decide(model, case.input, namespace=tenant_id)
+    if result.failure is not None:
+        message = result.failure.message
         if case.error is None:
-            return f"the decision failed: {told}"
-        return None if case.error in told else f"expected an error with {case.error!r}, found: {told}"
+            return f"the decision failed: {message}"
+        return None if case.error in message else f"expected an error with {case.error!r}, found: {message}"
     if case.error is not None:
         return f"expected an error with {case.error!r}, but the decision answered"
-    found = list(find_differences(case.output, decided.value))
-    more = f" (and {len(found) - _SHOWN_DIFFERENCES} more)" if len(found) > _SHOWN_DIFFERENCES else ""
-    return "; ".join(each.describe() for each in found[:_SHOWN_DIFFERENCES]) + more if found else None
+    differences = list(find_differences(case.output, result.value))
+    more = f" (and {len(differences) - _MAX_DIFFERENCES} more)" if len(differences) > _MAX_DIFFERENCES else ""
+    return "; ".join(each.describe() for each in differences[:_MAX_DIFFERENCES]) + more if differences else None
 
 
 def table_problems(pool: Pool, tenant_id: str, files: Mapping[str, str], *, run: bool) -> list[Problem]:
-    """What is wrong with the tables of a draft; with `run` every case that fails is a problem too."""
+    """The problems of a draft's test tables; with `run`, failed cases are included."""
     problems = read_tables(files)[1]
     if run:
         for result in run_tables(pool, tenant_id, files):
             if result.problem is not None:
-                told = f"{result.case.name}: {result.problem}"
-                problems.append(Problem("/files", "case_failed", told, result.case.file, result.case.line))
+                text = f"{result.case.name}: {result.problem}"
+                problems.append(Problem("/files", "case_failed", text, result.case.file, result.case.line))
     return problems

@@ -1,4 +1,4 @@
-"""Samples: inputs with outputs of steps, pinned to a process under a name, to test its draft and its steps with."""
+"""Samples: named inputs and step outputs, pinned to a process for testing its draft and its steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ OUTPUT_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Sample:
-    """What is pinned: an input and outputs by step id.
+    """The content of a sample: an input and outputs by step id.
 
-    With `from_execution` those of that execution come first; `steps` and an `input` that is given go over them.
+    With `from_execution` they are taken from that execution; `steps`, and an `input` that is not None, override them.
     """
 
     input: Mapping[str, Any] | None = None
@@ -34,26 +34,26 @@ class Sample:
 
 
 def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -> tuple[SampleRow, bool]:
-    """Create or replace a sample; answers it and whether it is new.
+    """Creates or replaces a sample; returns it and whether it is new.
 
-    NotFound (process, execution), ValidationFailed for a name that is no slug or too much data, Conflict when the process
-    has as many as it may.  Outputs of steps inside a for_each, and those over 256 KiB, are not taken from an execution.
+    Raises NotFound (process, execution), ValidationFailed for an invalid slug or too much data, Conflict when the process
+    has the maximum number.  Outputs of steps inside a for_each, and those over 256 KiB, are not taken from an execution.
     """
     ids.check_slug(name, pointer="/name")
     scope.get(Process, id=process_id)
-    given, steps = _taken(scope, process_id, sample)
-    size = len(db.dump_json([given, steps]).encode())
+    payload, steps = _contents(scope, process_id, sample)
+    size = len(db.dump_json([payload, steps]).encode())
     if size > MOST_BYTES:
         raise ValidationFailed(Sentence(
             "a sample has at most %(most_bytes)s KiB, this one %(size)s; pin fewer steps",
             most_bytes=MOST_BYTES >> 10, size=size >> 10,
         ))
     now = clock.now_ms()
-    values = {"input": given, "steps": steps, "from_execution": sample.from_execution, "updated_at": now}
+    values = {"input": payload, "steps": steps, "from_execution": sample.from_execution, "updated_at": now}
 
     def pin() -> tuple[SampleRow, bool]:
-        found = scope.find(SampleRow, process_id=process_id, name=name)
-        if found is None:
+        existing = scope.find(SampleRow, process_id=process_id, name=name)
+        if existing is None:
             scope.get(Process, id=process_id)
             count = scope.select(SampleRow).where(SampleRow.process_id == process_id).count()
             if count >= MOST:
@@ -62,13 +62,13 @@ def pin_sample(scope: TenantScope, process_id: str, name: str, sample: Sample) -
         else:
             mine = (SampleRow.process_id == process_id) & (SampleRow.name == name)
             scope.update(SampleRow, **values).where(mine).execute()
-        return get_sample(scope, process_id, name), found is None
+        return get_sample(scope, process_id, name), existing is None
 
     return db.write(pin)
 
 
-def _taken(scope: TenantScope, process_id: str, sample: Sample) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The input and the outputs, from the execution and from what is given."""
+def _contents(scope: TenantScope, process_id: str, sample: Sample) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The input and the outputs, from the sample's execution and its own values."""
     if sample.from_execution is None:
         return dict(sample.input or {}), dict(sample.steps)
     row = executions.get_execution(scope, sample.from_execution, process_id)
@@ -78,20 +78,20 @@ def _taken(scope: TenantScope, process_id: str, sample: Sample) -> tuple[dict[st
 
 
 def get_sample(scope: TenantScope, process_id: str, name: str) -> SampleRow:
-    """One sample; NotFound otherwise."""
+    """The sample; raises NotFound without one."""
     scope.get(Process, id=process_id)
     return scope.get(SampleRow, process_id=process_id, name=name)
 
 
 def list_samples(scope: TenantScope, process_id: str, page: PageRequest) -> Page[SampleRow]:
-    """The samples of a process by name."""
+    """The samples of a process, sorted by name."""
     scope.get(Process, id=process_id)
     query = scope.select(SampleRow).where(SampleRow.process_id == process_id)
     return paginate(query, page, {"name": SampleRow.name, "updated_at": SampleRow.updated_at}, default="name", tie="name")
 
 
 def delete_sample(scope: TenantScope, process_id: str, name: str) -> None:
-    """Delete a sample; NotFound when there is none."""
+    """Deletes a sample; raises NotFound without one."""
 
     def delete() -> None:
         get_sample(scope, process_id, name)

@@ -1,4 +1,4 @@
-"""Integrations as a case of a solution has them: looked at, and never reached."""
+"""The integrations of a solution's test case: actions are previewed, never executed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from appliance.processes.host.reached import ActionCall, Actions
 
 @dataclass(frozen=True)
 class UnreachedActions:
-    """Says what an action would do; one that reads needs a mock."""
+    """Previews actions and refuses to execute them; a reading action needs a mock."""
 
     actions: Actions
 
@@ -20,4 +20,4 @@ class UnreachedActions:
 
     def execute(self, claim: Claim, call: ActionCall, seconds: float) -> Any:
         name = f"integrations.execute/{call.integration}/{call.action}"
-        raise ConnectorFailed(Sentence("a case reaches no foreign system; mock %(name)s", name=name))
+        raise ConnectorFailed(Sentence("a test case calls no foreign system; add a mock for %(name)s", name=name))

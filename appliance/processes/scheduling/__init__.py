@@ -1,4 +1,4 @@
-"""When an execution begins or goes on: its time, its turn among tenants, its slot, and what a crash forgot."""
+"""Decides when an execution starts or continues: due times, fair sharing among tenants, concurrency slots, crash recovery."""
 
 import lazy_loader
 

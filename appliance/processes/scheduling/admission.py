@@ -1,6 +1,6 @@
-"""How a new execution begins: at its time, in its slot, at once or queued; and what becomes of it when that comes too late.
+"""Admits new executions: scheduled, waiting for a slot, or queued; and expires those that could not start in time.
 
-All of it inside `db.write`.
+Everything here runs inside `db.write`.
 """
 
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ from . import slots
 
 HEAD_START_MS = 600_000
 EXPIRED = "expired"
-_EXPIRED_NEXT = "execute it again if it is still wanted, or give it longer with expires_in"
+_EXPIRED_NEXT = "execute it again if it is still needed, or allow more time with expires_in"
 
 
 def rank_of(at: int, priority: int) -> int:
-    """The lower, the earlier its turn: a step of priority counts as ten minutes of waiting, so that nothing waits forever."""
+    """The sort key of the queue, lowest first: one level of priority is worth ten minutes of waiting, so nothing starves."""
     return at - priority * HEAD_START_MS
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """When an execution shall begin, at the latest how long after that, and what it is given."""
+    """A request to start an execution: its input, its due time (epoch ms) and how long after that it expires."""
 
     input: Mapping[str, Any]
     run_at: int | None
@@ -41,7 +41,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Entry:
-    """How an execution is entered: `begins_at` is when its turn may come, `held` why not yet."""
+    """The initial state of an execution: `begins_at` is when it may start, `held` the reason why it has to wait, if any."""
 
     begins_at: int
     is_later: bool
@@ -50,7 +50,7 @@ class Entry:
     expires_at: int | None = None
 
     def waiting_for(self) -> dict[str, Any] | None:
-        """What is told of a slot that is waited for."""
+        """The slot it waits for, as shown to callers; None when it waits for none."""
         return told_slot(self.slot) if self.slot is not None and self.held == slots.SLOT else None
 
 
@@ -58,33 +58,33 @@ def told_slot(slot: Slot) -> dict[str, Any]:
     return {"concurrency": {"key": slot.key, "limit": slot.limit}}
 
 
-def enter(scope: TenantScope, process_id: str, version: int, wanted: Wanted, now: int) -> Entry:
-    """Decide about a new execution; ConcurrencyLimited where its process refuses what finds no slot.
+def enter(scope: TenantScope, process_id: str, version: int, request: Wanted, now: int) -> Entry:
+    """Admits a new execution; raises ConcurrencyLimited when no slot is free and its process rejects in that case.
 
-    With `cancel_running` older executions of its key are cancelled, and the new one waits for those that must still stop.
+    With `cancel_running`, older executions of its key are cancelled, and the new one waits until they have stopped.
     """
     rules = read_rules(scope, process_id, version)
-    later = wanted.run_at is not None and wanted.run_at > now
-    begins_at = wanted.run_at if later and wanted.run_at is not None else now
-    expires_ms = wanted.expires_ms if wanted.expires_ms is not None else rules.expires_ms
+    is_scheduled = request.run_at is not None and request.run_at > now
+    begins_at = request.run_at if is_scheduled and request.run_at is not None else now
+    expires_ms = request.expires_ms if request.expires_ms is not None else rules.expires_ms
     expires_at = None if expires_ms is None else begins_at + expires_ms
-    slot = slot_of(rules.concurrency, wanted.input) if rules.concurrency else None
-    if later:
+    slot = slot_of(rules.concurrency, request.input) if rules.concurrency else None
+    if is_scheduled:
         return Entry(begins_at, True, None, slot, expires_at)
     if slot is not None and slot.behaviour == "reject" and not slots.is_free(scope, process_id, slot):
-        which = Sentence(" with the key %(key)s", key=slot.key) if slot.key else ""
+        key_text = Sentence(" with the key %(key)s", key=slot.key) if slot.key else ""
         raise ConcurrencyLimited(
             Sentence(
-                "%(process_id)s runs at most %(limit)s at once%(which)s, and that many are under way; execute it again later",
-                process_id=process_id, limit=slot.limit, which=which,
+                "%(process_id)s can run at most %(limit)s times at once%(which)s, and that many are running; try again later",
+                process_id=process_id, limit=slot.limit, which=key_text,
             ),
             headers={"Retry-After": "1"},
         )
-    return Entry(begins_at, False, _held(scope, process_id, slot), slot, expires_at)
+    return Entry(begins_at, False, _find_wait_reason(scope, process_id, slot), slot, expires_at)
 
 
-def _held(scope: TenantScope, process_id: str, slot: Slot | None, own_id: str = "") -> str | None:
-    """Why an execution whose time has come may not begin yet."""
+def _find_wait_reason(scope: TenantScope, process_id: str, slot: Slot | None, own_id: str = "") -> str | None:
+    """The reason why a due execution has to wait, or None if it may start."""
     if slot is not None:
         if slot.behaviour == "cancel_running":
             _cancel_older(scope, process_id, slot, own_id)
@@ -102,29 +102,29 @@ def _cancel_older(scope: TenantScope, process_id: str, slot: Slot, own_id: str) 
 
 
 def line_up(tenant_id: str, execution_id: str, now: int) -> bool:
-    """Queue an execution whose time has come; whether it may begin at once.  One that is not due is left as it is."""
-    found = db.rows(
+    """Queues a due execution and returns whether it may start at once; one that is not due is left unchanged."""
+    rows = db.rows(
         "SELECT process_id, started_at, slot, slot_limit, slot_behaviour FROM execution WHERE tenant_id = ? AND id = ? "
         "AND status IN ('waiting', 'scheduled') AND next_run_at <= ?",
         (tenant_id, execution_id, now),
     )
-    if not found:
+    if not rows:
         return is_ready(tenant_id, execution_id)
-    process_id, started_at, key, limit, behaviour = found[0]
+    process_id, started_at, key, limit, behaviour = rows[0]
     scope = TenantScope(tenant_id, "system")
     slot = None if key is None else Slot(key, limit, behaviour)
-    held = None if started_at is not None else _held(scope, process_id, slot, execution_id)
-    told = db.dump_json(told_slot(slot)) if slot is not None and held == slots.SLOT else None
+    wait_reason = None if started_at is not None else _find_wait_reason(scope, process_id, slot, execution_id)
+    waiting_for = db.dump_json(told_slot(slot)) if slot is not None and wait_reason == slots.SLOT else None
     db.execute(
         "UPDATE execution SET status = 'queued', enqueued_at = ?, next_run_at = NULL, wait_reason = ?, waiting_for = ? "
         "WHERE tenant_id = ? AND id = ?",
-        (now, held, told, tenant_id, execution_id),
+        (now, wait_reason, waiting_for, tenant_id, execution_id),
     )
-    return held is None
+    return wait_reason is None
 
 
 def is_ready(tenant_id: str, execution_id: str) -> bool:
-    """Whether it is queued and nothing but its turn is missing."""
+    """Whether the execution is queued and has nothing else to wait for."""
     return bool(
         db.rows(
             "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND status = 'queued' AND wait_reason IS NULL",
@@ -134,18 +134,18 @@ def is_ready(tenant_id: str, execution_id: str) -> bool:
 
 
 def late_ones(now: int, most: int) -> list[tuple[str, str]]:
-    """Executions of every tenant that came too late to begin; a plain read."""
-    found = db.rows(
+    """(tenant, execution) of up to `most` executions that expired before they started; reads only."""
+    rows = db.rows(
         "SELECT tenant_id, id FROM execution WHERE expires_at IS NOT NULL AND started_at IS NULL AND finished_at IS NULL "
         "AND expires_at <= ? ORDER BY expires_at LIMIT ?",
         (now, most),
     )
-    return [(row[0], row[1]) for row in found]
+    return [(row[0], row[1]) for row in rows]
 
 
 def expire(tenant_id: str, execution_id: str, now: int) -> bool:
-    """End an execution that has not begun in time; False when it has begun since, or is over."""
-    error = make_error("expired", "timeout", "its turn did not come before it expired, so it has not run") | {"next": _EXPIRED_NEXT}
+    """Ends an execution that did not start in time; False when it has started or finished meanwhile."""
+    error = make_error("expired", "timeout", "it expired before it could start, so it has not run") | {"next": _EXPIRED_NEXT}
     changed = db.execute(
         "UPDATE execution SET status = 'expired', finished_at = ?, next_run_at = NULL, wait_reason = NULL, waiting_for = NULL, "
         "error = ?, failure_class = ?, failure_code = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ? AND started_at IS NULL "
@@ -163,7 +163,7 @@ def expire(tenant_id: str, execution_id: str, now: int) -> bool:
 
 
 def store_end(scope: TenantScope, child: ending.Child, took_ms: int) -> None:
-    """What follows from the end of an execution that nobody ran."""
+    """Records the end of an execution that never ran and does what follows from it."""
     ending.note_status(scope, child.execution_id, child.status, child.error)
     ending.close_execution(scope, child)
     tally.add(scope, "execution", f"{child.process_id}:{child.status}", took_ms)

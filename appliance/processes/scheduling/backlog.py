@@ -1,4 +1,4 @@
-"""How many executions of a tenant wait for their turn or their time, and may; how many may descend from one."""
+"""Limits the number of queued and planned executions of a tenant, and of unfinished descendants of one execution."""
 
 from dataclasses import dataclass
 
@@ -12,20 +12,20 @@ from appliance.processes.engine.store import OPEN
 
 RETRY_SECONDS = 5
 FRESH_SECONDS = 0.5
-_MOST_TENANTS = 1_000  # counts that are remembered
-_WAITED_FOR = {False: "their turn", True: "their turn or their time (run_at)"}
+_MAX_TENANTS = 1_000  # cached counts
+_WAITING_FOR = {False: "their turn", True: "their turn or their time (run_at)"}
 
 
 class QueueFull(ConcurrencyLimited):
-    """As many executions of the tenant wait for their turn or their time as may; in a while there is room again."""
+    """The tenant has the maximum number of queued or planned executions; a retry later may succeed."""
 
 
 @dataclass
 class Bounds:
-    """Queued executions of a tenant, and unfinished descendants of one execution, at most.
+    """The maximum number of queued executions of a tenant, and of unfinished descendants of one execution.
 
-    What is planned for later is accepted only while queued and planned executions together are within `queued`: what waits for
-    its time keeps nothing from being queued now, and what comes due a moment later is no way around the bound.
+    A planned execution is accepted only while queued and planned ones together are below `queued`.  So planned executions
+    never block those queued now, and planning them a moment ahead does not bypass the limit.
     """
 
     queued: int = 10_000
@@ -34,7 +34,7 @@ class Bounds:
 
 @dataclass
 class _Count:
-    """What was counted, when, and how many have come since."""
+    """A count of rows, when it was taken (monotonic seconds), and how many were added since."""
 
     counted: int
     at: float
@@ -42,48 +42,48 @@ class _Count:
 
 
 bounds = Bounds()
-_counts: dict[tuple[str, bool], _Count] = {}  # by tenant, and whether planned ones are counted too
+_counts: dict[tuple[str, bool], _Count] = {}  # by tenant and whether planned executions are included
 
 
 def configure(*, queued: int, descendants: int) -> None:
-    """Set the bounds of this process, and forget what was counted before."""
+    """Sets the limits of this server process and clears the cached counts."""
     bounds.queued, bounds.descendants = queued, descendants
     _counts.clear()
 
 
 def admit_queued(scope: TenantScope) -> None:
-    """Count an execution that is to be queued: QueueFull when too many of the tenant wait for their turn.
+    """Counts an execution about to be queued; raises QueueFull when the tenant has too many queued ones.
 
-    Rows are counted at most twice a second; what is added in between is counted in memory.
+    Rows are counted at most twice a second; additions in between are counted in memory.
     """
     _admit(scope, with_planned=False)
 
 
 def admit_planned(scope: TenantScope) -> None:
-    """Count an execution that is to be queued later: QueueFull when too many of the tenant wait for their turn or their time."""
+    """Counts an execution planned for later; raises QueueFull when the tenant has too many queued and planned ones."""
     _admit(scope, with_planned=True)
 
 
 def _admit(scope: TenantScope, *, with_planned: bool) -> None:
-    which = scope.tenant_id, with_planned
-    known, now = _counts.get(which), clock.monotonic()
-    is_fresh = known is not None and now - known.at < FRESH_SECONDS
-    if known is None or not is_fresh or (known.counted < bounds.queued <= known.counted + known.since):
-        known = _Count(_count_queued(scope, with_planned=with_planned), now)
-        if len(_counts) >= _MOST_TENANTS:
+    key = scope.tenant_id, with_planned
+    cached, now = _counts.get(key), clock.monotonic()
+    is_fresh = cached is not None and now - cached.at < FRESH_SECONDS
+    if cached is None or not is_fresh or (cached.counted < bounds.queued <= cached.counted + cached.since):
+        cached = _Count(_count_queued(scope, with_planned=with_planned), now)
+        if len(_counts) >= _MAX_TENANTS:
             _counts.clear()
-        _counts[which] = known
-    if known.counted + known.since >= bounds.queued:
+        _counts[key] = cached
+    if cached.counted + cached.since >= bounds.queued:
         REFUSALS.inc(1, "queued_executions")
         raise QueueFull(
             Sentence(
-                "%(queued)s executions of this tenant wait for %(waited_for)s, which is its limit "
-                "(limits.queued_executions); execute it again when some have run, or cancel what is not needed",
-                queued=bounds.queued, waited_for=_WAITED_FOR[with_planned],
+                "%(queued)s executions of this tenant are waiting for %(waited_for)s, which is the limit "
+                "(limits.queued_executions); try again when some have run, or cancel executions you do not need",
+                queued=bounds.queued, waited_for=_WAITING_FOR[with_planned],
             ),
             headers={"Retry-After": str(RETRY_SECONDS)},
         )
-    known.since += 1
+    cached.since += 1
 
 
 def _count_queued(scope: TenantScope, *, with_planned: bool) -> int:
@@ -93,7 +93,7 @@ def _count_queued(scope: TenantScope, *, with_planned: bool) -> int:
 
 
 def admit_descendant(scope: TenantScope, root: str) -> None:
-    """ConcurrencyLimited when too many descendants of `root` are not finished for one more."""
+    """Raises ConcurrencyLimited when `root` already has the maximum number of unfinished descendants."""
     sql = (
         "SELECT count(*) FROM (SELECT 1 FROM execution WHERE tenant_id = ? AND root = ? AND root IS NOT NULL "
         "AND finished_at IS NULL LIMIT ?) AS living"
@@ -103,9 +103,9 @@ def admit_descendant(scope: TenantScope, root: str) -> None:
         REFUSALS.inc(1, "descendants")
         raise ConcurrencyLimited(
             Sentence(
-                "%(descendants)s executions that descend from %(root)s are not finished, which is the limit "
-                "(limits.execution_descendants); does a process execute itself without end? Wait for some before you "
-                "start more",
+                "%(descendants)s descendants of the execution %(root)s are unfinished, which is the limit "
+                "(limits.execution_descendants); check whether a process executes itself endlessly, or wait until some "
+                "have finished",
                 descendants=bounds.descendants, root=root,
             ),
             headers={"Retry-After": str(RETRY_SECONDS)},
@@ -113,10 +113,10 @@ def admit_descendant(scope: TenantScope, root: str) -> None:
 
 
 def queue_state(scope: TenantScope, workers: int) -> dict[str, int]:
-    """Depth, age of the oldest, work in flight, and how far the workers are behind."""
+    """The queue of a tenant: depth, age of the oldest entry, executions in flight, and the workers' lag."""
     now = clock.now_ms()
     rows = db.rows(
-        # Each state by itself: the index over states is used for one, not for a list of them.
+        # One query per status, because the index on the status is not used for a list of them.
         " UNION ALL ".join(
             f"SELECT '{each}', count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = '{each}'"  # noqa: S608
             for each in OPEN

@@ -1,4 +1,4 @@
-"""What a worker does when a message arrives: not what the message names, but whatever has its turn."""
+"""Handles the queue messages of workers: a message is only a wake-up; the execution to run is chosen by fair sharing."""
 
 from threading import Event
 
@@ -14,13 +14,13 @@ from . import admission, turns
 from .turns import Turns
 
 WAKE = "execution"
-ENOUGH_MESSAGES = 64  # more would wake nobody else: each makes one worker look, and whoever begins something wakes the next
-IN_A_ROW = 16  # then the other kinds of messages have their turn
+ENOUGH_MESSAGES = 64  # more are useless: each wakes one worker, and a worker that starts something wakes the next
+IN_A_ROW = 16  # then other kinds of messages are handled
 MOST_EXPIRED = 50  # in one write
 
 
 class Intake:
-    """Takes executions for the workers of this process; thread-safe.  Nothing new is taken once `draining` is set."""
+    """Claims executions for the workers of this process; thread-safe.  Nothing is claimed once `draining` is set."""
 
     def __init__(self, runner: Runner, places: Turns, queue: TaskQueue, draining: Event) -> None:
         self._runner = runner
@@ -29,18 +29,18 @@ class Intake:
         self._draining = draining
 
     def wake(self, tenant_id: str, execution_id: str, priority: int = 0) -> None:
-        """Inside a write: have a worker look, unless enough of them will."""
+        """Wakes a worker unless enough messages are queued already; inside a write."""
         if not self._queue.has(ENOUGH_MESSAGES):
             self._queue.enqueue(WAKE, tenant_id, execution_id, priority=priority)
 
     def wake_cancelled(self, tenant_id: str, execution_id: str) -> None:
-        """Inside a write: somebody must end this one, which is being cancelled and has no worker."""
+        """Wakes a worker to end this execution, which is being cancelled and has no worker; inside a write."""
         self._queue.enqueue(WAKE, tenant_id, execution_id)
 
     def serve(self, tenant_id: str, execution_id: str) -> None:
-        """A message has come.  It may name an execution that is to be cancelled; otherwise it says only that there is work."""
-        named = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND status = 'cancelling'"
-        if db.rows(named, (tenant_id, execution_id)):
+        """Handles a message: ends the execution it names if that is being cancelled, then runs whatever is next."""
+        sql = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ? AND status = 'cancelling'"
+        if db.rows(sql, (tenant_id, execution_id)):
             self._runner.drive(tenant_id, execution_id)
         for _ in range(IN_A_ROW):
             claim = self.take()
@@ -53,7 +53,7 @@ class Intake:
         db.write(lambda: self.wake(tenant_id, execution_id))
 
     def take(self) -> Claim | None:
-        """Claim whatever has its turn; None when nothing may begin here now.  Give its place back when it is over."""
+        """Claims the next execution; None when none may start here now.  The caller gives its place back afterwards."""
         if self._draining.is_set() or not turns.anything_ready():
             return None
         placed: list[str] = []

@@ -1,4 +1,4 @@
-"""Threads that tenants share by turns, so that the wide process of one does not hold up the steps of another."""
+"""A thread pool shared fairly among tenants, so that one tenant's wide process does not delay the steps of another."""
 
 import threading
 from collections import deque
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class SharedThreads:
-    """Performs what is submitted in `count` threads: within a tenant in order, among tenants whoever has least under way."""
+    """Runs submitted work in `count` threads: in order within a tenant, and first for the tenant with the least running."""
 
     def __init__(self, count: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix=name)
@@ -21,7 +21,7 @@ class SharedThreads:
         self._lock = threading.Lock()
 
     def submit(self, tenant_id: str, work: Callable[[], T]) -> "Future[T]":
-        """RuntimeError once it is shut down."""
+        """Queues `work`; raises RuntimeError after `shutdown`."""
         future: Future[T] = Future()
         with self._lock:
             self._waiting.setdefault(tenant_id, deque()).append((future, work))
@@ -29,7 +29,7 @@ class SharedThreads:
         return future
 
     def shutdown(self) -> None:
-        """Take nothing new and forget what waits; what is under way ends by itself."""
+        """Refuses new work and cancels waiting work; running work finishes."""
         with self._lock:
             for waiting in self._waiting.values():
                 for future, _ in waiting:
@@ -63,7 +63,7 @@ class SharedThreads:
 def _settle(future: "Future[Any]", work: Callable[[], Any]) -> None:
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001  whoever asks the future gets it
+    except BaseException as error:  # noqa: BLE001  raised again by the future's result()
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -1,6 +1,6 @@
-"""Slots of concurrency keys: who holds one is read from the rows of executions, and an end passes it on in its own commit.
+"""Slots of concurrency keys: derived from the execution rows, and passed on in the transaction that ends an execution.
 
-An execution holds its slot from the moment it may begin until it is finished, also while it waits.
+An execution holds its slot from the moment it may start until it is finished, also while it waits.
 """
 
 from appliance.core.database import db
@@ -10,7 +10,7 @@ from appliance.processes.engine.suspension import woken
 from appliance.processes.executions.pausing import PAUSED, is_paused
 
 SLOT = "slot"  # the wait_reason of a queued execution that has no slot yet
-# The words of the partial index, so that those who wait are not counted over.
+# Repeats the condition of the partial index, so that waiting executions are not scanned.
 _HOLDERS = (
     "tenant_id = ? AND process_id = ? AND slot = ? AND slot IS NOT NULL AND finished_at IS NULL AND status <> 'scheduled' "
     "AND COALESCE(wait_reason, '') <> 'slot'"
@@ -19,44 +19,44 @@ _WAITERS = "tenant_id = ? AND process_id = ? AND status = 'queued' AND wait_reas
 
 
 def is_free(scope: TenantScope, process_id: str, slot: Slot) -> bool:
-    """Whether another execution may hold a slot of this key; inside a write."""
+    """Whether a slot of this key is free; inside a write."""
     sql = f"SELECT count(*) FROM (SELECT 1 FROM execution WHERE {_HOLDERS} LIMIT ?) AS held"  # noqa: S608 our own names
     return bool(db.rows(sql, (scope.tenant_id, process_id, slot.key, slot.limit))[0][0] < slot.limit)
 
 
 def older_ones(scope: TenantScope, process_id: str, slot: Slot, but: str = "") -> list[str]:
-    """Every execution of this key that is not finished or being cancelled, the oldest first; inside a write."""
+    """The unfinished executions of this key that are not being cancelled, oldest first, except `but`; inside a write."""
     mine = (scope.tenant_id, process_id, slot.key)
-    found = db.rows(f"SELECT created_at, id FROM execution WHERE {_WAITERS}", mine)  # noqa: S608
+    rows = db.rows(f"SELECT created_at, id FROM execution WHERE {_WAITERS}", mine)  # noqa: S608
     holding = f"SELECT created_at, id FROM execution WHERE {_HOLDERS} AND status <> 'cancelling'"  # noqa: S608
-    found += db.rows(holding, mine)
-    return [execution_id for _, execution_id in sorted(found) if execution_id != but]
+    rows += db.rows(holding, mine)
+    return [execution_id for _, execution_id in sorted(rows) if execution_id != but]
 
 
 def pass_on(scope: TenantScope, execution_id: str) -> None:
-    """Inside the commit that ends an execution: whoever waits longest for its slot may begin."""
-    found = db.rows(
+    """Gives the slot of an ending execution to the next one waiting for it; inside the write that ends it."""
+    rows = db.rows(
         "SELECT process_id, slot FROM execution WHERE tenant_id = ? AND id = ? AND slot IS NOT NULL",
         (scope.tenant_id, execution_id),
     )
-    for process_id, key in found:
+    for process_id, key in rows:
         fill_slots(scope, process_id, key)
 
 
 def fill_slots(scope: TenantScope, process_id: str, key: str) -> None:
-    """Inside a write: let as many of those who wait begin as there are slots free."""
+    """Starts as many waiting executions as there are free slots; inside a write."""
     mine = (scope.tenant_id, process_id, key)
     first = f"SELECT id, slot_limit FROM execution WHERE {_WAITERS} ORDER BY rank, id LIMIT 1"  # noqa: S608 our own names
-    while found := db.rows(first, mine):
-        ((execution_id, limit),) = found
+    while rows := db.rows(first, mine):
+        ((execution_id, limit),) = rows
         if not is_free(scope, process_id, Slot(key, limit, "queue")):
             return
-        held = PAUSED if is_paused(scope, process_id) else None
+        wait_reason = PAUSED if is_paused(scope, process_id) else None
         db.execute(
             "UPDATE execution SET wait_reason = ?, waiting_for = NULL WHERE tenant_id = ? AND id = ?",
-            (held, scope.tenant_id, execution_id),
+            (wait_reason, scope.tenant_id, execution_id),
         )
-        if held is None:
+        if wait_reason is None:
             _announce(scope.tenant_id, execution_id)
 
 

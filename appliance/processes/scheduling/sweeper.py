@@ -1,4 +1,4 @@
-"""Finds what nobody will do otherwise: work of dead workers, lost wake-ups, due timers, and what came too late to begin."""
+"""Recovers work that would otherwise be lost: executions of dead workers, lost wake-ups, due timers, expired executions."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ BATCH = 200
 
 
 class Wakes(Protocol):
-    """How workers are woken; both inside a write."""
+    """Wakes workers; both methods run inside a write."""
 
     def wake(self, tenant_id: str, execution_id: str) -> None: ...
 
@@ -26,10 +26,10 @@ class Wakes(Protocol):
 
 
 class Sweeper:
-    """One thread per process; every round is a few reads of small indexes, and a write only when something was found."""
+    """One thread per process; a round reads a few small indexes and writes only when it found something."""
 
     def __init__(self, presence: Presence, interval_ms: int, wakes: Wakes, queue: TaskQueue, silent_seconds: float = 20.0) -> None:
-        """An owner that lives is silent once its lease is over and stays as it is for `silent_seconds`: clocks may jump."""
+        """A living owner counts as silent when its expired lease stays unchanged for `silent_seconds`, as clocks may jump."""
         self._presence = presence
         self._interval = interval_ms / 1000
         self._wakes = wakes
@@ -50,48 +50,48 @@ class Sweeper:
             self._thread.join()
 
     def _run(self) -> None:
-        found = 0
+        count = 0
         while True:
             try:
-                found = self.sweep()
+                count = self.sweep()
             except Exception as error:  # noqa: BLE001  logged there
                 db.log_failure(log, error, "a round of the sweeper failed; the next one tries again")
-            if self._stop.wait(0 if found >= BATCH else self._interval):
+            if self._stop.wait(0 if count >= BATCH else self._interval):
                 return
 
     def sweep(self) -> int:
-        """One round; answers how many executions it did something about."""
+        """Runs one round; returns the size of its largest batch."""
         now = self.jumps.look()
         orphans, due, late = self._orphans(now), self._due(now), admission.late_ones(now, BATCH)
         if orphans or due or late:
-            db.write(lambda: self._put_right(orphans, due, late))
+            db.write(lambda: self._recover(orphans, due, late))
         if not self._queue.has(1) and turns.anything_ready():
-            db.write(lambda: self._wakes.wake("", ""))  # one is enough: whoever begins something wakes the next
+            db.write(lambda: self._wakes.wake("", ""))  # one is enough: a worker that starts something wakes the next
         return max(len(orphans), len(due), len(late))
 
     def _orphans(self, now: int) -> list[tuple[str, str, int]]:
-        """Running executions whose worker is dead, silent for longer than its lease, or does not know of them."""
+        """Running executions whose worker is dead, has been silent too long, or does not know them."""
         rows = db.rows("SELECT tenant_id, id, fence, owner, lease_until FROM execution WHERE status IN ('running', 'cancelling')")
         alive: dict[str | None, bool] = {None: False}
         for _, _, _, owner, _ in rows:
             if owner not in alive:
                 alive[owner] = self._presence.is_alive(owner)
-        found = []
+        orphans = []
         seen = self._silent_since
         self._silent_since = {}
         for tenant_id, execution_id, fence, owner, lease_until in rows:
             if owner == self._presence.instance:
-                # Taken a moment ago and not yet registered is not lost: the lease tells.
+                # It may have been claimed a moment ago and not be registered yet; then its lease is still valid.
                 if not self.is_running_here(execution_id) and lease_until < now:
-                    found.append((tenant_id, execution_id, fence))
+                    orphans.append((tenant_id, execution_id, fence))
             elif not alive[owner]:
-                found.append((tenant_id, execution_id, fence))
+                orphans.append((tenant_id, execution_id, fence))
             elif lease_until < now:
-                known = (execution_id, fence, lease_until)
-                since = self._silent_since[known] = seen.get(known, clock.monotonic())
+                key = (execution_id, fence, lease_until)
+                since = self._silent_since[key] = seen.get(key, clock.monotonic())
                 if clock.monotonic() - since >= self._silent_seconds:
-                    found.append((tenant_id, execution_id, fence))
-        return found[:BATCH]
+                    orphans.append((tenant_id, execution_id, fence))
+        return orphans[:BATCH]
 
     @staticmethod
     def _due(now: int) -> list[tuple[str, str]]:
@@ -102,8 +102,8 @@ class Sweeper:
         )
         return [(row[0], row[1]) for row in rows]
 
-    def _put_right(self, orphans: list[tuple[str, str, int]], due: list[tuple[str, str]], late: list[tuple[str, str]]) -> None:
-        now = self.jumps.now_ms()  # it may have been set since
+    def _recover(self, orphans: list[tuple[str, str, int]], due: list[tuple[str, str]], late: list[tuple[str, str]]) -> None:
+        now = self.jumps.now_ms()  # the clock may have been set since
         self._requeue(orphans)
         for tenant_id, execution_id in due:
             if admission.line_up(tenant_id, execution_id, now):
@@ -112,7 +112,7 @@ class Sweeper:
             admission.expire(tenant_id, execution_id, now)
 
     def _requeue(self, orphans: list[tuple[str, str, int]]) -> None:
-        """Queue each again, unless it has been claimed since it was looked at; one being cancelled needs a worker of its own."""
+        """Queues each again unless it has been claimed since; one that is being cancelled is announced by its id."""
         now = clock.now_ms()
         for tenant_id, execution_id, fence in orphans:
             changed = db.execute(

@@ -1,4 +1,4 @@
-"""Exact wake-ups for due executions of this process; the sweeper finds those that a crash forgets."""
+"""Exact wake-ups for due executions of this process; after a crash the sweeper finds the lost ones."""
 
 import heapq
 import threading
@@ -8,7 +8,7 @@ from appliance.core import clock
 
 
 class Timers:
-    """One thread that calls `wake(tenant_id, execution_id)` when the time has come."""
+    """One thread that calls `wake(tenant_id, execution_id)` at the due times."""
 
     def __init__(self, wake: Callable[[str, str], None]) -> None:
         self._wake = wake
@@ -28,7 +28,7 @@ class Timers:
             self._thread.join()
 
     def at(self, due_ms: int, tenant_id: str, execution_id: str) -> None:
-        """Wake this execution at `due_ms`."""
+        """Wakes this execution at `due_ms` (epoch ms)."""
         with self._changed:
             heapq.heappush(self._heap, (due_ms, tenant_id, execution_id))
             self._changed.notify()

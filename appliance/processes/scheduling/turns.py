@@ -1,4 +1,4 @@
-"""Whose turn it is among tenants: the places of one process are shared so that nobody's backlog keeps another from starting."""
+"""Fair sharing of a process's execution places among tenants, so that one tenant's backlog cannot block the others."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from threading import Lock
 
 from appliance.core.database import db
 
-# Tenants with something that may begin, found by leaping from one to the next in the index of what is ready.
+# Tenants with executions ready to start, found by skipping from one tenant to the next in the index.
 _READY_TENANTS = """
 WITH RECURSIVE ready (tenant_id) AS (
     SELECT min(tenant_id) FROM execution WHERE status = 'queued' AND wait_reason IS NULL
@@ -21,31 +21,31 @@ _FIRST = (
 
 
 def ready_tenants() -> list[str]:
-    """Tenants of which something may begin; the cost grows with their number, not with their backlogs."""
+    """The tenants with executions ready to start; the cost depends on their number, not on their backlogs."""
     return [row[0] for row in db.rows(_READY_TENANTS)]
 
 
 def first_ready(tenant_id: str) -> str | None:
-    """The execution of a tenant whose turn it is."""
-    found = db.rows(_FIRST, (tenant_id,))
-    return found[0][0] if found else None
+    """The tenant's next execution that is ready to start; None without one."""
+    rows = db.rows(_FIRST, (tenant_id,))
+    return rows[0][0] if rows else None
 
 
 def anything_ready() -> bool:
-    """Whether any execution may begin."""
+    """Whether any execution is ready to start."""
     return bool(db.rows("SELECT 1 FROM execution WHERE status = 'queued' AND wait_reason IS NULL LIMIT 1"))
 
 
 class Turns:
-    """The places of this process and who has them; thread-safe.
+    """The execution places of this process and the tenants that occupy them; thread-safe.
 
-    The tenant that runs least comes first, among equals whoever was served longest ago.  The last quarter of the places is
-    for tenants that run nothing yet, so that one with long executions cannot take them all.
+    The tenant with the fewest running executions comes first, among equals the one served longest ago.  The last quarter of
+    the places is reserved for tenants without running executions, so that one with long executions cannot take them all.
     """
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._kept_free = max(1, places // 4) if places > 1 else 0
+        self._reserved = max(1, places // 4) if places > 1 else 0
         self._in_places: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
         self._served: dict[str, int] = {}
@@ -53,30 +53,30 @@ class Turns:
         self._lock = Lock()
 
     def take(self, tenants: Iterable[str]) -> str | None:
-        """Give a place to one of these tenants; None when there is none for any of them.  Give it back afterwards."""
+        """Gives a place to one of these tenants; None when none of them may have one.  The caller gives it back afterwards."""
         with self._lock:
             free = self._places - self._in_places.total()
-            may = [each for each in tenants if free > (self._kept_free if self._running[each] else 0)]
-            if not may:
+            candidates = [each for each in tenants if free > (self._reserved if self._running[each] else 0)]
+            if not candidates:
                 return None
-            chosen = min(may, key=lambda each: (self._running[each], self._served.get(each, 0)))
+            chosen = min(candidates, key=lambda each: (self._running[each], self._served.get(each, 0)))
             self._in_places[chosen] += 1
             self._begin(chosen)
             return chosen
 
     def give_back(self, tenant_id: str) -> None:
-        """The execution in the place is over, or there was none."""
+        """Frees a place of the tenant."""
         with self._lock:
             self._drop(self._in_places, tenant_id)
             self._drop(self._running, tenant_id)
 
     def begin_beside(self, tenant_id: str) -> None:
-        """An execution of the tenant begins beside the places, because somebody waits for it."""
+        """Counts an execution that runs without a place, because a caller waits for its result."""
         with self._lock:
             self._begin(tenant_id)
 
     def end_beside(self, tenant_id: str) -> None:
-        """That execution is over."""
+        """Ends the count of an execution without a place."""
         with self._lock:
             self._drop(self._running, tenant_id)
 

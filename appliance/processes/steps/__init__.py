@@ -1,4 +1,4 @@
-"""How each kind of step is performed: one file per kind, each a function from a Task to a Result."""
+"""Performs each kind of step: one module per kind, each with a function from a Task to a Result."""
 
 from collections.abc import Callable, Mapping
 
@@ -46,10 +46,10 @@ CONCLUSIONS: Mapping[str, asking.Conclude] = {
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Perform an attempt; StepFailed when it fails, Cancelled when the execution is being cancelled."""
+    """Performs an attempt; raises StepFailed when it fails, Cancelled when the execution is being cancelled."""
     return PERFORMERS[task.step.kind](tools, task)
 
 
 def finish(tools: Tools, task: Task) -> Result:
-    """Go on with a step, other than code, that has waited for an answer."""
+    """Continues a step, other than code, that has waited for an answer."""
     return asking.finish(tools, task, CONCLUSIONS.get(task.step.kind, asking.take_answer))

@@ -1,4 +1,4 @@
-"""`agent`: starts a run of an agent and waits for its output; the run reaches what the step, or else the process, is granted."""
+"""`agent`: starts an agent run and waits for its output; the run has the grants of the step, or else of the process."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from appliance.processes.host.agent_runs import WantedRun
 
 from . import asking
 
-NEXT = "look at the trace of the run, mend what ended it, and retry from the failed step: it starts another run"
+NEXT = "look at the trace of the run, fix the cause of its failure, and retry from the failed step to start another run"
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Start the run in the commit that has the step wait: after a crash there are both or neither."""
+    """Starts the run in the transaction that suspends the step, so that after a crash there are both or neither."""
     settings = task.step.settings
-    given = task.filled.get("input", task.input)
-    written = task.step.templates.get("input")
-    is_trusted = settings["trusted"] or (written is not None and not written.expressions)
-    wanted = WantedRun(settings["use"], given, task.run_key, task.step.id, task.grants, is_trusted)
-    prepared = tools.agents.prepare(task.claim, wanted)
+    payload = task.filled.get("input", task.input)
+    template = task.step.templates.get("input")
+    is_trusted = settings["trusted"] or (template is not None and not template.expressions)
+    request = WantedRun(settings["use"], payload, task.run_key, task.step.id, task.grants, is_trusted)
+    prepared = tools.agents.prepare(task.claim, request)
     waits = asking.waits_of(tools, task, Grants())
     due_at = None if settings["timeout_ms"] is None else clock.now_ms() + settings["timeout_ms"]
 
@@ -31,9 +31,9 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
-    """The run's output, or how it failed."""
-    concluded = asking.take_answer(task, ok, value)
-    if isinstance(concluded, StepFailed) and not ok and value["code"] == "agent_failed":
-        more = {name: value[name] for name in ("run_id", "run_error") if name in value}
-        return StepFailed({**concluded.error, **more, "next": value.get("next", NEXT)})
-    return concluded
+    """The run's output, or the failure of the step with the run's error."""
+    result = asking.take_answer(task, ok, value)
+    if isinstance(result, StepFailed) and not ok and value["code"] == "agent_failed":
+        details = {name: value[name] for name in ("run_id", "run_error") if name in value}
+        return StepFailed({**result.error, **details, "next": value.get("next", NEXT)})
+    return result

@@ -1,4 +1,4 @@
-"""Steps that wait for somebody else: what they ask is recorded in the commit that has them wait, and so is what ends it."""
+"""Steps that wait for an answer: the request is recorded in the transaction that suspends the step, as is the answer later."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,34 +13,34 @@ from appliance.sandbox import HostCall
 
 CALL = 1  # such a step makes one call, and this is its number
 NEXT = {
-    "child_failed": "look at the child execution, mend what failed there, and retry from the failed step: it starts another child",
-    "wait_timed_out": "retry from the failed step to wait again, or have the process wait longer, publish, and retry with that",
+    "child_failed": "look at the child execution, fix what failed there, and retry from the failed step to start another child",
+    "wait_timed_out": "retry from the failed step to wait again, or give the step a longer timeout, publish, and retry with that",
 }
-# What a step makes of an answer (ok, value); StepFailed is returned, so that what led to it stays recorded.
+# Turns an answer (ok, value) into a result; StepFailed is returned, not raised, so that its journal is committed.
 Conclude = Callable[[Task, bool, Any], Result | StepFailed]
 
 
 def begin(tools: Tools, task: Task, method: str, args: list[Any], grants: Grants) -> Result:
-    """Ask; an ApplianceError when what is asked cannot be."""
-    begun = prepare(tools, task, method, args, grants)
+    """Makes a call that waits; raises ApplianceError when the call is invalid."""
+    call = prepare(tools, task, method, args, grants)
 
-    return Result(settle=lambda: wait_for(*begun.record()))
+    return Result(settle=lambda: wait_for(*call.record()))
 
 
 def wait_for(pending: PendingCall | None, value: Any) -> Result:
-    """The step waits; where there is nothing to wait for, the value is its output."""
+    """The result that suspends the step; with nothing to wait for, `value` is its output."""
     if pending is None:
         return Result(output=value)
     return Result(status="waiting", state={"suspended": True}, next_run_at=pending.due_at)
 
 
 def prepare(tools: Tools, task: Task, method: str, args: list[Any], grants: Grants) -> Begun:
-    """The question, ready to be recorded; an ApplianceError when what is asked cannot be."""
+    """Validates a call that waits, ready to be recorded; raises ApplianceError when it is invalid."""
     return waits_of(tools, task, grants).begin(HostCall(CALL, method, args))
 
 
 def finish(tools: Tools, task: Task, conclude: Conclude) -> Result:
-    """Go on with the answer, or with what stands for one when there was none in time."""
+    """Continues with the answer, or with the timeout's substitute for one."""
     claim = task.claim
 
     def answer() -> Result | StepFailed:
@@ -53,7 +53,7 @@ def finish(tools: Tools, task: Task, conclude: Conclude) -> Result:
 
 
 def take_answer(task: Task, ok: bool, value: Any) -> Result | StepFailed:
-    """The answer is the output, a fault the failure."""
+    """Takes the answer as the step's output, or the error as its failure."""
     if ok:
         return Result(output=value)
     error = make_error(value["code"], value.get("failure_class", "system"), value["message"], retryable=value["retryable"])
@@ -61,5 +61,5 @@ def take_answer(task: Task, ok: bool, value: Any) -> Result | StepFailed:
 
 
 def waits_of(tools: Tools, task: Task, grants: Grants) -> Waits:
-    """The waiting calls of the step."""
+    """The interface for the waiting calls of the step."""
     return Waits(task.claim, task.run_key, task.step.id, grants, tools.children, tools.longest_wait_ms)

@@ -1,4 +1,4 @@
-"""`code`: a step's function in a fresh WebAssembly instance; its calls are answered and journalled by the host."""
+"""`code`: runs a step's function in a fresh WebAssembly instance; the host answers and journals its calls."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,8 @@ from appliance.tenants.grants import Destination, open_bound
 
 
 @dataclass(frozen=True)
-class _Past:
-    """What a former run of this attempt left: the VM it was suspended in, and the journal of what came after."""
+class _EarlierRun:
+    """The state left by an earlier run of this attempt: the VM it was suspended in, and the journal since then."""
 
     stored: StoredVM | None = None
     journal: tuple[JournalEntry, ...] = ()
@@ -33,46 +33,46 @@ class _Past:
 def perform(tools: Tools, task: Task) -> Result:
     """The function's return value, or a suspended VM.
 
-    After a crash the same attempt runs again against its journal, from the last VM that was stored, else from its start.
+    After a crash the same attempt runs again against its journal, from the last stored VM or from the start.
     """
-    past = _past_of(tools, task) if task.is_rerun else _Past()
-    host = StepHost(_reach(tools, task), list(past.journal), past.stored)
+    earlier_run = _load_earlier_run(tools, task) if task.is_rerun else _EarlierRun()
+    host = StepHost(_build_context(tools, task), list(earlier_run.journal), earlier_run.stored)
     try:
-        outcome = _run(tools, task, host, past)
-        if outcome.failure is None and outcome.snapshot is None:
+        result = _run(tools, task, host, earlier_run)
+        if result.failure is None and result.snapshot is None:
             host.check_all_asked()
     except Nondeterministic as error:
         raise StepFailed(
             make_error(
                 "nondeterministic",
                 "user_code",
-                Sentence("after a crash the code did something else than before: %(error)s", error=error),
+                Sentence("the code did not repeat its earlier calls when it ran again after a crash: %(error)s", error=error),
             )
         ) from error
-    if outcome.snapshot is None and (outcome.failure is None or outcome.failure.code not in LOST_CODES):
-        host.close(outcome, seed_of(tools, task), task.wall_ms(tools.default_time_ms, past.used_ms))
-    if outcome.failure is not None:
-        error_object = from_sandbox(outcome.failure).error
+    if result.snapshot is None and (result.failure is None or result.failure.code not in LOST_CODES):
+        host.close(result, seed_of(tools, task), task.wall_ms(tools.default_time_ms, earlier_run.used_ms))
+    if result.failure is not None:
+        error_object = from_sandbox(result.failure).error
         if error_object["failure_class"] == "connector" and host.retry_after:
             error_object["retry_after"] = host.retry_after
-        raise StepFailed(error_object, outcome.logs, host.unwritten)
-    if outcome.snapshot is not None:
-        stored = StoredVM(outcome.snapshot, host.position, past.used_ms + round(outcome.wall_ms))
-        suspending = Suspending(stored, host.next_due, host.untold(outcome.clock))
-        return Result(status="waiting", journal=host.unwritten, logs=outcome.logs, suspending=suspending)
-    return Result(output=outcome.output, journal=host.unwritten, logs=outcome.logs)
+        raise StepFailed(error_object, result.logs, host.unwritten)
+    if result.snapshot is not None:
+        stored = StoredVM(result.snapshot, host.position, earlier_run.used_ms + round(result.wall_ms))
+        suspending = Suspending(stored, host.next_due, host.untold(result.clock))
+        return Result(status="waiting", journal=host.unwritten, logs=result.logs, suspending=suspending)
+    return Result(output=result.output, journal=host.unwritten, logs=result.logs)
 
 
-def _past_of(tools: Tools, task: Task) -> _Past:
+def _load_earlier_run(tools: Tools, task: Task) -> _EarlierRun:
     claim = task.claim
     journal = load_journal(claim.scope, claim.execution_id, task.run_key)
     stored = suspension.load_vm(claim.scope, claim.execution_id, task.run_key, tools.sealer)
     if stored is not None:
         journal = [entry for entry in journal if entry.position < 0 or entry.position >= stored.position]
-    return _Past(stored, tuple(journal))
+    return _EarlierRun(stored, tuple(journal))
 
 
-def _reach(tools: Tools, task: Task) -> Reach:
+def _build_context(tools: Tools, task: Task) -> Reach:
     claim, key, grants = task.claim, task.run_key, task.grants
     waits = Waits(claim, key, task.step.id, grants, tools.children, tools.longest_wait_ms)
     return Reach(
@@ -82,7 +82,7 @@ def _reach(tools: Tools, task: Task) -> Reach:
 
 
 def vault_of(tools: Tools, task: Task) -> Vault:
-    """The secrets this attempt may have, and may have had."""
+    """Opens the secrets granted to this attempt, and seals and unseals their recorded values."""
     claim = task.claim
     here = Destination("process", claim.process_id)
     return Vault(
@@ -91,26 +91,27 @@ def vault_of(tools: Tools, task: Task) -> Vault:
     )  # fmt: skip
 
 
-def _run(tools: Tools, task: Task, host: StepHost, past: _Past) -> Outcome:
-    before = past.stored.snapshot.pending if past.stored else ()
+def _run(tools: Tools, task: Task, host: StepHost, earlier_run: _EarlierRun) -> Outcome:
+    pending = earlier_run.stored.snapshot.pending if earlier_run.stored else ()
+    answered = [entry for entry in earlier_run.journal if entry.call not in pending]
     return tools.pool.run(
         task.compiled.programs[task.step.path],
         task.input,
         host,
         api=facts_of(task),
-        limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms, past.used_ms)),
-        entropy=Entropy(seed_of(tools, task), tuple(recorded_clock([each for each in past.journal if each.call not in before]))),
-        resume=past.stored.snapshot if past.stored else None,
+        limits=limits_of(tools, task, task.wall_ms(tools.default_time_ms, earlier_run.used_ms)),
+        entropy=Entropy(seed_of(tools, task), tuple(recorded_clock(answered))),
+        resume=earlier_run.stored.snapshot if earlier_run.stored else None,
     )
 
 
 def facts_of(task: Task) -> dict[str, Any]:
-    """What the code sees as `api.execution`."""
+    """The value of `api.execution` in the code."""
     return {**task.names["execution"], "tenant": task.names["tenant"]["id"], "step": task.step.id, "attempt": task.attempt}
 
 
 def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
-    """What the code may use within `wall_ms`."""
+    """The sandbox limits of the code for a wall time of `wall_ms`."""
     limits = task.step.limits
     return Limits(
         wall_ms=wall_ms, cpu_ms=min(limits.cpu_ms or wall_ms, wall_ms), memory_mb=limits.memory_mb or tools.default_memory_mb,
@@ -119,9 +120,9 @@ def limits_of(tools: Tools, task: Task, wall_ms: int) -> Limits:
 
 
 def seed_of(tools: Tools, task: Task) -> int:
-    """The seed of random numbers, 256 bits that nobody can compute from what is shown of an execution.
+    """The seed of random numbers: 256 bits that cannot be computed from the public data of an execution.
 
-    The same whenever this attempt runs again, another for every attempt.
+    It is the same whenever this attempt runs again, and different for every attempt.
     """
     text = f"seed/{task.claim.execution_id}/{task.step.path}/{task.iteration}/{task.attempt}"
     return int.from_bytes(tools.sealer.digest(text.encode()), "big")

@@ -1,4 +1,4 @@
-"""`datapool`: one operation on records; a write happens in the very commit that records the step."""
+"""`datapool`: one operation on entities; a write happens in the same transaction that records the step."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ READS = ("find", "query")
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The operation's answer: an entity, a page of a query, or the results of a batch."""
+    """Performs the operation; the output is an entity, a page of a query, or the results of a batch."""
     operation = task.step.settings["operation"]
     method = f"datapool.{operation}"
     args = _arguments(task, operation)
@@ -25,15 +25,15 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def _arguments(task: Task, operation: str) -> list[Any]:
-    """The positional arguments that `api.datapool.<operation>` takes for the step's member."""
-    given = task.filled["arguments"]
+    """The positional arguments of `api.datapool.<operation>` for the step's settings."""
+    value = task.filled["arguments"]
     collection = task.step.settings["collection"]
     if operation == "batch":
-        return [given]
+        return [value]
     required = OPERATIONS[operation]
     if not required:
-        return [collection, given]
-    if not isinstance(given, dict) or set(given) != set(required):
+        return [collection, value]
+    if not isinstance(value, dict) or set(value) != set(required):
         message = Sentence("%(operation)s takes an object with %(required)s", operation=operation, required=' and '.join(required))
         raise failed_validation(message, f"{task.step.pointer}/datapool/{operation}", "arguments_invalid")
-    return [collection, given] if operation == "upsert" else [collection, *(given[name] for name in required)]
+    return [collection, value] if operation == "upsert" else [collection, *(value[name] for name in required)]

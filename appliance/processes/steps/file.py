@@ -1,4 +1,4 @@
-"""`file`: reads, writes, converts and packs documents, in a worker process that reaches nothing."""
+"""`file`: reads, writes, converts, zips and unzips documents, in an isolated worker process."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,70 +27,70 @@ MOST_UNPACKED = 1_000
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """What was read, or the document that was made."""
+    """Performs the operation; the output is the content read or the document created."""
     settings = task.step.settings
-    given = given_members(task, (settings["operation"], settings.get("format")))
-    return _PERFORMERS[settings["operation"]](tools, task, given)
+    members = given_members(task, (settings["operation"], settings.get("format")))
+    return _PERFORMERS[settings["operation"]](tools, task, members)
 
 
 def given_members(task: Task, variant: Variant) -> dict[str, Any]:
-    """The step's members with their expressions evaluated, null being as good as absent; StepFailed unless they are right."""
+    """The step's evaluated settings, without those that are null; raises StepFailed when they are invalid."""
     settings = task.step.settings
-    given = {name: value for name, value in task.filled["arguments"].items() if value is not None or name == "data"}
+    members = {name: value for name, value in task.filled["arguments"].items() if value is not None or name == "data"}
     constant = {name: settings[name] for name in ("to", "as") if name in settings}
-    problems = check_given(variant, {**given, **constant})
+    problems = check_given(variant, {**members, **constant})
     if problems:
         raise failed_validation("; ".join(problems[:5]), f"{task.step.pointer}/{task.step.kind}", "arguments_invalid")
-    return given
+    return members
 
 
-def _told(operation: str, form: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = options_of(operation, form)
-    return {name: value for name, value in given.items() if name in known}
+def _pick_options(operation: str, form: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    names = options_of(operation, form)
+    return {name: value for name, value in members.items() if name in names}
 
 
 # -- parse
 
 
-def _parse(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
+def _parse(tools: Tools, task: Task, members: Mapping[str, Any]) -> Result:
     settings = task.step.settings
-    content = open_document(tools, task, given["document"], given.get("revision"))
+    content = open_document(tools, task, members["document"], members.get("revision"))
     form = settings.get("format") or format_of(content)
-    goes_out = "to" in settings or "as" in settings
-    if goes_out and form not in ROW_FORMATS:
+    is_stored = "to" in settings or "as" in settings
+    if is_stored and form not in ROW_FORMATS:
         raise failed_validation(
-            Sentence("a %(form)s file has no rows; take `to` or `as` out", form=form),
+            Sentence("a %(form)s file has no rows; remove `to` or `as`", form=form),
             f"{task.step.pointer}/file",
             "arguments_invalid",
         )
-    options = _told("parse", form, given)
-    if goes_out and form in ("json", "xml") and "each" not in options:
+    options = _pick_options("parse", form, members)
+    if is_stored and form in ("json", "xml") and "each" not in options:
         if form == "xml":
-            raise failed_validation("name the element that is a row: `each`", f"{task.step.pointer}/file", "arguments_invalid")
+            raise failed_validation("name the element of a row with `each`", f"{task.step.pointer}/file", "arguments_invalid")
         options["each"] = True
     with spool(tools, task, content) as file, worked(tools, task, Work(f"parse.{form}", options, [file])) as answer:
         if "to" in settings:
             load = loading.Load(settings["to"], f"{content.document_id}@{content.revision}", as_text=form in ("csv", "xlsx"))
             return loading.load_rows(tools, task, answer, load)
         if "as" in settings:
-            name = given.get("name") or f"{PurePath(content.name).stem}.ndjson"
-            return made_document(tools, task, {**given, "name": name}, answer.output, answer.facts)
-        return Result(output=_shown(form, bool(options.get("each")), _inline(tools, answer, form), answer.facts))
+            name = members.get("name") or f"{PurePath(content.name).stem}.ndjson"
+            return made_document(tools, task, {**members, "name": name}, answer.output, answer.facts)
+        return Result(output=_to_output(form, bool(options.get("each")), _inline(tools, answer, form), answer.facts))
 
 
 def _inline(tools: Tools, answer: Answer, form: str) -> list[Any]:
-    """The records, when the step's output can hold them."""
+    """The records; raises StepFailed when they are too large for the step's output."""
     if answer.size > tools.output_bytes:
-        instead = "; have the rows stored with `to: {collection}` or `as: document`" if form in ROW_FORMATS else ""
+        instead = "; store the rows with `to: {collection}` or `as: document`" if form in ROW_FORMATS else ""
         message = Sentence(
-            "what was read has %(size)s bytes and a step's output at most %(output_bytes)s%(instead)s",
+            "the content read has %(size)s bytes; a step's output can have at most %(output_bytes)s%(instead)s",
             size=answer.size, output_bytes=tools.output_bytes, instead=instead,
         )
         raise StepFailed(make_error("output_too_large", "validation", message))
     return list(answer.records())
 
 
-def _shown(form: str, is_rows: bool, records: list[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _to_output(form: str, is_rows: bool, records: list[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     if form == "pdf":
         return {"text": "\f".join(page["text"] for page in records), "pages": records, "page_count": facts["page_count"]}
     if form in ("csv", "xlsx", "ndjson") or is_rows:
@@ -102,9 +102,9 @@ def _shown(form: str, is_rows: bool, records: list[Any], facts: Mapping[str, Any
 # -- write, convert
 
 
-def _write(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
-    form, data = task.step.settings["format"], given["data"]
-    options: dict[str, Any] = _told("write", form, given)
+def _write(tools: Tools, task: Task, members: Mapping[str, Any]) -> Result:
+    form, data = task.step.settings["format"], members["data"]
+    options: dict[str, Any] = _pick_options("write", form, members)
     if form == "text":
         if not isinstance(data, str):
             raise _wrong_data(task, "a text")
@@ -117,12 +117,12 @@ def _write(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
     else:
         raise _wrong_data(task, "a list of rows")
     with source() as file, worked(tools, task, Work(f"write.{form}", options, [file])) as answer:
-        return made_document(tools, task, given, answer.output, answer.facts)
+        return made_document(tools, task, members, answer.output, answer.facts)
 
 
-def _wrong_data(task: Task, wanted: str) -> StepFailed:
+def _wrong_data(task: Task, expected: str) -> StepFailed:
     return failed_validation(
-        Sentence("this must be %(wanted)s", wanted=wanted), f"{task.step.pointer}/file/data", "arguments_invalid"
+        Sentence("this must be %(wanted)s", wanted=expected), f"{task.step.pointer}/file/data", "arguments_invalid"
     )
 
 
@@ -133,24 +133,24 @@ def _spool_text(tools: Tools, text: str) -> IO[bytes]:
     return file
 
 
-def _convert(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
-    if ("document" in given) == ("content" in given):
+def _convert(tools: Tools, task: Task, members: Mapping[str, Any]) -> Result:
+    if ("document" in members) == ("content" in members):
         raise failed_validation("give either a `document` or `content`", f"{task.step.pointer}/file", "arguments_invalid")
     form = task.step.settings["format"]
-    options = {**_told("convert", form, given), "format": form, "made_at": task.claim.started_at // 1000}
-    with _source(tools, task, given, options) as file, worked(tools, task, Work("convert", options, [file])) as answer:
-        return made_document(tools, task, given, answer.output, answer.facts)
+    options = {**_pick_options("convert", form, members), "format": form, "made_at": task.claim.started_at // 1000}
+    with _source(tools, task, members, options) as file, worked(tools, task, Work("convert", options, [file])) as answer:
+        return made_document(tools, task, members, answer.output, answer.facts)
 
 
 @contextmanager
-def _source(tools: Tools, task: Task, given: Mapping[str, Any], options: dict[str, Any]) -> Iterator[IO[bytes]]:
-    """What is converted; its name says what it is unless the step does."""
-    if "content" in given:
+def _source(tools: Tools, task: Task, members: Mapping[str, Any], options: dict[str, Any]) -> Iterator[IO[bytes]]:
+    """The content to convert; its source format follows from its name unless the step sets `from`."""
+    if "content" in members:
         options["encoding"] = "utf-8"
-        with _spool_text(tools, given["content"]) as file:
+        with _spool_text(tools, members["content"]) as file:
             yield file
         return
-    content = open_document(tools, task, given["document"], given.get("revision"))
+    content = open_document(tools, task, members["document"], members.get("revision"))
     options.setdefault("from", _kind_of(content))
     with spool(tools, task, content) as file:
         yield file
@@ -166,27 +166,27 @@ def _kind_of(content: Content) -> str:
 # -- zip, unzip
 
 
-def _zip(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
+def _zip(tools: Tools, task: Task, members: Mapping[str, Any]) -> Result:
     with ExitStack() as stack:
-        contents = [open_document(tools, task, each) for each in given["documents"]]
+        contents = [open_document(tools, task, each) for each in members["documents"]]
         files = [stack.enter_context(spool(tools, task, content)) for content in contents]
         options = {"names": [clean_name(content.name) for content in contents]}
         answer = stack.enter_context(worked(tools, task, Work("zip", options, files)))
-        return made_document(tools, task, given, answer.output, answer.facts)
+        return made_document(tools, task, members, answer.output, answer.facts)
 
 
-def _unzip(tools: Tools, task: Task, given: Mapping[str, Any]) -> Result:
-    content = open_document(tools, task, given["document"], given.get("revision"))
-    options = {"only": given["only"]} if "only" in given else {}
+def _unzip(tools: Tools, task: Task, members: Mapping[str, Any]) -> Result:
+    content = open_document(tools, task, members["document"], members.get("revision"))
+    options = {"only": members["only"]} if "only" in members else {}
     with spool(tools, task, content) as file, worked(tools, task, Work("unzip", options, [file])) as answer:
         count = answer.facts["count"]
         if count > MOST_UNPACKED:
             message = Sentence(
-                "the archive has %(count)s files and a step makes at most %(most_unpacked)s documents; choose them with `only`",
+                "the archive has %(count)s files; a step can create at most %(most_unpacked)s documents; select them with `only`",
                 count=count, most_unpacked=MOST_UNPACKED,
             )
             raise StepFailed(make_error("content_too_large", "validation", message))
-        return made_documents(tools, task, given, answer)
+        return made_documents(tools, task, members, answer)
 
 
 _PERFORMERS = {"parse": _parse, "write": _write, "convert": _convert, "zip": _zip, "unzip": _unzip}

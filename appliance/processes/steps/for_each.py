@@ -1,4 +1,4 @@
-"""`for_each`: the items are fixed when the step begins; its inner steps run once per item."""
+"""`for_each`: runs its inner steps once per item; the items are fixed when the step starts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from appliance.processes.engine.task import Result, Task, Tools
 MESSAGE_SHOWN = 300
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Note the items; an empty list is finished at once."""
+    """Stores the items; with an empty list the step finishes at once."""
     items = task.filled["items"]
     if not isinstance(items, list):
         raise failed_validation("items must be a list", f"{task.step.pointer}/for_each/items", "items_invalid")
     if len(items) > tools.most_items:
         message = Sentence(
-            "a for_each takes at most %(most_items)s items, these are %(items)s; send them in parts",
+            "a for_each can have at most %(most_items)s items, but there are %(items)s; split them up",
             most_items=tools.most_items, items=len(items),
         )
         raise failed_validation(message, task.step.pointer, "too_many_items")
@@ -28,9 +28,9 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def collect(tools: Tools, close: Close, history: History, names: Mapping[str, Any], now: int) -> Any:
-    """The step's output: the last output of each iteration, or what `collect` makes of it, null where an iteration failed.
+    """The step's output: for each iteration its last output or the value of `collect`, null where it failed.
 
-    With `on_error: collect` an object of these outputs and the errors.
+    With `on_error: collect` it is an object of these outputs and the errors.
     """
     template = close.step.blocks[0].collect
     outputs: list[Any] = close.output
@@ -41,16 +41,16 @@ def collect(tools: Tools, close: Close, history: History, names: Mapping[str, An
                 outputs.append(None)
                 continue
             inner = f"{close.iteration}.{index}" if close.iteration else str(index)
-            seen = {**names, "steps": history.outputs_for(inner), "errors": history.errors_for(inner)}
-            seen |= {close.step.settings["as"]: item, "index": index}
-            outputs.append(fill(tools.pool, {"collect": template}, seen, now)["collect"])
+            context = {**names, "steps": history.outputs_for(inner), "errors": history.errors_for(inner)}
+            context |= {close.step.settings["as"]: item, "index": index}
+            outputs.append(fill(tools.pool, {"collect": template}, context, now)["collect"])
     if close.step.settings["on_error"] == "collect":
         return {"outputs": outputs, "errors": told_errors(close.errors)}
     return outputs
 
 
 def told_errors(errors: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How iterations failed, in order, in short: a thousand of them must fit into an output."""
+    """The errors of iterations, in order; shortened, because a thousand of them must fit into an output."""
     return [
         {
             "index": index, "step": error.get("step"), "code": error["code"], "failure_class": error["failure_class"],

@@ -1,4 +1,4 @@
-"""`human`: asks a person; a rejection is an output like any other, what nobody decides in time is as `on_timeout` says."""
+"""`human`: requests a decision or input from a person; a rejection is a normal output, `on_timeout` applies on expiry."""
 
 from typing import Any
 
@@ -9,16 +9,16 @@ from appliance.processes.engine.task import Result, Task, Tools
 
 from . import asking
 
-_NEXT = "retry from the failed step to ask again, or give `expires` more time or another `on_timeout`, and publish"
+_NEXT = "retry from the failed step to ask again, or set a longer `expires` or another `on_timeout`, and publish"
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Put the request to people; the step is its own grant."""
+    """Creates the request; the step needs no grant for it."""
     return asking.begin(tools, task, "human.request", [task.filled["arguments"]], Grants(human=True))
 
 
 def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
-    """`{status, answer, comment, decided_by, decided_at, request_id}`."""
+    """The output `{status, answer, comment, decided_by, decided_at, request_id}`, or the failure on expiry."""
     on_timeout = task.step.settings["on_timeout"]
     if not ok or value["status"] != "expired" or on_timeout == "continue":
         return asking.take_answer(task, ok, value)

@@ -1,4 +1,4 @@
-"""`integration`: one action of a foreign system, through the governed executor; the step is its own grant."""
+"""`integration`: one action of a foreign system, through the governed executor; the step needs no grant for it."""
 
 from concurrent.futures import wait
 from contextvars import copy_context
@@ -17,23 +17,25 @@ from appliance.processes.host.reached import ActionCall
 
 from . import asking
 
-# How often it is looked whether somebody has cancelled the execution meanwhile.
+# How often a waiting step checks whether the execution was cancelled.
 LOOK_SECONDS = 0.1
 APPROVAL = "approval_id"
-"""Among what is filled in: the approval under which the action is done."""
-_NEXT = "retry from the failed step to ask again, or change what the policy wants approved"
+"""The key, among the evaluated settings, of the approval under which the action is executed."""
+_NEXT = "retry from the failed step to request approval again, or change which actions the policy wants approved"
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The action's output.  The idempotency key is the same for every attempt of this step run.
+    """Executes the action; the idempotency key is the same for every attempt of this step run.
 
-    Cancelled, the step ends at once; the call runs to its own end and is recorded as what it came to.
+    When the execution is cancelled, the step ends at once; the call continues to its end and is recorded.
     """
     settings = task.step.settings
-    given, may = task.filled.get("input", task.input), task.grants.documents
-    request = ActionCall(settings["use"], settings["action"], given, task.where, may, task.filled.get(APPROVAL), task.span_key)
+    request = ActionCall(
+        settings["use"], settings["action"], task.filled.get("input", task.input), task.where, task.grants.documents,
+        task.filled.get(APPROVAL), task.span_key,
+    )  # fmt: skip
     seconds = task.wall_ms(tools.default_time_ms) / 1000
-    # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded all the same.
+    # In a thread of its own, so that a cancel need not wait for a foreign system; the call is recorded in any case.
     ask = partial(copy_context().run, tools.actions.execute, task.claim, request, seconds)
     call = tools.submit_io(task.claim.scope.tenant_id, ask)
     while not wait([call], LOOK_SECONDS).done:
@@ -48,21 +50,21 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def _wait(tools: Tools, task: Task, permit: Permit) -> Result:
-    """People decide first; what the expressions came to is kept for then."""
-    begun = asking.waits_of(tools, task, Grants()).await_approval(asking.CALL, permit)
+    """Waits for the approval; the evaluated settings are stored for the execution afterwards."""
+    call = asking.waits_of(tools, task, Grants()).await_approval(asking.CALL, permit)
 
     def record() -> Result:
-        waiting = asking.wait_for(*begun.record())
+        waiting = asking.wait_for(*call.record())
         return replace(waiting, state={**waiting.state, "filled": {**task.filled, APPROVAL: None}})
 
     return Result(settle=record)
 
 
 def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
-    """Once it is approved the action is done, exactly as it was asked for; else the step fails."""
+    """Once approved, the step runs again with exactly the stored settings; otherwise it fails."""
     if not ok:
         return asking.take_answer(task, ok, value)
     if value["status"] != "approved":
-        fault = fault_of_refusal(value)
-        return StepFailed(make_error(fault["code"], "policy", fault["message"]) | {"next": _NEXT})
+        error = fault_of_refusal(value)
+        return StepFailed(make_error(error["code"], "policy", error["message"]) | {"next": _NEXT})
     return Result(status="pending", state={"filled": {**task.filled, APPROVAL: value["request_id"]}})

@@ -1,4 +1,4 @@
-"""`llm`: asks a language model; without its profile the step waits until there is one, or a person answers in its place."""
+"""`llm`: prompts a language model; while its profile does not exist, the step waits for it or for a person's answer."""
 
 from concurrent.futures import wait
 from contextvars import copy_context
@@ -18,20 +18,20 @@ from appliance.processes.host.model_calls import GENERATE, place_of, recorded_ar
 
 from . import asking
 
-# Each request has the profile's own timeout; this is only the end of all of them together.
+# Each request has the timeout of the profile; this one limits all of them together.
 LONGEST_MS = 15 * 60_000
 LOOK_SECONDS = 0.1
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The model's answer: a text, or JSON that fits `output`.  The step is its own grant for its profile."""
-    given = question_of(task)
-    if not tools.models.has_profile(task.claim, given["profile"]):
-        return _park(tools, task, given)
-    ends = clock.monotonic() + task.wall_ms(LONGEST_MS) / 1000
+    """The model's answer: text, or JSON that matches `output`.  The step needs no grant for its profile."""
+    prompt = question_of(task)
+    if not tools.models.has_profile(task.claim, prompt["profile"]):
+        return _park(tools, task, prompt)
+    deadline = clock.monotonic() + task.wall_ms(LONGEST_MS) / 1000
     where = place_of(task.step.path, task.iteration, asking.CALL)
-    # In a thread of its own, so that a cancel need not wait for the model; upkeep settles what that has cost.
-    ask = partial(copy_context().run, tools.models.ask, task.claim, given, where, ends)
+    # In a thread of its own, so that a cancel need not wait for the model; upkeep settles the cost of such a call.
+    ask = partial(copy_context().run, tools.models.ask, task.claim, prompt, where, deadline)
     call = tools.submit_io(task.claim.scope.tenant_id, ask)
     while not wait([call], LOOK_SECONDS).done:
         if task.is_cancelled():
@@ -41,7 +41,7 @@ def perform(tools: Tools, task: Task) -> Result:
     except ApplianceError as error:
         raise from_coded(error) from error
     is_ok = generated.error is None
-    args = recorded_args(GENERATE, [given])
+    args = recorded_args(GENERATE, [prompt])
     lines = [JournalEntry(asking.CALL, 0, GENERATE, args, is_ok, generated.told(), [])]
 
     def conclude_now() -> Result | StepFailed:
@@ -55,27 +55,27 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def question_of(task: Task) -> dict[str, Any]:
-    """What the step asks."""
+    """The prompt of the step: its evaluated settings, with the step's input."""
     settings = task.step.settings
-    given = {**task.filled["arguments"]}
-    if "input" not in given and "step_input" in task.filled:
-        given["input"] = task.filled["step_input"]
-    return given | {name: each for name, each in settings.items() if each is not None}
+    prompt = {**task.filled["arguments"]}
+    if "input" not in prompt and "step_input" in task.filled:
+        prompt["input"] = task.filled["step_input"]
+    return prompt | {name: each for name, each in settings.items() if each is not None}
 
 
-def _park(tools: Tools, task: Task, given: dict[str, Any]) -> Result:
-    begun = asking.prepare(tools, task, MODEL, [given], Grants())
+def _park(tools: Tools, task: Task, prompt: dict[str, Any]) -> Result:
+    call = asking.prepare(tools, task, MODEL, [prompt], Grants())
 
     def record() -> Result:
-        if tools.models.has_profile(task.claim, given["profile"]):
+        if tools.models.has_profile(task.claim, prompt["profile"]):
             return Result(status="pending")
-        return asking.wait_for(*begun.record())
+        return asking.wait_for(*call.record())
 
     return Result(settle=record)
 
 
 def conclude(task: Task, ok: bool, value: Any) -> Result | StepFailed:
-    """A person's answer is the output; with the profile the step begins anew."""
+    """Takes a person's answer as the output; runs the step again once the profile exists."""
     if not ok:
         return asking.take_answer(task, ok, value)
     if "profile" in value:

@@ -1,4 +1,4 @@
-"""`ocr`: the text of a scanned document, with where each line stands and how certain it is."""
+"""`ocr`: recognizes the text of a scanned document, with the position and confidence of each line."""
 
 from typing import Any
 
@@ -10,22 +10,22 @@ from appliance.processes.files.members import options_of
 
 from .file import given_members
 
-# A page takes seconds: a step that sets no limit of its own has more time than others.
+# A page takes seconds, so the default time limit is longer than for other steps.
 DEFAULT_TIME_MS = 300_000
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """`{text, confidence, pages: [{page, width, height, text, confidence, lines}]}`."""
-    given = given_members(task, ("ocr", None))
-    content = open_document(tools, task, given["document"], given.get("revision"))
-    options = {name: value for name, value in given.items() if name in options_of("ocr", "")}
+    """The output is `{text, confidence, pages: [{page, width, height, text, confidence, lines}]}`."""
+    members = given_members(task, ("ocr", None))
+    content = open_document(tools, task, members["document"], members.get("revision"))
+    options = {name: value for name, value in members.items() if name in options_of("ocr", "")}
     with spool(tools, task, content) as file, worked(tools, task, Work("ocr", options, [file]), DEFAULT_TIME_MS) as answer:
         if answer.size > 2 * tools.output_bytes:
             message = "the recognised text is larger than a step's output; choose fewer `pages`, or leave the `boxes` out"
             raise StepFailed(make_error("output_too_large", "validation", message))
-        pages = [_page(record, with_lines=given.get("boxes", True)) for record in answer.records()]
-    letters = sum(len(page["text"]) for page in pages)
-    confidence = sum(page["confidence"] * len(page["text"]) for page in pages) / max(1, letters)
+        pages = [_page(record, with_lines=members.get("boxes", True)) for record in answer.records()]
+    characters = sum(len(page["text"]) for page in pages)
+    confidence = sum(page["confidence"] * len(page["text"]) for page in pages) / max(1, characters)
     return Result(output={"text": "\f".join(page["text"] for page in pages), "confidence": round(confidence, 4), "pages": pages})
 
 

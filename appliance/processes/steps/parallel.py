@@ -1,8 +1,8 @@
-"""`parallel`: named branches side by side; the output is an object of what each of them came to."""
+"""`parallel`: runs named branches concurrently; the output is an object of their outputs by name."""
 
 from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Begin every branch."""
+    """Starts every branch."""
     return Result(status="running", state={"branches": [block.name for block in task.step.blocks]})

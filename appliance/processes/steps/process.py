@@ -1,4 +1,4 @@
-"""`process`: executes another process and waits for its output, unless told not to; the step is its own grant."""
+"""`process`: executes another process and, by default, waits for its output; the step needs no grant for it."""
 
 from appliance.processes.definitions.nodes import Grants
 from appliance.processes.engine.task import Result, Task, Tools
@@ -8,7 +8,7 @@ from . import asking
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Start the child; without `wait` the output says which execution it is."""
+    """Starts the child; without `wait` the output has the id of its execution."""
     settings = task.step.settings
     args = [settings["use"], task.filled.get("input", task.input), {"wait": settings["wait"]}]
     return asking.begin(tools, task, CHILD, args, Grants(processes=frozenset({settings["use"]})))

@@ -1,4 +1,4 @@
-"""`rule`: an expression, or a decision table run by the decision engine in a sandbox process."""
+"""`rule`: evaluates an expression, or a decision by the decision engine in a sandbox process."""
 
 from appliance.processes.engine.evaluation import evaluate
 from appliance.processes.engine.failing import from_sandbox
@@ -6,12 +6,12 @@ from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The value of the expression, or the decision's output for the given input."""
+    """The value of the expression, or the decision's output for the step's input."""
     if "expression" in task.step.templates:
         template = task.step.templates["expression"]
         return Result(output=template.fill(evaluate(tools.pool, template.expressions, task.names, task.now)))
-    model, given = task.compiled.decisions[task.step.path], task.filled.get("input", task.input)
-    decided = tools.pool.decide(model, given, namespace=task.claim.scope.tenant_id)
-    if decided.failure is not None:
-        raise from_sandbox(decided.failure)
-    return Result(output=decided.value)
+    model, payload = task.compiled.decisions[task.step.path], task.filled.get("input", task.input)
+    decision = tools.pool.decide(model, payload, namespace=task.claim.scope.tenant_id)
+    if decision.failure is not None:
+        raise from_sandbox(decision.failure)
+    return Result(output=decision.value)

@@ -1,8 +1,8 @@
-"""`stop`: the execution ends here as succeeded, whatever else is open; this step's output is its output."""
+"""`stop`: ends the execution as succeeded, whatever else is running; the step's output becomes its output."""
 
 from appliance.processes.engine.task import Result, Task, Tools
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """The output; the engine ends the execution once it is recorded."""
+    """The output of the execution, which the engine ends once this step is recorded."""
     return Result(output=task.filled.get("output"))

@@ -1,4 +1,4 @@
-"""`wait`: for a duration, until a time or for an event; the row is the timer."""
+"""`wait`: waits for a duration, until a time or for an event; the database row is the timer."""
 
 from appliance.core import clock
 from appliance.core.errors import ValidationFailed
@@ -11,7 +11,7 @@ from . import asking
 
 
 def perform(tools: Tools, task: Task) -> Result:
-    """Note when to go on; a time that has passed goes on at once."""
+    """Stores when to continue; a time in the past continues at once."""
     if task.step.settings["awaits"] == "event":
         return _event(tools, task)
     name = "for" if "for" in task.filled else "until"
@@ -33,10 +33,10 @@ def perform(tools: Tools, task: Task) -> Result:
 
 
 def _event(tools: Tools, task: Task) -> Result:
-    """Wait for what somebody tells the execution; its data is the output."""
+    """Waits for an event sent to the execution; its data is the output."""
     name, timeout = (task.filled["arguments"].get(member) for member in ("event", "timeout"))
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_EVENT_NAME:
-        message = Sentence("a name is a text of 1 to %(max_event_name)s characters", max_event_name=MAX_EVENT_NAME)
+        message = Sentence("an event name is a text of 1 to %(max_event_name)s characters", max_event_name=MAX_EVENT_NAME)
         raise failed_validation(message, f"{task.step.pointer}/wait/event", "event_invalid")
     pointer = f"{task.step.pointer}/wait/timeout"
     try:

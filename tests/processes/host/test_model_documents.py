@@ -61,7 +61,7 @@ def test_texts_pdf_and_pictures_go_to_the_model(world: World, profile: Provider)
 @pytest.mark.parametrize(
     ("name", "content", "code_", "words"),
     [
-        ("data.bin", b"\x00\x01\x02\xff" * 50, "validation_failed", "neither text nor a picture"),
+        ("data.bin", b"\x00\x01\x02\xff" * 50, "validation_failed", "neither text nor an image"),
         ("empty.txt", b"  \n", "validation_failed", "no text"),
         ("broken.pdf", b"%PDF-1.4\nnothing", "validation_failed", "cannot be read"),
         ("long.txt", b"x" * ((1 << 20) + 1), "payload_too_large", ""),

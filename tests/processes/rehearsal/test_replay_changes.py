@@ -179,7 +179,7 @@ def test_one_step_alone_gets_what_it_got_then(world: World) -> None:
 
 def test_a_step_that_was_not_reached_cannot_be_replayed(world: World) -> None:
     row = world.run([rule("a", "= input.no.thing"), rule("b", "= 1")])
-    with pytest.raises(ValidationFailed, match="did not come to that step"):
+    with pytest.raises(ValidationFailed, match="never reached that step"):
         replay(world, row, step="b")
 
 
