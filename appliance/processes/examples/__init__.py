@@ -1,4 +1,4 @@
-"""Processes to begin with: each is complete, can be published as it is, and shows one thing."""
+"""Example processes: each is complete, can be published as it is, and shows one feature."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ DEFINITION = "process.yaml"
 
 @dataclass(frozen=True)
 class Example:
-    """`name` stands in its address; `title` and `description` are the definition's own."""
+    """An example: `name` is its folder and part of its URL; `title` and `description` come from the definition."""
 
     name: str
     title: str
@@ -24,15 +24,15 @@ class Example:
 
 
 def list_examples() -> list[Example]:
-    """By name."""
+    """The examples, sorted by name."""
     return [_read(folder) for folder in sorted(FOLDER.iterdir()) if (folder / DEFINITION).is_file()]
 
 
 def draft_of(name: str, process_id: str, title: str) -> Draft:
-    """A draft like this example, under an id and a name of its own; NotFound for an unknown example."""
+    """A new draft from an example, with its own id and title; raises NotFound for an unknown example."""
     folder = FOLDER / name
     if name not in {each.name for each in list_examples()}:
-        raise NotFound(Sentence("there is no example %(name)s; choose one of the list", name=repr(name[:40])))
+        raise NotFound(Sentence("there is no example %(name)s; choose one from the list", name=repr(name[:40])))
     source = (folder / DEFINITION).read_text("utf8")
     lines = source.splitlines(keepends=True)
     if title:

@@ -1,1 +1,1 @@
-"""The `file` and `ocr` steps: their members, their contents, and rows on their way into a collection."""
+"""Support for the `file` and `ocr` steps: settings, document contents, and loading rows into collections."""

@@ -1,4 +1,4 @@
-"""Contents of documents on their way into a worker process, and files that become documents."""
+"""Copies document contents for a formats worker, and stores the files it produces as documents."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,9 +29,9 @@ _BY_TYPE = {
 }  # fmt: skip
 
 
-def open_document(tools: Tools, task: Task, given: Any, revision: int | None = None) -> Content:
-    """The content of a document that is named by its id, or by an object with it; StepFailed."""
-    document_id = given.get("id") if isinstance(given, Mapping) else given
+def open_document(tools: Tools, task: Task, reference: Any, revision: int | None = None) -> Content:
+    """Opens the content of a document given by its id or an object with an id; raises StepFailed."""
+    document_id = reference.get("id") if isinstance(reference, Mapping) else reference
     if not isinstance(document_id, str):
         raise failed_validation(
             "this must be the id of a document", f"{task.step.pointer}/{task.step.kind}/document", "arguments_invalid"
@@ -43,19 +43,19 @@ def open_document(tools: Tools, task: Task, given: Any, revision: int | None = N
 
 
 def format_of(content: Content) -> str:
-    """The format that name and media type speak of; StepFailed when neither does."""
-    found = _BY_SUFFIX.get(PurePath(content.name).suffix.lower()) or _BY_TYPE.get(content.media_type)
-    if found is None:
+    """The format that follows from the name or the media type; raises StepFailed when neither is known."""
+    detected = _BY_SUFFIX.get(PurePath(content.name).suffix.lower()) or _BY_TYPE.get(content.media_type)
+    if detected is None:
         message = Sentence(
-            "nothing says what format %(name)s (%(media_type)s) has; give the step's `format`",
+            "the format of %(name)s (%(media_type)s) is not known; set the step's `format`",
             name=repr(content.name[:80]), media_type=content.media_type,
         )
         raise StepFailed(make_error("format_unknown", "validation", message))
-    return found
+    return detected
 
 
 def spool(tools: Tools, task: Task, content: Content) -> IO[bytes]:
-    """A nameless copy that the worker may read."""
+    """Copies the content into an unnamed temporary file for the worker."""
     file = tools.formats.scratch()
     try:
         for piece in content.pieces(0, content.size):
@@ -70,7 +70,7 @@ def spool(tools: Tools, task: Task, content: Content) -> IO[bytes]:
 
 
 def spool_values(tools: Tools, values: Sequence[Any]) -> IO[bytes]:
-    """Values as lines of JSON."""
+    """Writes values as JSON lines into a temporary file."""
     file = tools.formats.scratch()
     for value in values:
         file.write(dump_json(value).encode() + b"\n")
@@ -80,7 +80,7 @@ def spool_values(tools: Tools, values: Sequence[Any]) -> IO[bytes]:
 
 @contextmanager
 def worked(tools: Tools, task: Task, work: Work, default_ms: int | None = None) -> Iterator[Answer]:
-    """The worker's answer; what goes wrong is the step's failure."""
+    """Performs work in a formats worker and yields its answer; errors become the step's failure."""
     memory = task.step.limits.memory_mb or tools.formats.settings.memory_mb
     wall = task.wall_ms(default_ms or tools.default_time_ms)
     bounds = Bounds(wall / 1000, memory, tools.formats.settings.written_bytes)
@@ -93,9 +93,9 @@ def worked(tools: Tools, task: Task, work: Work, default_ms: int | None = None) 
         raise StepFailed(make_error(failed.code, failed.failure_class, failed.message)) from failed
 
 
-def made_document(tools: Tools, task: Task, given: Mapping[str, Any], source: IO[bytes], facts: Mapping[str, Any]) -> Result:
-    """The file as a document: its bytes now, its row in the commit that records the step, so that there is one of it."""
-    new = _new_document(given, given["name"])
+def made_document(tools: Tools, task: Task, members: Mapping[str, Any], source: IO[bytes], facts: Mapping[str, Any]) -> Result:
+    """Stores a file as a document: its bytes now, its row in the transaction that records the step, so that it exists once."""
+    new = _new_document(members, members["name"])
     content = tools.documents.keep_content(task.claim.scope, source)
 
     def commit() -> dict[str, Any]:
@@ -104,28 +104,28 @@ def made_document(tools: Tools, task: Task, given: Mapping[str, Any], source: IO
     return Result(in_commit=commit)
 
 
-def made_documents(tools: Tools, task: Task, given: Mapping[str, Any], answer: Answer) -> Result:
-    """A document for each file that was unpacked, in the folder it had."""
-    made = []
+def made_documents(tools: Tools, task: Task, members: Mapping[str, Any], answer: Answer) -> Result:
+    """Stores each unzipped file as a document in the folder it had in the archive."""
+    files = []
     for each in answer.facts["files"]:
         if task.is_cancelled():
             raise Cancelled
         path = PurePath(each["path"])
-        folder = "/".join([*filter(None, [given.get("folder", "")]), *(clean_name(part) for part in path.parent.parts)])
-        new = _new_document({**given, "folder": folder}, clean_name(path.name))
+        folder = "/".join([*filter(None, [members.get("folder", "")]), *(clean_name(part) for part in path.parent.parts)])
+        new = _new_document({**members, "folder": folder}, clean_name(path.name))
         piece = _pieces(answer.output, each["offset"], each["size"])
-        made.append((new, each["path"], tools.documents.keep_content(task.claim.scope, piece)))
+        files.append((new, each["path"], tools.documents.keep_content(task.claim.scope, piece)))
 
     def commit() -> dict[str, Any]:
         scope = task.claim.scope
-        found = [{**shown(tools.documents.create_document(scope, new, content)), "path": path} for new, path, content in made]
-        return {"documents": found, "count": len(found)}
+        documents = [{**shown(tools.documents.create_document(scope, new, content)), "path": path} for new, path, content in files]
+        return {"documents": documents, "count": len(documents)}
 
     return Result(in_commit=commit)
 
 
-def _new_document(given: Mapping[str, Any], name: str) -> NewDocument:
-    return NewDocument(name, None, given.get("folder", ""), tuple(given.get("tags", ())))
+def _new_document(members: Mapping[str, Any], name: str) -> NewDocument:
+    return NewDocument(name, None, members.get("folder", ""), tuple(members.get("tags", ())))
 
 
 def _pieces(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def _pieces(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
 
 
 def shown(document: Document) -> dict[str, Any]:
-    """What a step answers of a document it has made."""
+    """A created document, as in the step's output."""
     return {
         "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),
         "media_type": document.media_type, "size": document.size, "sha256": document.sha256, "revision": document.revision,
@@ -145,7 +145,7 @@ def shown(document: Document) -> dict[str, Any]:
 
 
 def deadline(task: Task, tools: Tools) -> Callable[[], None]:
-    """A check that ends the step when it is cancelled or out of time."""
+    """Returns a check that ends the step when it is cancelled or out of time."""
     wall = task.wall_ms(tools.default_time_ms)
     ends = clock.monotonic() + wall / 1000
 
@@ -154,7 +154,7 @@ def deadline(task: Task, tools: Tools) -> Callable[[], None]:
             raise Cancelled
         if clock.monotonic() > ends:
             message = Sentence(
-                "the rows took longer than the %(wall)s s this step may use; a retry goes on behind what is stored",
+                "loading the rows took longer than the %(wall)s s allowed for this step; a retry continues after the stored rows",
                 wall=f"{wall / 1000:g}",
             )
             raise StepFailed(make_error("content_timeout", "timeout", message))

@@ -1,4 +1,4 @@
-"""Rows of a file on their way into a collection: batch by batch, each once, whatever is interrupted or tried again."""
+"""Loads rows of a file into a collection in batches; each row is stored once, despite interruptions and retries."""
 
 import csv
 import io
@@ -27,7 +27,7 @@ COUNTED = ("rows", "created", "updated", "unchanged", "failed")
 
 @dataclass(frozen=True)
 class Load:
-    """Where rows go (the step's `to`), what content they are of, and whether cells are read as the fields' types demand."""
+    """The target of the rows (the step's `to`), the content they come from, and whether cells are converted to field types."""
 
     to: Mapping[str, Any]
     source: str
@@ -36,7 +36,7 @@ class Load:
 
 @dataclass
 class Progress:
-    """What became of the rows so far."""
+    """The counts of rows handled so far."""
 
     rows: int = 0
     created: int = 0
@@ -50,27 +50,27 @@ class Progress:
 
 
 def load_rows(tools: Tools, task: Task, answer: Answer, load: Load) -> Result:
-    """Store every row; a retry goes on only behind rows of the same content.
+    """Stores every row; a retry skips rows of the same content that are stored already.
 
-    A batch and its line in the journal are one commit under the fence.  A row that is not accepted fails the step with
-    its number, or is reported with `on_error: report`.
+    A batch and its journal entry are committed together under the fence.  An invalid row fails the step with its number, or
+    is reported in the output with `on_error: report`.
     """
-    progress, errors, position = _earlier(task, load.source)
+    progress, errors, position = _load_progress(task, load.source)
     check = deadline(task, tools)
     records = answer.records()
     for _ in islice(records, progress.rows):
         pass
     while rows := list(islice(records, ROWS_AT_ONCE)):
         check()
-        counts, found = _store(task, load, rows, progress.rows, position)
+        counts, row_errors = _store_batch(task, load, rows, progress.rows, position)
         progress.add(counts)
-        errors += found[: MOST_TOLD - len(errors)]
+        errors += row_errors[: MOST_TOLD - len(errors)]
         position += 1
     return Result(output={"collection": load.to["collection"], **vars(progress), "errors": errors})
 
 
-def _earlier(task: Task, source: str) -> tuple[Progress, list[dict[str, Any]], int]:
-    """What this step run has stored of this content already, in this attempt and those before; and the next line's number."""
+def _load_progress(task: Task, source: str) -> tuple[Progress, list[dict[str, Any]], int]:
+    """The progress and errors of earlier runs and attempts with this content, and the number of journal entries so far."""
     progress, lines = Progress(), 0
     errors: list[dict[str, Any]] = []
     path, iteration, attempt = task.run_key
@@ -86,10 +86,12 @@ def _earlier(task: Task, source: str) -> tuple[Progress, list[dict[str, Any]], i
     return progress, errors, lines
 
 
-def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: int) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """One batch, which begins behind `before` rows: what became of it, and every error by row."""
+def _store_batch(
+    task: Task, load: Load, rows: Sequence[Any], before: int, position: int
+) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Stores the batch that starts after `before` rows; returns its counts and every error by row."""
     refuses = load.to.get("on_error", "refuse") == "refuse"
-    data, form = _as_import(rows, load, before)
+    data, form = _encode_batch(rows, load, before)
     options = datapool.ImportOptions(
         form,
         tuple(load.to.get("key", ())),
@@ -102,17 +104,17 @@ def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: i
         check_fence(task.claim)
         report = datapool.import_entities(task.claim.scope, load.to["collection"], io.BytesIO(data), options)
         numbers = dict(_lines(data)) if form == "csv" and report.errors else {}
-        told = [
+        row_errors = [
             {"row": before + numbers.get(e["line"], e["line"]), **{n: e[n] for n in ("field", "code", "message")}}
             for e in report.errors
         ]
         if report.failed and refuses:
-            raise _refused(told, before)
+            raise _rows_refused(row_errors, before)
         counts = {name: getattr(report, name) for name in COUNTED}
-        asked = [{"content": load.source, "from": before, "rows": len(rows)}]
-        entry = JournalEntry(position + 1, position, METHOD, asked, True, {**counts, "errors": told[:MOST_TOLD]}, [])
+        args = [{"content": load.source, "from": before, "rows": len(rows)}]
+        entry = JournalEntry(position + 1, position, METHOD, args, True, {**counts, "errors": row_errors[:MOST_TOLD]}, [])
         append_journal(task.claim, task.run_key, [entry])
-        return counts, told
+        return counts, row_errors
 
     try:
         return db.write(commit)
@@ -120,18 +122,18 @@ def _store(task: Task, load: Load, rows: Sequence[Any], before: int, position: i
         raise from_coded(error) from error
 
 
-def _refused(told: list[dict[str, Any]], before: int) -> StepFailed:
-    first = told[0]
+def _rows_refused(row_errors: list[dict[str, Any]], before: int) -> StepFailed:
+    first = row_errors[0]
     where = f"row {first['row']}" + (f", {first['field']}" if first["field"] else "")
     message = Sentence(
         "%(where)s: %(message)s (the %(before)s rows of earlier batches are stored)",
         where=where, message=first["message"], before=before,
     )
-    return StepFailed(make_error("rows_refused", "validation", message, details=told[:20]))
+    return StepFailed(make_error("rows_refused", "validation", message, details=row_errors[:20]))
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int]]:
-    """For each row of a CSV batch the line it begins on, and its number in the batch from 1."""
+    """For each row of a CSV batch, the line on which it starts and its number in the batch, from 1."""
     reader = csv.reader(io.StringIO(data.decode(), newline=""))
     next(reader)
     line = reader.line_num + 1
@@ -140,27 +142,27 @@ def _lines(data: bytes) -> Iterator[tuple[int, int]]:
         line = reader.line_num + 1
 
 
-def _as_import(rows: Sequence[Any], load: Load, before: int) -> tuple[bytes, Literal["csv", "ndjson"]]:
-    """The batch as the import of the collection reads it, with the columns named as its fields."""
-    chosen = [_chosen(row, load.to.get("fields"), before + number) for number, row in enumerate(rows, 1)]
+def _encode_batch(rows: Sequence[Any], load: Load, before: int) -> tuple[bytes, Literal["csv", "ndjson"]]:
+    """The batch in the format of the collection's import, with columns named like fields."""
+    selected = [_select_fields(row, load.to.get("fields"), before + number) for number, row in enumerate(rows, 1)]
     if not load.as_text:
-        return b"".join(dump_json(row).encode() + b"\n" for row in chosen), "ndjson"
-    names = list(dict.fromkeys(name for row in chosen for name in row))
+        return b"".join(dump_json(row).encode() + b"\n" for row in selected), "ndjson"
+    names = list(dict.fromkeys(name for row in selected for name in row))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([[scalar_text(row.get(name)) for name in names] for row in chosen])
+    writer.writerows([[scalar_text(row.get(name)) for name in names] for row in selected])
     return text.getvalue().encode(), "csv"
 
 
-def _chosen(row: Any, fields: Mapping[str, str] | None, number: int) -> dict[str, Any]:
-    """The row by field; `fields` says from which column each is."""
+def _select_fields(row: Any, fields: Mapping[str, str] | None, number: int) -> dict[str, Any]:
+    """The row's values by field; `fields` maps fields to columns."""
     if not isinstance(row, dict):
         raise StepFailed(
             make_error(
                 "rows_refused",
                 "validation",
-                Sentence("row %(number)s has no names for its values; give the table a `header`", number=number),
+                Sentence("row %(number)s has no names for its values; set the table's `header`", number=number),
             )
         )
     if fields is None:

@@ -1,5 +1,4 @@
-"""The members of a `file` and an `ocr` step: one table of JSON Schemas, for the parser, for editors and for what
-expressions give when the step runs."""
+"""The settings of `file` and `ocr` steps as JSON Schemas: used by the parser, by editors, and on evaluated expressions."""
 
 import re
 from collections.abc import Mapping
@@ -13,22 +12,22 @@ from appliance.processes.definitions.template import Template
 
 Variant = tuple[str, str | None]  # operation and format
 OPERATIONS = ("parse", "write", "convert", "zip", "unzip")
-CONSTANT = ("operation", "format", "to", "as")  # decide what else may stand there: no expressions
+CONSTANT = ("operation", "format", "to", "as")  # no expressions, because they determine the other settings
 ROW_FORMATS = ("csv", "xlsx", "ndjson", "json", "xml")
 MOST_DOCUMENTS = 100
 
 _DOCUMENT: Shape = {
     "anyOf": [TEXT, {"type": "object", "required": ["id"]}],
-    "description": "The id of a document, or an object with it, such as what another step answers.",
+    "description": "The id of a document, or an object with an `id`, such as the output of another step.",
 }
-_ENCODING: Shape = {"type": "string", "minLength": 1, "maxLength": 40, "description": "utf-8, cp1252, …; found when not given."}
+_ENCODING: Shape = {"type": "string", "minLength": 1, "maxLength": 40, "description": "utf-8, cp1252, …; detected by default."}
 _SIGN: Shape = {"type": "string", "minLength": 1, "maxLength": 1, "not": {"enum": ["\n", "\r", " "]}}
 _NAMES = listed({"type": "string"}, minItems=1, maxItems=16_384)
-_CELLS = {"type": "object", "additionalProperties": {"enum": ["text", "integer", "number", "boolean"]}}
-_WHERE: Shape = {"folder": {"type": "string"}, "tags": listed(TEXT, maxItems=50)}
-_NAMED: Shape = {"name": TEXT, **_WHERE}
+_TYPES = {"type": "object", "additionalProperties": {"enum": ["text", "integer", "number", "boolean"]}}
+_PLACE: Shape = {"folder": {"type": "string"}, "tags": listed(TEXT, maxItems=50)}
+_DOCUMENT_MEMBERS: Shape = {"name": TEXT, **_PLACE}
 _READ: Shape = {"document": _DOCUMENT, "revision": whole(1, 1_000_000_000)}
-_TABLE: Shape = {"header": {"anyOf": [FLAG, _NAMES]}, "types": _CELLS}
+_TABLE: Shape = {"header": {"anyOf": [FLAG, _NAMES]}, "types": _TYPES}
 _TO: Shape = shape(
     {
         "collection": TEXT,
@@ -38,7 +37,7 @@ _TO: Shape = shape(
     },
     ("collection",),
 )
-_TARGET: Shape = {"to": _TO, "as": {"const": "document"}, **_NAMED}
+_TARGET: Shape = {"to": _TO, "as": {"const": "document"}, **_DOCUMENT_MEMBERS}
 _PARSE: Mapping[str, Shape] = {
     "csv": {"encoding": _ENCODING, "delimiter": _SIGN, "quote": {"anyOf": [_SIGN, {"const": ""}]}, **_TABLE},
     "xlsx": {"sheet": {"anyOf": [TEXT, whole(1, 10_000)]}, **_TABLE},
@@ -62,7 +61,7 @@ _WRITE: Mapping[str, Shape] = {
 _CONVERT: Shape = {
     "document": _DOCUMENT, "revision": whole(1, 1_000_000_000), "content": {"type": "string"},
     "from": {"enum": ["markdown", "html", "text"]}, "encoding": _ENCODING, "title": {"type": "string"},
-    "language": {"type": "string", "pattern": "^[a-z]{2,3}$"}, **_NAMED,
+    "language": {"type": "string", "pattern": "^[a-z]{2,3}$"}, **_DOCUMENT_MEMBERS,
 }  # fmt: skip
 _PAPER: Shape = {"paper": {"enum": ["a4", "a3", "a5", "letter", "legal"]}, "landscape": FLAG, "page_numbers": FLAG}
 OCR: Shape = {
@@ -76,22 +75,22 @@ OCR: Shape = {
 
 
 def _variants() -> dict[Variant, Shape]:
-    """What may stand in a step of each operation and format."""
+    """The settings allowed for each operation and format."""
     anything: Shape = {}
-    found: dict[Variant, Shape] = {
+    variants: dict[Variant, Shape] = {
         ("zip", None): shape(
-            {"documents": listed(_DOCUMENT, minItems=1, maxItems=MOST_DOCUMENTS), **_NAMED}, ("documents", "name")
+            {"documents": listed(_DOCUMENT, minItems=1, maxItems=MOST_DOCUMENTS), **_DOCUMENT_MEMBERS}, ("documents", "name")
         ),
-        ("unzip", None): shape({**_READ, "only": listed(TEXT, minItems=1), **_WHERE}, ("document",)),
+        ("unzip", None): shape({**_READ, "only": listed(TEXT, minItems=1), **_PLACE}, ("document",)),
         ("convert", "pdf"): shape({**_CONVERT, **_PAPER}, ("format", "name")),
         ("convert", "html"): shape(_CONVERT, ("format", "name")),
         ("parse", None): shape({**_READ, **_TARGET}, ("document",)),
     }
     for form, options in _PARSE.items():
-        found["parse", form] = shape({**_READ, **(_TARGET if form in ROW_FORMATS else {}), **options}, ("document",))
+        variants["parse", form] = shape({**_READ, **(_TARGET if form in ROW_FORMATS else {}), **options}, ("document",))
     for form, options in _WRITE.items():
-        found["write", form] = shape({"data": anything, **_NAMED, **options}, ("format", "data", "name"))
-    return found
+        variants["write", form] = shape({"data": anything, **_DOCUMENT_MEMBERS, **options}, ("format", "data", "name"))
+    return variants
 
 
 VARIANTS = _variants()
@@ -99,11 +98,11 @@ FORMATS = {operation: tuple(form for name, form in VARIANTS if name == operation
 
 
 def options_of(operation: str, form: str) -> frozenset[str]:
-    """The members that are told to the worker."""
+    """The names of the settings that are passed to the formats worker."""
     members = {"parse": _PARSE, "write": _WRITE}.get(operation, {}).get(form)
     if members is None:
         members = OCR if operation == "ocr" else {**_CONVERT, **_PAPER}
-    return frozenset(members) - {"document", "revision", "content", "boxes", *_NAMED}
+    return frozenset(members) - {"document", "revision", "content", "boxes", *_DOCUMENT_MEMBERS}
 
 
 # -- the parser
@@ -113,7 +112,7 @@ _DYNAMIC = re.compile(FILLED["pattern"])
 
 
 def read_file(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
-    """The settings (what no expression decides) and the template of the rest."""
+    """Parses a `file` step into its constant settings and the template of the others."""
     if "operation" not in value:
         reader.problem(f"{pointer}/operation", "'operation' is required")
         return {}, {}
@@ -128,26 +127,26 @@ def read_file(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any],
     if formats and (operation, form) not in VARIANTS:
         reader.problem(f"{pointer}/format", "'format' is required")
         return {}, {}
-    _read_members(reader, value, pointer, VARIANTS[operation, form if formats else None])
-    _check_together(reader, operation, value, pointer)
+    _check_literals(reader, value, pointer, VARIANTS[operation, form if formats else None])
+    _check_combinations(reader, operation, value, pointer)
     rest = {name: each for name, each in value.items() if name not in CONSTANT}
     settings = {name: value[name] for name in CONSTANT if name in value}
     return settings, {"arguments": reader.template(rest, pointer)}
 
 
 def read_ocr(reader: Reader, value: Any, pointer: str) -> tuple[dict[str, Any], dict[str, Template]]:
-    _read_members(reader, value, pointer, shape(OCR, ("document",)))
+    _check_literals(reader, value, pointer, shape(OCR, ("document",)))
     return {}, {"arguments": reader.template(value, pointer)}
 
 
-def _read_members(reader: Reader, value: dict[str, Any], pointer: str, allowed: Shape) -> None:
-    """What is written out must be right; an expression is looked at when it has a value."""
-    formed = ("operation", "format") if allowed["properties"] is not OCR else ()
-    known = (*formed, *allowed["properties"])
-    if "operation" in formed and not FORMATS.get(value["operation"]):
-        known = tuple(name for name in known if name != "format")
-    given = reader.mapping(value, pointer, known, tuple(allowed.get("required", ())))
-    for name, each in given.items():
+def _check_literals(reader: Reader, value: dict[str, Any], pointer: str, allowed: Shape) -> None:
+    """Validates literal values; expressions are validated once they have a value."""
+    fixed = ("operation", "format") if allowed["properties"] is not OCR else ()
+    names = (*fixed, *allowed["properties"])
+    if "operation" in fixed and not FORMATS.get(value["operation"]):
+        names = tuple(name for name in names if name != "format")
+    members = reader.mapping(value, pointer, names, tuple(allowed.get("required", ())))
+    for name, each in members.items():
         if name not in allowed["properties"] or (isinstance(each, str) and name not in CONSTANT and _DYNAMIC.search(each)):
             continue
         at = f"{pointer}/{pointer_token(name)}"
@@ -155,23 +154,23 @@ def _read_members(reader: Reader, value: dict[str, Any], pointer: str, allowed: 
             reader.problem(f"{at}{detail.pointer}", detail.message)
 
 
-def _check_together(reader: Reader, operation: str, value: dict[str, Any], pointer: str) -> None:
+def _check_combinations(reader: Reader, operation: str, value: dict[str, Any], pointer: str) -> None:
     if operation == "convert" and ("document" in value) == ("content" in value):
-        reader.problem(pointer, "what is converted is either a `document` or `content`")
+        reader.problem(pointer, "give either a `document` or `content`")
     if operation != "parse":
         return
     if "to" in value and "as" in value:
-        reader.problem(f"{pointer}/as", "rows go either `to` a collection or into a document")
-    for name in _NAMED:
+        reader.problem(f"{pointer}/as", "use either `to` (a collection) or `as` (a document)")
+    for name in _DOCUMENT_MEMBERS:
         if name in value and "as" not in value:
-            reader.problem(f"{pointer}/{name}", f"`{name}` is of the document that `as: document` makes")
+            reader.problem(f"{pointer}/{name}", f"`{name}` needs `as: document`")
 
 
 _SHAPES: dict[str, Shape] = {}
 
 
 def _member(name: str, key: str) -> Schema:
-    """The compiled schema of a member; several variants share them."""
+    """The compiled schema of a setting, shared by the variants that have it."""
     return _compiled(key)
 
 
@@ -189,34 +188,35 @@ for _shape in (*VARIANTS.values(), shape(OCR)):
 
 
 @cache
-def _whole(variant: Variant) -> Schema:
+def _compile_variant(variant: Variant) -> Schema:
     allowed = shape(OCR, ("document",)) if variant[0] == "ocr" else VARIANTS[variant]
     needed = [name for name in allowed.get("required", ()) if name != "format"]
     return compile_schema({**allowed, "required": needed})
 
 
-def check_given(variant: Variant, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the members as the expressions gave them: `member: sentence`."""
-    return [f"{detail.pointer.lstrip('/') or 'the step'}: {detail.message}" for detail in _whole(variant).problems(dict(given))]
+def check_given(variant: Variant, members: Mapping[str, Any]) -> list[str]:
+    """The problems of the evaluated settings, each as `name: message`."""
+    details = _compile_variant(variant).problems(dict(members))
+    return [f"{detail.pointer.lstrip('/') or 'the step'}: {detail.message}" for detail in details]
 
 
 # -- the published schema
 
 
 def file_schema() -> Shape:
-    """As editors see it: which members there are depends on operation and format."""
+    """The schema of a `file` step for editors; the allowed settings depend on operation and format."""
     cases = []
     for operation in OPERATIONS:
         formats = FORMATS[operation]
         inner = [
-            {"if": {"properties": {"format": {"const": form}}, "required": ["format"]}, "then": _published(operation, form)}
+            {"if": {"properties": {"format": {"const": form}}, "required": ["format"]}, "then": _variant_schema(operation, form)}
             for form in formats
         ]
         then: Shape = (
-            {"allOf": inner, "properties": {"format": {"enum": list(formats)}}} if formats else _published(operation, None)
+            {"allOf": inner, "properties": {"format": {"enum": list(formats)}}} if formats else _variant_schema(operation, None)
         )
         if operation == "parse":
-            inner.append({"if": {"not": {"required": ["format"]}}, "then": _published(operation, None)})
+            inner.append({"if": {"not": {"required": ["format"]}}, "then": _variant_schema(operation, None)})
         elif formats:
             then["required"] = ["format"]
         cases.append({"if": {"properties": {"operation": {"const": operation}}}, "then": then})
@@ -227,15 +227,15 @@ def ocr_schema() -> Shape:
     return shape({name: {"anyOf": [FILLED, each]} for name, each in OCR.items()}, ("document",))
 
 
-def _published(operation: str, form: str | None) -> Shape:
+def _variant_schema(operation: str, form: str | None) -> Shape:
     allowed = VARIANTS[operation, form]
     members: Shape = {"operation": {"const": operation}} | ({"format": {"const": form}} if form else {})
     for name, each in allowed["properties"].items():
         members[name] = each if name in CONSTANT or not each else {"anyOf": [FILLED, each]}
-    made = shape(members, tuple(allowed["required"]))
+    schema = shape(members, tuple(allowed["required"]))
     if operation == "convert":
-        made["oneOf"] = [{"required": ["document"]}, {"required": ["content"]}]
+        schema["oneOf"] = [{"required": ["document"]}, {"required": ["content"]}]
     if "to" in members:
-        made["not"] = {"required": ["to", "as"]}
-        made["dependentRequired"] = {name: ["as"] for name in _NAMED}
-    return made
+        schema["not"] = {"required": ["to", "as"]}
+        schema["dependentRequired"] = {name: ["as"] for name in _DOCUMENT_MEMBERS}
+    return schema

@@ -1,4 +1,4 @@
-"""What a `file` or `ocr` step does, named as calls are: to be mocked, and to be told."""
+"""Call names for `file` and `ocr` steps, used for mocks and in reports."""
 
 from appliance.processes.definitions.nodes import Step
 
@@ -7,7 +7,7 @@ READ_FILES = frozenset({"file.parse", "ocr.read"})
 
 
 def file_method(step: Step) -> str:
-    """`file.parse` and `ocr.read` only read, `file.load` stores rows as records, all others make documents."""
+    """The call name of a step: `file.parse` and `ocr.read` only read, `file.load` stores rows, others create documents."""
     if step.kind == "ocr":
         return "ocr.read"
     if "to" in step.settings:

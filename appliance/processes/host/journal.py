@@ -186,10 +186,8 @@ class StepHost:
         return None
 
     def _record_starts(self, calls: list[HostCall]) -> None:
-        """Records, before anything is sent, the answers and clock values on which the calls' arguments may depend.
-
-        Without them a re-run could send different arguments, and the foreign system would carry out both calls.
-        """
+        """Records, before anything is sent, the answers and clock values on which the calls' arguments may depend: without
+        them a re-run could send different arguments, and the foreign system would carry out both calls."""
         last = max(call.id for call in calls)
         if not self.unwritten and not any(values for number, values in self._clock.items() if number <= last):
             return
@@ -281,10 +279,8 @@ class StepHost:
         return ok, value
 
     def next_due(self) -> int:
-        """The earliest deadline of the waiting calls (epoch ms); now when one has been answered.
-
-        Called in the transaction that suspends the step, so that no answer is missed.
-        """
+        """The earliest deadline of the waiting calls (epoch ms); now when one has been answered.  Called in the transaction
+        that suspends the step, so that no answer is missed."""
         claim = self._reach.claim
         pending_calls = suspension.load_calls(claim.scope, claim.execution_id, self._reach.run_key)
         mine = [pending_calls[number] for number in self._waiting]
@@ -305,10 +301,8 @@ class StepHost:
         return Settled(call.id, ok, value)
 
     def _entry(self, call: HostCall, ok: bool, value: Any) -> JournalEntry:
-        """A journal entry with every clock value read before this call that no other entry has.
-
-        Earlier calls may still be unanswered, and a re-run must read their clock values again.
-        """
+        """A journal entry with every clock value read before this call that no other entry has: earlier calls may still be
+        unanswered, and a re-run must read their clock values again."""
         numbers = sorted(number for number in self._clock if number <= call.id)
         clock = [value for number in numbers for value in self._clock[number]]
         return JournalEntry(call.id, self.position, call.method, recorded_args(call.method, call.args), ok, value, clock)

@@ -1,4 +1,4 @@
-"""Triggers: what starts executions of a published process without anybody asking for it."""
+"""Triggers: start executions of a published process automatically."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Events of the appliance itself: changed entities and documents, ended executions, each noted in the transaction it is in."""
+"""Events of the appliance itself (changed entities and documents, ended executions), recorded in their transactions."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from .firing import Event, Firings, Mark
 
 
 class Changes:
-    """Listens to what triggers can wait for."""
+    """Listens for the changes that can fire triggers."""
 
     def __init__(self, firings: Firings) -> None:
         self._firings = firings
         self._withdraw: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """From now on changes are noted."""
+        """Subscribes to the changes."""
         self._withdraw = [
             datapool.on_change(self.note_changes),
             documents.on_change(self.note_document),
@@ -37,19 +37,19 @@ class Changes:
             self._withdraw.pop()()
 
     def note_changes(self, scope: TenantScope, changes: Sequence[datapool.Outcome]) -> None:
-        """Inside the write that changes entities."""
-        listening = {name: _listening(scope, "datapool", name) for name in {change.collection for change in changes}}
+        """Records events for changed entities; inside the write that changes them."""
+        listening = {name: _find_listening(scope, "datapool", name) for name in {change.collection for change in changes}}
         depth = _depth_behind(scope) if any(listening.values()) else 0
         for change in changes:
             for mark, settings in listening[change.collection]:
                 if change.event in settings["events"]:
-                    self._note_change(scope, mark, change, settings.get("filter"), depth)
+                    self._record_change(scope, mark, change, settings.get("filter"), depth)
 
-    def _note_change(self, scope: TenantScope, mark: Mark, change: datapool.Outcome, chosen: Any, depth: int) -> None:
+    def _record_change(self, scope: TenantScope, mark: Mark, change: datapool.Outcome, entity_filter: Any, depth: int) -> None:
         data = {"event": change.event, "collection": change.collection, "entity": change.entity}
         event = Event(f"{change.entity['id']}:{change.entity['_version']}:{change.event}", data, depth=depth)
         try:
-            if chosen is not None and not datapool.fulfils(scope, change.collection, chosen, change.entity):
+            if entity_filter is not None and not datapool.fulfils(scope, change.collection, entity_filter, change.entity):
                 return
         except InvalidFilter as error:
             self._firings.note_failure(scope, mark, event, from_coded(error).error)
@@ -57,56 +57,56 @@ class Changes:
         self._firings.note(scope, mark, event)
 
     def note_document(self, scope: TenantScope, event: documents.Event, document: documents.Document) -> None:
-        """Inside the write that changes a document."""
-        for mark, settings in _listening(scope, "document", ""):
+        """Records events for a changed document; inside the write that changes it."""
+        for mark, settings in _find_listening(scope, "document", ""):
             if event not in settings["events"]:
                 continue
-            told = _document(document)
-            if "filter" in settings and not _suits(settings["filter"], told):
+            view = _to_view(document)
+            if "filter" in settings and not _matches_filter(settings["filter"], view):
                 continue
             key = f"{document.id}:{event}" if event == "deleted" else f"{document.id}:{event}:{document.version}"
-            self._firings.note(scope, mark, Event(key, {"event": event, "document": told}, depth=_depth_behind(scope)))
+            self._firings.note(scope, mark, Event(key, {"event": event, "document": view}, depth=_depth_behind(scope)))
 
-    def note_end(self, scope: TenantScope, ended: ending.Child) -> None:
-        """Inside the write that ends an execution."""
-        for mark, settings in _listening(scope, "process", ended.process_id):
-            if ended.status not in settings["on"]:
+    def note_end(self, scope: TenantScope, child: ending.Child) -> None:
+        """Records events for an ended execution; inside the write that ends it."""
+        for mark, settings in _find_listening(scope, "process", child.process_id):
+            if child.status not in settings["on"]:
                 continue
-            about = {"id": ended.execution_id, "process_id": ended.process_id, "status": ended.status}
-            data = {"execution": {**about, "output": ended.output, "error": ended.error}}
-            event = Event(ended.execution_id, data, depth=_generation(scope, ended.execution_id) + 1)
+            execution = {"id": child.execution_id, "process_id": child.process_id, "status": child.status}
+            data = {"execution": {**execution, "output": child.output, "error": child.error}}
+            event = Event(child.execution_id, data, depth=_depth_of(scope, child.execution_id) + 1)
             self._firings.note(scope, mark, event)
 
 
-def _listening(scope: TenantScope, kind: str, source: str) -> list[tuple[Mark, dict[str, Any]]]:
-    """The triggers that wait for events of this source, of processes that are not paused."""
-    found = db.rows(
+def _find_listening(scope: TenantScope, kind: str, source: str) -> list[tuple[Mark, dict[str, Any]]]:
+    """The triggers on this source, without those of paused processes."""
+    rows = db.rows(
         "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
         "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "
         "JOIN process p ON p.tenant_id = t.tenant_id AND p.id = t.process_id "
         "WHERE t.tenant_id = ? AND t.kind = ? AND t.source = ? AND p.paused_at IS NULL ORDER BY s.process_id, s.position",
         (scope.tenant_id, kind, source),
     )
-    return [(Mark(row[0], row[1], kind), json.loads(row[2])) for row in found]
+    return [(Mark(row[0], row[1], kind), json.loads(row[2])) for row in rows]
 
 
 def _depth_behind(scope: TenantScope) -> int:
-    """One more than the execution that does this; 0 when somebody else does."""
+    """The depth of an event caused by the actor: one more than that of an execution, 0 for any other actor."""
     kind, _, actor_id = scope.actor.partition(":")
-    return _generation(scope, actor_id) + 1 if kind == "execution" else 0
+    return _depth_of(scope, actor_id) + 1 if kind == "execution" else 0
 
 
-def _generation(scope: TenantScope, execution_id: str) -> int:
-    found = db.rows("SELECT depth FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
-    return int(found[0][0]) if found else 0
+def _depth_of(scope: TenantScope, execution_id: str) -> int:
+    rows = db.rows("SELECT depth FROM execution WHERE tenant_id = ? AND id = ?", (scope.tenant_id, execution_id))
+    return int(rows[0][0]) if rows else 0
 
 
-def _suits(document_filter: Any, told: Mapping[str, Any]) -> bool:
+def _matches_filter(document_filter: Any, view: Mapping[str, Any]) -> bool:
     condition = conditions.bind(conditions.parse(document_filter), {"now": clock.rfc3339(clock.now_ms())})
-    return conditions.matches(condition, told)
+    return conditions.matches(condition, view)
 
 
-def _document(document: documents.Document) -> dict[str, Any]:
+def _to_view(document: documents.Document) -> dict[str, Any]:
     return {
         "id": document.id, "name": document.name, "folder": document.folder, "tags": list(document.tags),
         "media_type": document.media_type, "size": document.size, "sha256": document.sha256, "revision": document.revision,

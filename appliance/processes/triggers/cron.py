@@ -1,8 +1,8 @@
-"""When a schedule is due: five-field cron expressions in a time zone, by the rules of Debian's cron.
+"""Due times of schedules: five-field cron expressions in a time zone, by the rules of Debian's cron.
 
-A time of day that a change of the clocks leaves out is due right after the gap, one that comes twice is due the first time;
-expressions whose minute or hour begins with a star go by the time that passes.  Zones are those of the `tzdata` package, so
-that a due time does not depend on the machine.
+A time of day skipped by a daylight saving change is due right after the gap, one that occurs twice is due the first time;
+expressions whose minute or hour starts with a star follow elapsed time.  Zones come from the `tzdata` package, so that due
+times do not depend on the machine.
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,23 @@ FIELDS = 5
 MAX_TEXT = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = 60_000
-# Looked at backwards, each about ten times the one before: what is due often is found in the nearest.
-_WINDOWS = [_MINUTE * minutes for minutes in (60, 600, 7_200, 86_400, 1_051_200)]
+# Searched backwards in growing windows: frequent due times are found in the first one.
+_SEARCH_WINDOWS = [_MINUTE * minutes for minutes in (60, 600, 7_200, 86_400, 1_051_200)]
 
 
 class CronInvalid(ValueError):
-    """The expression or the zone is none; the message says which part."""
+    """The expression or the time zone is invalid; the message says which part."""
 
 
 @cache
 def zone_names() -> frozenset[str]:
-    """Every name of the IANA database that ships with the appliance."""
+    """Every zone name of the bundled IANA database."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf8").split())
 
 
 @cache
 def time_zone(name: str) -> ZoneInfo:
-    """The zone by its IANA name; CronInvalid."""
+    """The time zone with this IANA name; raises CronInvalid."""
     if name not in zone_names():
         raise CronInvalid(f"{name[:60]!r} is not a time zone; write it like Europe/Berlin or UTC")
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
@@ -51,23 +51,23 @@ class Cron:
     timezone: str = "UTC"
 
     def check(self) -> None:
-        """CronInvalid unless it is due some day."""
+        """Raises CronInvalid when the expression or zone is invalid, or the schedule is never due."""
         zone = time_zone(self.timezone)
         if len(self.expression) > MAX_TEXT or len(self.expression.split()) != FIELDS:
             raise CronInvalid("a cron expression has five fields: minute, hour, day of month, month, day of week")
         try:
-            found = CronSim(self.expression, _at(clock.now_ms(), zone))
+            times = CronSim(self.expression, _at(clock.now_ms(), zone))
         except CronSimError as error:
             raise CronInvalid(f"{self.expression!r} is not a cron expression: {str(error).lower()}") from error
-        if next(found, None) is None:
-            raise CronInvalid(f"{self.expression!r} is due on no day of the next fifty years")
+        if next(times, None) is None:
+            raise CronInvalid(f"{self.expression!r} has no due time in the next fifty years")
 
     def due_after(self, moment: int) -> Iterator[int]:
         """Every due time after `moment`, in order and each once."""
         last = moment
-        for found in CronSim(self.expression, _at(moment, time_zone(self.timezone))):
-            due = (found.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
-            if due > last:  # two times of day meet after a gap, and the first of a repeated hour may lie behind
+        for moment_due in CronSim(self.expression, _at(moment, time_zone(self.timezone))):
+            due = (moment_due.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+            if due > last:  # after a gap two times coincide, and in a repeated hour a time may be in the past
                 last = due
                 yield due
 
@@ -77,17 +77,17 @@ class Cron:
 
     def latest(self, after: int, until: int, most: int) -> list[int]:
         """The last `most` due times after `after` and up to `until`, in order."""
-        found: list[int] = []
-        for window in _WINDOWS:
+        times: list[int] = []
+        for window in _SEARCH_WINDOWS:
             begin = max(after, until - window)
-            found = []
+            times = []
             for due in self.due_after(begin):
                 if due > until:
                     break
-                found.append(due)
-            if len(found) >= most or begin == after:
+                times.append(due)
+            if len(times) >= most or begin == after:
                 break
-        return found[-most:]
+        return times[-most:]
 
 
 def _at(moment: int, zone: ZoneInfo) -> datetime:

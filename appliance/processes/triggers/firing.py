@@ -1,7 +1,8 @@
-"""One event of a trigger, from the transaction it came in to the execution it starts, exactly once.
+"""Turns each event of a trigger into exactly one execution.
 
-An event is noted as a `pending` row where it happens, inside that transaction.  What it becomes (the input, which may take the
-sandbox, then the execution) is worked out afterwards and committed together; a crash in between is taken up by the next look.
+An event is recorded as a `pending` row in the transaction in which it happens.  The input, which may need the sandbox, is
+evaluated afterwards, and the execution is committed together with the event's new status; after a crash in between, the next
+tick continues.
 """
 
 import logging
@@ -60,9 +61,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: `key` tells it from every other event of the trigger, `data` is what its input is made of.
+    """One event: `key` is unique among the events of the trigger, the input is built from `data`.
 
-    `content` identifies what was signed, where the key itself is not; `depth` is how many events led to this one.
+    `content` is the digest of the signed content where the key is not part of it; `depth` is the number of events that led
+    to this one.
     """
 
     key: str
@@ -74,7 +76,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Started:
-    """The execution of an event, and whether this call has started it."""
+    """The execution of an event, and whether this call started it."""
 
     execution_id: str
     is_new: bool = True
@@ -86,8 +88,8 @@ class _Prepared:
     input: Mapping[str, Any]
 
 
-class _NotNow(Exception):
-    """The appliance itself could not; the event is tried again."""
+class _Unavailable(Exception):
+    """The appliance is temporarily unable to handle the event, which is retried."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error["message"])
@@ -95,21 +97,22 @@ class _NotNow(Exception):
 
 
 class Firings:
-    """Notes events and turns them into executions."""
+    """Records events and turns them into executions."""
 
     def __init__(self, pool: Pool, load: Load, enqueue: Enqueue, wake: Callable[[str, str], None]) -> None:
         self._pool, self._load, self._enqueue, self._wake = pool, load, enqueue, wake
 
-    # -- noting
+    # -- recording
 
     def note(self, scope: TenantScope, mark: Mark, event: Event) -> str | None:
-        """Inside a write: the event shall become an execution soon; None when it was noted before.
+        """Records an event that will become an execution; None when it was recorded before; inside a write.
 
-        An event too deep in a chain of events is refused, and told as a failure of the trigger.
+        An event too deep in a chain of events is recorded as a failure of the trigger.
         """
         if event.depth > MAX_DEPTH:
             message = Sentence(
-                "%(max_depth)s events led to this one: the chain is cut here; does a process trigger itself without end?",
+                "this event follows a chain of %(max_depth)s events, which is the limit; check whether a process triggers "
+                "itself endlessly",
                 max_depth=MAX_DEPTH,
             )
             return self.note_failure(scope, mark, event, make_error("too_deep", "validation", message))
@@ -119,20 +122,20 @@ class Firings:
         return firing_id
 
     def note_skipped(self, scope: TenantScope, mark: Mark, event: Event) -> str | None:
-        """Inside a write: the event has been passed over, as the definition says."""
+        """Records an event that is skipped according to the definition; inside a write."""
         return _insert(scope, mark, event, "skipped", None)
 
     def note_failure(self, scope: TenantScope, mark: Mark, event: Event, error: dict[str, Any]) -> str | None:
-        """Inside a write: the event becomes no execution, for this reason; Monitor has it."""
+        """Records an event that fails with `error`, also in Monitor; inside a write."""
         firing_id = _insert(scope, mark, event, "failed", None)
         if firing_id is not None:
-            _tell_failure(scope, firing_id, mark, error)
+            _publish_failure(scope, firing_id, mark, error)
         return firing_id
 
     # -- performing
 
     def perform(self, tenant_id: str, firing_id: str) -> None:
-        """Turn a pending event into its execution; a message that comes twice or too late does nothing."""
+        """Turns a pending event into its execution; a repeated or late message has no effect."""
         scope = TenantScope(tenant_id, "trigger", request_id=firing_id)
         with logs.log_context(request_id=firing_id):
             row = scope.find(Firing, id=firing_id)
@@ -141,47 +144,47 @@ class Firings:
             mark = Mark(row.process_id, row.trigger_id, row.kind)
             try:
                 self._settle(scope, mark, row, self._prepare(scope, mark, row.event))
-            except _NotNow as error:
-                db.write(partial(_put_off, scope, row, mark, error.error))
-            except QueueFull as error:  # a burst of events is no reason to lose some
-                db.write(partial(_put_off, scope, row, mark, _told(error)))
+            except _Unavailable as error:
+                db.write(partial(_schedule_retry, scope, row, mark, error.error))
+            except QueueFull as error:  # no event of a burst may be lost
+                db.write(partial(_schedule_retry, scope, row, mark, _error_object(error)))
             except (ApplianceError, StepFailed) as error:
-                told = _told(error)
-                db.write(lambda: _fail(scope, row.id, mark, told))
+                failure = _error_object(error)
+                db.write(lambda: _fail(scope, row.id, mark, failure))
 
     def retry(self, scope: TenantScope, firing_id: str) -> str:
-        """Try a failed event again; answers the id of its execution, or raises what stands in its way."""
+        """Retries a failed event; returns the id of its execution, or raises the reason why it cannot start."""
         row = scope.get(Firing, id=firing_id)
         if row.execution_id is not None:
             return str(row.execution_id)
         if row.status != "failed" or row.event is None:
             raise Conflict(
-                Sentence("the event is %(status)s; only a failed one with an event can be tried again", status=row.status)
+                Sentence("the event is %(status)s; only a failed event whose data is stored can be retried", status=row.status)
             )
         if row.depth > MAX_DEPTH:
-            raise Conflict("the event is too deep in a chain of events; execute the process yourself")
+            raise Conflict("the event is too deep in a chain of events; execute the process manually")
         mark = Mark(row.process_id, row.trigger_id, row.kind)
         try:
             started = self._settle(scope, mark, row, self._prepare(scope, mark, row.event)).execution_id
-        except (_NotNow, StepFailed) as error:
-            raise Conflict(Sentence("it did not start this time either: %(message)s", message=error.error['message'])) from error
+        except (_Unavailable, StepFailed) as error:
+            raise Conflict(Sentence("the retry failed as well: %(message)s", message=error.error['message'])) from error
         db.write(lambda: failures.note_recovered(scope, [firing_id], left_failed))
         return started
 
     def fire(self, scope: TenantScope, mark: Mark, event: Event) -> Started:
-        """Start the execution of an event at once, event and execution in one transaction; the same event answers the same.
+        """Starts the execution of an event at once, in one transaction with the event; a repeated event returns the same.
 
-        What stands in its way is recorded as a failure of the trigger and raised; the same event may then come again.
+        A reason not to start is recorded as a failure of the trigger and raised; the event can then be sent again.
         """
-        if (known := _find(scope, mark, event.key)) is not None and known.execution_id is not None:
-            return Started(known.execution_id, is_new=False)
+        if (existing := _find(scope, mark, event.key)) is not None and existing.execution_id is not None:
+            return Started(existing.execution_id, is_new=False)
         try:
             prepared = self._prepare(scope, mark, event.data)
-        except _NotNow as error:
-            raise Overloaded("the appliance is busy; send it again", headers={"Retry-After": "5"}) from error
+        except _Unavailable as error:
+            raise Overloaded("the appliance is busy; send the request again", headers={"Retry-After": "5"}) from error
         except (ApplianceError, StepFailed) as error:
-            told = _told(error)
-            db.write(lambda: self._note_refusal(scope, mark, event, told))
+            failure = _error_object(error)
+            db.write(lambda: self._record_refusal(scope, mark, event, failure))
             if isinstance(error, ApplianceError):
                 raise
             raise ValidationFailed(error.error["message"]) from error
@@ -190,49 +193,49 @@ class Firings:
             _insert(scope, mark, event, "pending", None)
             row = _find(scope, mark, event.key)
             if row is None:
-                raise NotFound("the trigger is gone")
+                raise NotFound("the trigger no longer exists")
             if event.content is not None and _is_repeated(scope, mark, event):
-                raise InvalidSignature("the same content has come before under another delivery id")
+                raise InvalidSignature("the same content was received before with another delivery id")
             return self._start(scope, mark, row, prepared)
 
         try:
             started = db.write(write)
         except ConcurrencyLimited as limited:
-            told = _told(limited)
-            db.write(lambda: self._note_refusal(scope, mark, event, told))
+            failure = _error_object(limited)
+            db.write(lambda: self._record_refusal(scope, mark, event, failure))
             raise
         FIRINGS.inc(1, mark.kind, "started" if started.is_new else "repeated")
         return started
 
-    def _note_refusal(self, scope: TenantScope, mark: Mark, event: Event, error: dict[str, Any]) -> None:
+    def _record_refusal(self, scope: TenantScope, mark: Mark, event: Event, error: dict[str, Any]) -> None:
         if self.note_failure(scope, mark, event, error) is None and (row := _find(scope, mark, event.key)) is not None:
             _fail(scope, row.id, mark, error)
 
     def _prepare(self, scope: TenantScope, mark: Mark, data: Any) -> _Prepared:
-        """The input an event comes to; StepFailed or a coded error when it does not fit, _NotNow when nobody could tell."""
+        """Evaluates the input of an event; raises StepFailed or a coded error when it is invalid, _NotNow when overloaded."""
         try:
             version = executions.version_to_run(scope, mark.process_id, None)
             compiled = self._load(scope, mark.process_id, version)
             trigger = next((each for each in compiled.definition.triggers if each.id == mark.trigger_id), None)
             if trigger is None:
                 raise NotFound(
-                    Sentence("the published version has no trigger %(trigger_id)s any more", trigger_id=repr(mark.trigger_id))
+                    Sentence("the published version no longer has the trigger %(trigger_id)s", trigger_id=repr(mark.trigger_id))
                 )
-            given: Any = {} if mark.kind == "schedule" else dict(data)
+            payload: Any = {} if mark.kind == "schedule" else dict(data)
             if trigger.input is not None:
-                about = {**data, "id": mark.trigger_id, "kind": mark.kind}
-                names = {"trigger": about, "tenant": {"id": scope.tenant_id}}
-                given = fill(self._pool, {"input": trigger.input}, names, clock.now_ms())["input"]
-            if not isinstance(given, dict):
-                raise ValidationFailed("the trigger's `input` must come to an object; it is the execution's input")
-            executions.check_input(scope, compiled, given)
+                event = {**data, "id": mark.trigger_id, "kind": mark.kind}
+                names = {"trigger": event, "tenant": {"id": scope.tenant_id}}
+                payload = fill(self._pool, {"input": trigger.input}, names, clock.now_ms())["input"]
+            if not isinstance(payload, dict):
+                raise ValidationFailed("the trigger's `input` must evaluate to an object: it becomes the execution's input")
+            executions.check_input(scope, compiled, payload)
         except (Overloaded, Draining, StorageFull) as error:
-            raise _NotNow(_told(error)) from error
+            raise _Unavailable(_error_object(error)) from error
         except StepFailed as failed:
             if failed.error["failure_class"] == "system":
-                raise _NotNow(failed.error) from failed
+                raise _Unavailable(failed.error) from failed
             raise
-        return _Prepared(version, given)
+        return _Prepared(version, payload)
 
     def _settle(self, scope: TenantScope, mark: Mark, row: Firing, prepared: _Prepared) -> Started:
         started = db.write(lambda: self._start(scope, mark, row, prepared))
@@ -240,7 +243,7 @@ class Firings:
         return started
 
     def _start(self, scope: TenantScope, mark: Mark, row: Firing, prepared: _Prepared) -> Started:
-        """Inside a write: the execution, unless the event has one."""
+        """Starts the execution, or returns the one the event has already; inside a write."""
         now = clock.now_ms()
         mine = (scope.tenant_id, row.id)
         changed = db.execute(
@@ -249,10 +252,10 @@ class Firings:
             mine,
         )
         if not changed:
-            found = db.rows("SELECT execution_id FROM firing WHERE tenant_id = ? AND id = ?", mine)
-            if not found or found[0][0] is None:
-                raise Conflict("the event has been settled otherwise")
-            return Started(found[0][0], is_new=False)
+            rows = db.rows("SELECT execution_id FROM firing WHERE tenant_id = ? AND id = ?", mine)
+            if not rows or rows[0][0] is None:
+                raise Conflict("the event has already been handled")
+            return Started(rows[0][0], is_new=False)
         actor = scope.acting(f"trigger:{mark.process_id}/{mark.trigger_id}")
         request = StartRequest(prepared.input, prepared.version)
         execution, _ = executions.insert_execution(actor, mark.process_id, prepared.version, request, Birth(depth=row.depth))
@@ -264,13 +267,13 @@ class Firings:
 
 
 def _is_repeated(scope: TenantScope, mark: Mark, event: Event) -> bool:
-    """Whether the same signed content has come before under another key."""
-    found = db.rows(
+    """Whether the same signed content was received before with another key."""
+    rows = db.rows(
         "SELECT 1 FROM firing WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND content = ? AND event_key <> ? "
         "AND status = 'started' LIMIT 1",
         (scope.tenant_id, mark.process_id, mark.trigger_id, event.content, event.key[:MOST_KEY]),
     )
-    return bool(found)
+    return bool(rows)
 
 
 def _find(scope: TenantScope, mark: Mark, key: str) -> Firing | None:
@@ -278,7 +281,7 @@ def _find(scope: TenantScope, mark: Mark, key: str) -> Firing | None:
 
 
 def _insert(scope: TenantScope, mark: Mark, event: Event, status: str, next_try_at: int | None) -> str | None:
-    """Inside a write: the row of an event; None when there is one."""
+    """Inserts the row of an event; None when it exists already; inside a write."""
     firing_id = ids.new("fir")
     changed = db.execute(
         "INSERT INTO firing (tenant_id, id, process_id, trigger_id, kind, event_key, status, at, due_at, event, content, depth, "
@@ -299,8 +302,8 @@ def _touch(scope: TenantScope, mark: Mark, **changes: Any) -> None:
     scope.update(TriggerState, **changes).where(mine).execute()
 
 
-def _put_off(scope: TenantScope, row: Firing, mark: Mark, error: dict[str, Any]) -> None:
-    """Inside a write: try again later, after ever longer pauses, or give up."""
+def _schedule_retry(scope: TenantScope, row: Firing, mark: Mark, error: dict[str, Any]) -> None:
+    """Schedules the next attempt with exponential backoff, or fails the event after the last one; inside a write."""
     attempts = row.attempts + 1
     if attempts >= MOST_ATTEMPTS:
         _fail(scope, row.id, mark, error)
@@ -311,7 +314,7 @@ def _put_off(scope: TenantScope, row: Firing, mark: Mark, error: dict[str, Any])
 
 
 def _fail(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any]) -> None:
-    """Inside a write: the event becomes no execution."""
+    """Marks the event as failed; inside a write."""
     changed = db.execute(
         "UPDATE firing SET status = 'failed', error = ?, next_try_at = NULL WHERE tenant_id = ? AND id = ? "
         "AND status IN ('pending', 'failed')",
@@ -319,11 +322,11 @@ def _fail(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any])
     )
     if changed:
         db.after_commit(lambda: FIRINGS.inc(1, mark.kind, "failed"))
-        _tell_failure(scope, firing_id, mark, error)
+        _publish_failure(scope, firing_id, mark, error)
 
 
-def _tell_failure(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any]) -> None:
-    """Inside a write: the row, the trigger, the log and Monitor's failures say why."""
+def _publish_failure(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any]) -> None:
+    """Records the failure in the event's row, the trigger, the log and Monitor; inside a write."""
     now = clock.now_ms()
     mine = (Firing.id == firing_id) & (Firing.status == "failed")
     scope.update(Firing, error=error).where(mine).execute()
@@ -340,5 +343,5 @@ def _tell_failure(scope: TenantScope, firing_id: str, mark: Mark, error: dict[st
     failures.record_failure(scope, failure)
 
 
-def _told(error: ApplianceError | StepFailed) -> dict[str, Any]:
+def _error_object(error: ApplianceError | StepFailed) -> dict[str, Any]:
     return error.error if isinstance(error, StepFailed) else from_coded(error).error

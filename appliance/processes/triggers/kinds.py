@@ -1,4 +1,4 @@
-"""The `triggers` of a definition: what each kind may say, and what becomes of it."""
+"""Parses the `triggers` of a definition, with the settings of each kind."""
 
 import re
 from collections import Counter
@@ -32,31 +32,31 @@ Parsed = tuple[Settings, tuple[str, ...]]
 
 
 def read_triggers(reader: Reader, value: Any, pointer: str = "/triggers") -> tuple[Trigger, ...]:
-    """Every trigger of the list; ids are `<kind>`, `<kind>-2` … where the builder gives none."""
+    """Parses the list of triggers; those without an id get `<kind>`, `<kind>-2` …."""
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > MOST_TRIGGERS:
         reader.problem(pointer, f"this must be a list of at most {MOST_TRIGGERS} triggers")
         return ()
-    counted: Counter[str] = Counter()
-    found: list[Trigger] = []
+    counts: Counter[str] = Counter()
+    triggers: list[Trigger] = []
     for index, item in enumerate(value):
-        trigger = _read_trigger(reader, item, f"{pointer}/{index}", counted)
+        trigger = _parse_trigger(reader, item, f"{pointer}/{index}", counts)
         if trigger is not None:
-            found.append(trigger)
-    _refuse_doubles(reader, found)
-    return tuple(found)
+            triggers.append(trigger)
+    _check_unique(reader, triggers)
+    return tuple(triggers)
 
 
-def _read_trigger(reader: Reader, item: Any, pointer: str, counted: Counter[str]) -> Trigger | None:
+def _parse_trigger(reader: Reader, item: Any, pointer: str, counts: Counter[str]) -> Trigger | None:
     kinds = [name for name in READERS if isinstance(item, dict) and name in item]
     if len(kinds) != 1:
         reader.problem(pointer, f"a trigger is an object with exactly one of {', '.join(READERS)}")
         return None
     kind = kinds[0]
     reader.mapping(item, pointer, ("id", kind))
-    counted[kind] += 1
-    trigger_id = kind if counted[kind] == 1 else f"{kind}-{counted[kind]}"
+    counts[kind] += 1
+    trigger_id = kind if counts[kind] == 1 else f"{kind}-{counts[kind]}"
     if "id" in item:
         trigger_id = reader.text(item["id"], f"{pointer}/id", trigger_id)
         if not _ID.fullmatch(trigger_id):
@@ -66,17 +66,17 @@ def _read_trigger(reader: Reader, item: Any, pointer: str, counted: Counter[str]
         reader.problem(at, "this must be an object")
         return None
     settings, sources = READERS[kind](reader, item[kind], at)
-    entered = item[kind].get("input")
-    if entered is not None and not isinstance(entered, dict) and not (isinstance(entered, str) and entered.startswith("=")):
+    payload = item[kind].get("input")
+    if payload is not None and not isinstance(payload, dict) and not (isinstance(payload, str) and payload.startswith("=")):
         reader.problem(f"{at}/input", "this must be an object or an expression: it becomes the execution's input")
-    template = None if entered is None else reader.template(entered, f"{at}/input")
+    template = None if payload is None else reader.template(payload, f"{at}/input")
     return Trigger(trigger_id, kind, pointer, settings, sources, template)
 
 
-def _refuse_doubles(reader: Reader, found: list[Trigger]) -> None:
+def _check_unique(reader: Reader, triggers: list[Trigger]) -> None:
     ids: dict[str, str] = {}
     paths: dict[str, str] = {}
-    for trigger in found:
+    for trigger in triggers:
         if trigger.id in ids:
             reader.problem(f"{trigger.pointer}/id", f"the id {trigger.id!r} is taken by the trigger at {ids[trigger.id]}")
         ids[trigger.id] = trigger.pointer
@@ -86,13 +86,13 @@ def _refuse_doubles(reader: Reader, found: list[Trigger]) -> None:
             paths[path] = trigger.pointer
 
 
-def _read_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("cron", "timezone", "on_missed", "max_missed", "input"), ("cron",))
-    expression = reader.text(given["cron"], f"{pointer}/cron") if "cron" in given else ""
-    zone = reader.text(given.get("timezone", "UTC"), f"{pointer}/timezone", "UTC")
-    on_missed = reader.choice(given.get("on_missed", "run_once"), f"{pointer}/on_missed", ON_MISSED)
-    most = reader.whole(given.get("max_missed"), f"{pointer}/max_missed", 1, MOST_MISSED) or 100
-    if "max_missed" in given and on_missed != "run_all":
+def _parse_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("cron", "timezone", "on_missed", "max_missed", "input"), ("cron",))
+    expression = reader.text(members["cron"], f"{pointer}/cron") if "cron" in members else ""
+    zone = reader.text(members.get("timezone", "UTC"), f"{pointer}/timezone", "UTC")
+    on_missed = reader.choice(members.get("on_missed", "run_once"), f"{pointer}/on_missed", ON_MISSED)
+    most = reader.whole(members.get("max_missed"), f"{pointer}/max_missed", 1, MOST_MISSED) or 100
+    if "max_missed" in members and on_missed != "run_all":
         reader.problem(f"{pointer}/max_missed", "only `on_missed: run_all` has a `max_missed`")
     try:
         Cron("* * * * *", zone).check()
@@ -107,16 +107,16 @@ def _read_schedule(reader: Reader, value: Any, pointer: str) -> Parsed:
     return {"cron": expression, "timezone": zone, "on_missed": on_missed, "max_missed": most}, ()
 
 
-def _read_webhook(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("path", "verify", "input"), ("path", "verify"))
-    path = reader.text(given["path"], f"{pointer}/path") if "path" in given else ""
+def _parse_webhook(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("path", "verify", "input"), ("path", "verify"))
+    path = reader.text(members["path"], f"{pointer}/path") if "path" in members else ""
     if path and (len(path) > MAX_PATH or not _PATH.fullmatch(path)):
         reader.problem(f"{pointer}/path", f"a path is words of letters, digits, -, _, . and ~ joined by /, at most {MAX_PATH}")
-    verify = _read_verification(reader, given["verify"], f"{pointer}/verify") if "verify" in given else {}
+    verify = _parse_verification(reader, members["verify"], f"{pointer}/verify") if "verify" in members else {}
     return {"path": path, "verify": verify}, (path,)
 
 
-def _read_verification(reader: Reader, value: Any, pointer: str) -> Settings:
+def _parse_verification(reader: Reader, value: Any, pointer: str) -> Settings:
     if not isinstance(value, dict):
         reader.problem(pointer, f"this must be an object with a `kind`: {', '.join(VERIFICATIONS)}")
         return {}
@@ -130,7 +130,7 @@ def _read_verification(reader: Reader, value: Any, pointer: str) -> Settings:
     }
     required = ("kind", "secret", "header") if kind in own else ("kind", "secret")
     reader.mapping(value, pointer, ("kind", "secret", *own.get(kind, ())), required)
-    settings: Settings = {"kind": kind, "secret": _secret(reader, value.get("secret"), f"{pointer}/secret")}
+    settings: Settings = {"kind": kind, "secret": _parse_secret(reader, value.get("secret"), f"{pointer}/secret")}
     settings |= _headers(reader, value, pointer, ("header", "delivery_header", "timestamp_header"))
     if kind == "hmac":
         settings |= {
@@ -147,17 +147,17 @@ def _read_verification(reader: Reader, value: Any, pointer: str) -> Settings:
 
 
 def _headers(reader: Reader, value: Mapping[str, Any], pointer: str, names: tuple[str, ...]) -> Settings:
-    found: Settings = {}
+    names_by_setting: Settings = {}
     for name in names:
         if name in value:
             text = reader.text(value[name], f"{pointer}/{name}")
             if text and not _HEADER.fullmatch(text):
                 reader.problem(f"{pointer}/{name}", "this must be a header's name")
-            found[name] = text.lower()
-    return found
+            names_by_setting[name] = text.lower()
+    return names_by_setting
 
 
-def _secret(reader: Reader, value: Any, pointer: str) -> str:
+def _parse_secret(reader: Reader, value: Any, pointer: str) -> str:
     match = _SECRET.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         reader.problem(pointer, "this must name a secret of the tenant: = secrets.<name>; `gos secret set NAME` sets it")
@@ -165,55 +165,57 @@ def _secret(reader: Reader, value: Any, pointer: str) -> str:
     return match[1]
 
 
-def _read_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("use", "trigger", "every", "query", "input"), ("use", "trigger"))
-    use = reader.slug(given["use"], f"{pointer}/use") if "use" in given else ""
-    name = reader.text(given["trigger"], f"{pointer}/trigger") if "trigger" in given else ""
-    every = reader.duration(given.get("every", "1m"), f"{pointer}/every", least=SHORTEST_POLL_MS)
-    query = reader.open_mapping(given.get("query", {}), f"{pointer}/query")
+def _parse_integration(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("use", "trigger", "every", "query", "input"), ("use", "trigger"))
+    use = reader.slug(members["use"], f"{pointer}/use") if "use" in members else ""
+    name = reader.text(members["trigger"], f"{pointer}/trigger") if "trigger" in members else ""
+    every = reader.duration(members.get("every", "1m"), f"{pointer}/every", least=SHORTEST_POLL_MS)
+    query = reader.open_mapping(members.get("query", {}), f"{pointer}/query")
     if not reader.template(query, f"{pointer}/query").constant:
-        reader.problem(f"{pointer}/query", "nothing is known before the poll: write values, not expressions")
+        reader.problem(f"{pointer}/query", "there is no data for expressions before the poll; write constant values")
     return {"use": use, "trigger": name, "every_ms": every or 60_000, "query": query}, (use,)
 
 
-def _read_datapool(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("collection", "events", "filter", "input"), ("collection",))
-    collection = reader.text(given["collection"], f"{pointer}/collection") if "collection" in given else ""
-    settings = {"collection": collection, "events": _events(reader, given, pointer)}
-    return settings | _filter(reader, given, pointer), (collection,)
+def _parse_datapool(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("collection", "events", "filter", "input"), ("collection",))
+    collection = reader.text(members["collection"], f"{pointer}/collection") if "collection" in members else ""
+    settings = {"collection": collection, "events": _parse_events(reader, members, pointer)}
+    return settings | _parse_filter(reader, members, pointer), (collection,)
 
 
-def _read_document(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("events", "filter", "input"))
-    return {"events": _events(reader, given, pointer)} | _filter(reader, given, pointer), ("",)
+def _parse_document(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("events", "filter", "input"))
+    return {"events": _parse_events(reader, members, pointer)} | _parse_filter(reader, members, pointer), ("",)
 
 
-def _events(reader: Reader, given: Mapping[str, Any], pointer: str) -> list[str]:
-    words = reader.texts(given.get("events", list(DATA_EVENTS)), f"{pointer}/events")
+def _parse_events(reader: Reader, members: Mapping[str, Any], pointer: str) -> list[str]:
+    words = reader.texts(members.get("events", list(DATA_EVENTS)), f"{pointer}/events")
     if not words:
         reader.problem(f"{pointer}/events", f"name at least one of {', '.join(DATA_EVENTS)}")
     return sorted({reader.choice(word, f"{pointer}/events/{index}", DATA_EVENTS) for index, word in enumerate(words)})
 
 
-def _filter(reader: Reader, given: Mapping[str, Any], pointer: str) -> Settings:
-    if given.get("filter") is None:
+def _parse_filter(reader: Reader, members: Mapping[str, Any], pointer: str) -> Settings:
+    if members.get("filter") is None:
         return {}
     try:
-        conditions.parse(given["filter"], pointer=f"{pointer}/filter")
+        conditions.parse(members["filter"], pointer=f"{pointer}/filter")
     except InvalidFilter as error:
         for detail in error.details:
             reader.problem(detail.pointer, detail.message)
-    return {"filter": given["filter"]}
+    return {"filter": members["filter"]}
 
 
-def _read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
-    given = reader.mapping(value, pointer, ("id", "on", "input"), ("id",))
-    named = given.get("id", [])
-    places = {f"{pointer}/id/{i}": each for i, each in enumerate(named)} if isinstance(named, list) else {f"{pointer}/id": named}
-    sources = [reader.slug(each, place) for place, each in places.items()]
-    if not sources and "id" in given:
+def _parse_process(reader: Reader, value: Any, pointer: str) -> Parsed:
+    members = reader.mapping(value, pointer, ("id", "on", "input"), ("id",))
+    process_ids = members.get("id", [])
+    if isinstance(process_ids, list):
+        sources = [reader.slug(each, f"{pointer}/id/{index}") for index, each in enumerate(process_ids)]
+    else:
+        sources = [reader.slug(process_ids, f"{pointer}/id")]
+    if not sources and "id" in members:
         reader.problem(f"{pointer}/id", "name at least one process")
-    words = reader.texts(given.get("on", ["succeeded"]), f"{pointer}/on")
+    words = reader.texts(members.get("on", ["succeeded"]), f"{pointer}/on")
     if not words:
         reader.problem(f"{pointer}/on", f"name at least one of {', '.join(ENDS)}")
     ends = sorted({reader.choice(word, f"{pointer}/on/{index}", ENDS) for index, word in enumerate(words)})
@@ -221,10 +223,10 @@ def _read_process(reader: Reader, value: Any, pointer: str) -> Parsed:
 
 
 READERS: Mapping[str, Callable[[Reader, Any, str], Parsed]] = {
-    "schedule": _read_schedule,
-    "webhook": _read_webhook,
-    "integration": _read_integration,
-    "datapool": _read_datapool,
-    "process": _read_process,
-    "document": _read_document,
+    "schedule": _parse_schedule,
+    "webhook": _parse_webhook,
+    "integration": _parse_integration,
+    "datapool": _parse_datapool,
+    "process": _parse_process,
+    "document": _parse_document,
 }

@@ -1,4 +1,4 @@
-"""Tables of triggers: how each stands, and every time it fired."""
+"""Tables of triggers: their state and their events."""
 
 import peewee
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class TriggerState(TenantModel):
-    """One trigger of the published version; `next_due` of a schedule or a poll, `cursor` of a poll."""
+    """One trigger of the published version; schedules and polls have a `next_due`, polls also a `cursor`."""
 
     label = "trigger"
     process_id = peewee.TextField()

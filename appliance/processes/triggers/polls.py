@@ -1,4 +1,4 @@
-"""Integrations that are asked for what is new: the cursor moves with the events it brought, and errors make it ask less often."""
+"""Polls integrations for new items: the cursor is stored together with the events; errors make polls less frequent."""
 
 import logging
 from collections.abc import Callable
@@ -20,80 +20,80 @@ from .models import TriggerState
 from .schedule import Due
 
 log = logging.getLogger(__name__)
-# Nobody else asks meanwhile; after that whoever asked has died.
+# While the lease lasts no other worker polls; after that the poll counts as lost.
 LEASE_MS = int(POLL_SECONDS * 1000) + 30_000
 BUSY_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 
 
 class Source(Protocol):
-    """Where integrations are asked: the governed executor."""
+    """Polls integrations under governance; implemented by the governed executor."""
 
     def submit(self, scope: TenantScope, work: Callable[[], Any]) -> "Future[Any]":
-        """Run it in a thread for what waits for foreign systems; ConcurrencyLimited when the tenant has too much there."""
+        """Runs `work` in a thread for foreign calls; raises ConcurrencyLimited when the tenant has too many."""
 
     def poll(self, scope: TenantScope, request: PollRequest) -> Polled:
-        """What is new, or a coded error."""
+        """The new items; raises a coded error when the poll fails."""
 
 
 class Polls:
-    """Asks integrations that are due, each by one worker at a time."""
+    """Polls due integrations; each is polled by one worker at a time."""
 
     def __init__(self, firings: Firings, source: Source) -> None:
         self._firings, self._source = firings, source
 
     def begin(self, due: Due) -> None:
-        """Take the poll, so that nobody else does, and ask in a thread of its own."""
+        """Leases the poll, so that no other worker takes it, and runs it in a thread."""
         now = clock.now_ms()
         lease = now + LEASE_MS
-        if not db.write(lambda: _move(due, due.next_due, lease)):
+        if not db.write(lambda: _set_next_due(due, due.next_due, lease)):
             return
         scope = TenantScope(due.tenant_id, f"trigger:{due.mark.process_id}/{due.mark.trigger_id}")
         try:
             self._source.submit(scope, partial(self.ask, scope, due, lease))
         except ConcurrencyLimited:
-            db.write(lambda: _move(due, lease, now + BUSY_MS))
+            db.write(lambda: _set_next_due(due, lease, now + BUSY_MS))
 
     def ask(self, scope: TenantScope, due: Due, lease: int) -> None:
-        """Ask, and commit what came of it; nothing when the poll has been taken by somebody else since."""
+        """Polls and commits the result; does nothing when the lease has been lost."""
         row = scope.find(TriggerState, process_id=due.mark.process_id, trigger_id=due.mark.trigger_id)
         if row is None or row.next_due != lease:
             return
         request = PollRequest(due.settings["use"], due.settings["trigger"], due.settings["query"], row.cursor)
         try:
             version_grants.refuse_suspended_process(scope, due.mark.process_id)  # its credential is not used either
-            found = self._source.poll(scope, request)
+            polled = self._source.poll(scope, request)
         except ApplianceError as error:
-            told = from_coded(error).error
+            failure = from_coded(error).error
             pause = _pause(due.settings["every_ms"], row.failed_in_row, error.extra.get("retry_after"))
-            db.write(lambda: self._note_error(scope, due, lease, pause, told))
+            db.write(lambda: self._store_error(scope, due, lease, pause, failure))
         except Exception:
-            log.exception("a poll failed")
-            told = make_error("internal", "system", "the appliance failed while asking; its log has the reason")
+            log.exception("A poll failed.")
+            failure = make_error("internal", "system", "the appliance failed while polling; see its log for the reason")
             pause = _pause(due.settings["every_ms"], row.failed_in_row, None)
-            db.write(lambda: self._note_error(scope, due, lease, pause, told))
+            db.write(lambda: self._store_error(scope, due, lease, pause, failure))
         else:
-            db.write(lambda: self._note_found(scope, due, lease, found))
+            db.write(lambda: self._note_found(scope, due, lease, polled))
 
-    def _note_found(self, scope: TenantScope, due: Due, lease: int, found: Polled) -> None:
-        """Inside a write: the cursor and the events it brought, together."""
+    def _note_found(self, scope: TenantScope, due: Due, lease: int, polled: Polled) -> None:
+        """Stores the cursor and the events of a poll together; inside a write."""
         now = clock.now_ms()
-        if not _move(due, lease, now if found.more and found.items else now + due.settings["every_ms"]):
+        if not _set_next_due(due, lease, now if polled.more and polled.items else now + due.settings["every_ms"]):
             return
         mine = (TriggerState.process_id == due.mark.process_id) & (TriggerState.trigger_id == due.mark.trigger_id)
-        scope.update(TriggerState, cursor=found.cursor, failed_in_row=0).where(mine).execute()
-        about = {"integration": due.settings["use"], "trigger": due.settings["trigger"]}
-        for item in found.items:
-            self._firings.note(scope, due.mark, Event(f"item:{item.key}", {**about, "item": dict(item.data)}))
+        scope.update(TriggerState, cursor=polled.cursor, failed_in_row=0).where(mine).execute()
+        origin = {"integration": due.settings["use"], "trigger": due.settings["trigger"]}
+        for item in polled.items:
+            self._firings.note(scope, due.mark, Event(f"item:{item.key}", {**origin, "item": dict(item.data)}))
 
-    def _note_error(self, scope: TenantScope, due: Due, lease: int, pause: int, error: dict[str, Any]) -> None:
-        """Inside a write: the failure is told, and the cursor stays."""
-        if _move(due, lease, clock.now_ms() + pause):
+    def _store_error(self, scope: TenantScope, due: Due, lease: int, pause: int, error: dict[str, Any]) -> None:
+        """Records the failure of a poll; the cursor stays; inside a write."""
+        if _set_next_due(due, lease, clock.now_ms() + pause):
             self._firings.note_failure(scope, due.mark, Event(f"poll:{lease}", {}), error)
 
 
-def _move(due: Due, expected: int, next_due: int) -> bool:
-    """Inside a write: the next poll is due then, unless somebody has moved it or changed the trigger."""
+def _set_next_due(due: Due, expected: int, next_due: int) -> bool:
+    """Sets when the next poll is due; False when it was moved or the trigger changed meanwhile; inside a write."""
     mark: Mark = due.mark
     changed = db.execute(
         "UPDATE trigger_state SET next_due = ? WHERE tenant_id = ? AND process_id = ? AND trigger_id = ? AND digest = ? "
@@ -104,7 +104,7 @@ def _move(due: Due, expected: int, next_due: int) -> bool:
 
 
 def _pause(every_ms: int, failed_in_row: int, retry_after: float | None) -> int:
-    """Ever longer after each failure in a row, at least what the foreign system asks for."""
-    longer = min(every_ms << min(failed_in_row, 20), max(LONGEST_PAUSE_MS, every_ms))
-    asked = 0 if retry_after is None else int(retry_after * 1000)
-    return max(longer, min(asked, 86_400_000))
+    """The pause after a failure: doubles with each failure in a row, and is at least what the foreign system asks for."""
+    backoff = min(every_ms << min(failed_in_row, 20), max(LONGEST_PAUSE_MS, every_ms))
+    requested_ms = 0 if retry_after is None else int(retry_after * 1000)
+    return max(backoff, min(requested_ms, 86_400_000))

@@ -1,4 +1,4 @@
-"""The triggers of the published version as rows; what a new version does not change goes on where it was."""
+"""Registers the triggers of the published version as rows; unchanged triggers keep their state."""
 
 import hashlib
 from typing import Any
@@ -17,7 +17,7 @@ from .cron import Cron
 from .kinds import read_triggers
 from .models import TriggerState
 
-_ADD_IT = "an owner or a builder publishes it, or adds the destination in the console (Secrets)"
+_ADD_IT = "have an owner or a builder publish it, or add the destination in the console (Secrets)"
 
 
 def triggers_of(definition: Any) -> tuple[Trigger, ...]:
@@ -26,17 +26,17 @@ def triggers_of(definition: Any) -> tuple[Trigger, ...]:
 
 
 def register_triggers(scope: TenantScope, process_id: str, definition: Any) -> None:
-    """Inside the write that publishes: from now on these triggers are active; DefinitionInvalid when a path is taken."""
-    wanted = triggers_of(definition)
-    taken = taken_paths(scope, process_id, wanted)
-    if taken:
-        raise DefinitionInvalid(taken[0].message, details=[Detail(each.pointer, each.code, each.message) for each in taken])
-    known = {row.trigger_id: row for row in scope.select(TriggerState).where(TriggerState.process_id == process_id)}
+    """Activates the triggers of a version, inside the write that publishes it; raises DefinitionInvalid for a path in use."""
+    triggers = triggers_of(definition)
+    problems = taken_paths(scope, process_id, triggers)
+    if problems:
+        raise DefinitionInvalid(problems[0].message, details=[Detail(each.pointer, each.code, each.message) for each in problems])
+    rows = {row.trigger_id: row for row in scope.select(TriggerState).where(TriggerState.process_id == process_id)}
     db.execute("DELETE FROM trigger_source WHERE tenant_id = ? AND process_id = ?", (scope.tenant_id, process_id))
-    for position, trigger in enumerate(wanted):
-        _register(scope, process_id, position, trigger, known.pop(trigger.id, None))
-    for gone in known:
-        mine = (TriggerState.process_id == process_id) & (TriggerState.trigger_id == gone)
+    for position, trigger in enumerate(triggers):
+        _register(scope, process_id, position, trigger, rows.pop(trigger.id, None))
+    for removed_id in rows:
+        mine = (TriggerState.process_id == process_id) & (TriggerState.trigger_id == removed_id)
         scope.delete(TriggerState).where(mine).execute()
 
 
@@ -66,7 +66,7 @@ def _first_due(trigger: Trigger, now: int) -> int | None:
 
 
 def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
-    """What the tenant's other things say about the triggers of a draft that is right in itself."""
+    """Problems of a valid draft's triggers with the rest of the tenant: paths in use, missing secrets and collections."""
     reader = Reader({})
     triggers = read_triggers(reader, definition.get("triggers"))
     if reader.problems:
@@ -75,44 +75,44 @@ def outer_problems(scope: TenantScope, definition: Any) -> list[Problem]:
     for trigger in triggers:
         at = f"{trigger.pointer}/{trigger.kind}"
         secret = trigger.settings.get("verify", {}).get("secret")
-        if secret and secret not in {known.name for known in tenants.list_secrets(scope)}:
-            message = f"the secret {secret!r} is not set yet, and nothing is let in without it: gos secret set {secret}"
+        if secret and secret not in {stored.name for stored in tenants.list_secrets(scope)}:
+            message = f"the secret {secret!r} is not set yet, so every request is refused: gos secret set {secret}"
             problems.append(Problem(f"{at}/verify/secret", "secret_missing", message, severity="warning"))
         elif secret and _lacks_binding(scope, secret, str(definition.get("id", ""))):
-            message = f"the secret {secret!r} is not for webhooks of this process, and nothing is let in without it: {_ADD_IT}"
+            message = f"the secret {secret!r} is not for webhooks of this process, so every request is refused: {_ADD_IT}"
             problems.append(Problem(f"{at}/verify/secret", "secret_not_bound", message, severity="warning"))
         if trigger.kind == "datapool":
-            problems += _data_problems(scope, trigger, at)
+            problems += _find_collection_problems(scope, trigger, at)
     return problems
 
 
 def _lacks_binding(scope: TenantScope, secret: str, process_id: str) -> bool:
-    """Whether publishing it leaves the webhooks without their secret: neither is it bound to them, nor may the actor bind it."""
+    """Whether the secret is not bound to the webhooks of the process and the actor may not bind it either."""
     return SCOPE not in scope.scopes and bool(find_unbound(scope, [secret], Destination("webhook", process_id)))
 
 
-def _data_problems(scope: TenantScope, trigger: Trigger, at: str) -> list[Problem]:
+def _find_collection_problems(scope: TenantScope, trigger: Trigger, at: str) -> list[Problem]:
     collection = trigger.settings["collection"]
     try:
         datapool.check_filter(scope, collection, trigger.settings.get("filter", {}), f"{at}/filter")
     except NotFound:
-        message = f"there is no collection {collection!r} yet: nothing fires before it is there"
+        message = f"there is no collection {collection!r} yet; the trigger fires only once there is"
         return [Problem(f"{at}/collection", "not_found", message, severity="warning")]
     except InvalidFilter as error:
         return [Problem(each.pointer, each.code, each.message) for each in error.details]
     return []
 
 
-def taken_paths(scope: TenantScope, process_id: str, wanted: tuple[Trigger, ...]) -> list[Problem]:
-    """A problem for every path of a webhook that another process of the tenant has."""
+def taken_paths(scope: TenantScope, process_id: str, triggers: tuple[Trigger, ...]) -> list[Problem]:
+    """A problem for every webhook path that another process of the tenant uses."""
     problems = []
-    for trigger in wanted:
+    for trigger in triggers:
         for path in trigger.sources if trigger.kind == "webhook" else ():
-            found = db.rows(
+            rows = db.rows(
                 "SELECT process_id FROM trigger_source WHERE tenant_id = ? AND kind = 'webhook' AND source = ? AND process_id <> ?",
                 (scope.tenant_id, path, process_id),
             )
-            if found:
-                message = f"the path {path!r} belongs to the process {found[0][0]!r}; choose another"
+            if rows:
+                message = f"the path {path!r} belongs to the process {rows[0][0]!r}; choose another"
                 problems.append(Problem(f"{trigger.pointer}/webhook/path", "path_taken", message))
     return problems

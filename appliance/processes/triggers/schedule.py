@@ -1,4 +1,4 @@
-"""Schedules: which of the times that have come are run, and which are passed over."""
+"""Schedules: decides which of the due times are run and which are skipped."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +10,13 @@ from appliance.core.scope import TenantScope
 from .cron import Cron
 from .firing import Event, Firings, Mark
 
-# What is found later than this was missed: the appliance was down, the process paused, or the clock was put forward.
+# A due time found later than this was missed: the appliance was down, the process paused, or the clock set forward.
 GRACE_MS = 60_000
 
 
 @dataclass(frozen=True)
 class Due:
-    """A trigger whose time has come, as its row was read."""
+    """A due trigger, as read from its row."""
 
     tenant_id: str
     mark: Mark
@@ -27,7 +27,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens now: the times to run, in order; the one told as passed over; and when the trigger is due next."""
+    """The decision: the due times to run, in order; the newest skipped one, which is recorded; the next due time."""
 
     run: list[int]
     skipped: int | None
@@ -35,24 +35,24 @@ class Plan:
 
 
 def make_plan(due: Due, now: int) -> Plan:
-    """Decide, without any effect.
+    """Decides which due times to run; pure.
 
-    A time found within a minute is run whatever `on_missed` says.  Of those that were missed `skip` runs none, `run_once` the
-    newest unless a time is run anyway, `run_all` the newest `max_missed`.
+    A due time found within a minute is always run.  Of the missed ones, `on_missed: skip` runs none, `run_once` the newest
+    unless another time is run anyway, `run_all` the newest `max_missed`.
     """
     cron = Cron(due.settings["cron"], due.settings["timezone"])
     policy, most = due.settings["on_missed"], due.settings["max_missed"]
-    found = cron.latest(due.next_due - 1, now, most + 2 if policy == "run_all" else 2)
-    run = [moment for moment in found if now - moment <= GRACE_MS]
-    missed = [moment for moment in found if now - moment > GRACE_MS]
-    kept = {"skip": 0, "run_once": 0 if run else 1, "run_all": most}[policy]
-    chosen = missed[len(missed) - kept :] if kept < len(missed) else missed
-    left = [moment for moment in missed if moment not in chosen]
-    return Plan([*chosen, *run], left[-1] if left else None, cron.next_after(now))
+    times = cron.latest(due.next_due - 1, now, most + 2 if policy == "run_all" else 2)
+    run = [moment for moment in times if now - moment <= GRACE_MS]
+    missed = [moment for moment in times if now - moment > GRACE_MS]
+    count = {"skip": 0, "run_once": 0 if run else 1, "run_all": most}[policy]
+    chosen = missed[len(missed) - count :] if count < len(missed) else missed
+    skipped = [moment for moment in missed if moment not in chosen]
+    return Plan([*chosen, *run], skipped[-1] if skipped else None, cron.next_after(now))
 
 
 def fire_schedule(firings: Firings, due: Due) -> None:
-    """Note what is due, and move on to the next time, in one transaction; whoever comes second does nothing."""
+    """Records the events that are due and moves to the next due time, in one transaction; a second worker does nothing."""
     now = clock.now_ms()
     plan = make_plan(due, now)
     scope = TenantScope(due.tenant_id, "trigger")

@@ -1,4 +1,4 @@
-"""The JSON Schema of `triggers`, for editors; the parser decides, this page helps."""
+"""The JSON Schema of `triggers`, for editors; the parser has the final say."""
 
 from appliance.processes.definitions.schema_parts import (
     DURATION,
@@ -19,16 +19,16 @@ from .kinds import DATA_EVENTS, ENDS, MAX_PATH, MOST_MISSED, MOST_TRIGGERS, ON_M
 _ID: Shape = {"type": "string", "pattern": "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"}
 _INPUT: Shape = {
     "anyOf": [EXPRESSION, {"type": ["object", "null"]}],
-    "description": "The execution's input, made of `trigger` (what happened); by default the event itself, of a schedule {}.",
+    "description": "The execution's input, built from `trigger` (the event); by default the event itself, for a schedule {}.",
 }
 _EVENTS: Shape = listed({"enum": list(DATA_EVENTS)}, minItems=1)
-_FILTER: Shape = {"type": ["object", "null"], "description": "Conditions on what has changed, as in a query."}
+_FILTER: Shape = {"type": ["object", "null"], "description": "Conditions on the changed entity or document, as in a query."}
 _SECRET: Shape = {"type": "string", "pattern": r"^=\s*secrets\.[A-Za-z_][A-Za-z0-9_]{0,62}\s*$"}
 _HEADER: Shape = {"type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"}
 
 
 def triggers_schema() -> Shape:
-    """The list of triggers, each an object with one kind."""
+    """The schema of the list of triggers, each an object with exactly one kind."""
     kinds = {kind: each for kind, each in _kinds().items() if kind in READERS}
     return listed(shape({"id": _ID, **kinds}, **one_of(*kinds)), maxItems=MOST_TRIGGERS)
 

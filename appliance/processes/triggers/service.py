@@ -1,4 +1,4 @@
-"""What one can do with the triggers of a process, and the parts that make them fire."""
+"""Lists the triggers of a process and their events, and runs the parts that fire them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ FORETOLD = 3
 
 @dataclass(frozen=True)
 class Reach:
-    """What triggers need of the appliance: versions, the way into the queue, secrets, and integrations."""
+    """The dependencies of triggers: compiled versions, the queue, secrets and integrations."""
 
     load: Load
     enqueue: Enqueue
@@ -38,11 +38,11 @@ class Reach:
 class Triggers:
     """The triggers of one running appliance."""
 
-    def __init__(self, pool: Pool, queue: TaskQueue, reach: Reach) -> None:
+    def __init__(self, pool: Pool, queue: TaskQueue, dependencies: Reach) -> None:
         self._queue = queue
-        self.firings = Firings(pool, reach.load, reach.enqueue, self._wake)
-        self.webhooks = Webhooks(self.firings, reach.open_secret)
-        self.polls = Polls(self.firings, reach.source)
+        self.firings = Firings(pool, dependencies.load, dependencies.enqueue, self._wake)
+        self.webhooks = Webhooks(self.firings, dependencies.open_secret)
+        self.polls = Polls(self.firings, dependencies.source)
         self.changes = Changes(self.firings)
         self.clockwork = Clockwork(self.firings, self._wake, self.polls.begin)
         queue.declare(FIRE, self.firings.perform)
@@ -55,7 +55,7 @@ class Triggers:
         self.clockwork.stop()
 
     def close(self) -> None:
-        """Note nothing any more: whatever runs has ended."""
+        """Stops recording changes, once nothing runs any more."""
         self.changes.stop()
 
     def _wake(self, tenant_id: str, firing_id: str) -> None:
@@ -64,10 +64,9 @@ class Triggers:
 
 @dataclass(frozen=True)
 class TriggerView:
-    """A trigger as it is told: its row, whether its process is paused, and when it is due next.
+    """A trigger for display: its row, whether its process is paused, and the next due times.
 
-    `resumes_at` is set where the clock was set back: a schedule passes over the due times before it, which the clock has shown
-    already, so that none is run twice.
+    `resumes_at` is set after the clock was set back: the schedule skips due times before it, so that none is run twice.
     """
 
     row: TriggerState
@@ -77,26 +76,26 @@ class TriggerView:
 
 
 def list_triggers(scope: TenantScope, process_id: str) -> list[TriggerView]:
-    """The triggers of the published version, in the definition's order; NotFound."""
+    """The triggers of the published version, in the order of the definition; raises NotFound."""
     process = scope.get(Process, id=process_id)
     rows = scope.select(TriggerState).where(TriggerState.process_id == process_id).order_by(TriggerState.position)
     now = clock.now_ms()
-    return [_view(row, now, is_paused=process.paused_at is not None) for row in rows]
+    return [_to_view(row, now, is_paused=process.paused_at is not None) for row in rows]
 
 
-def _view(row: TriggerState, now: int, *, is_paused: bool) -> TriggerView:
+def _to_view(row: TriggerState, now: int, *, is_paused: bool) -> TriggerView:
     if row.next_due is None:
         return TriggerView(row, is_paused, [])
     if row.kind != "schedule":
         return TriggerView(row, is_paused, [row.next_due])
     soonest = due_times(row.kind, row.settings, now)[:1]
-    if soonest >= [row.next_due] or not soonest:  # what is overdue, as while the process is paused, is told from now on
+    if soonest >= [row.next_due] or not soonest:  # overdue times, as while the process is paused, are not displayed
         return TriggerView(row, is_paused, due_times(row.kind, row.settings, now))
     return TriggerView(row, is_paused, due_times(row.kind, row.settings, row.next_due - 1), row.next_due)
 
 
 def list_firings(scope: TenantScope, process_id: str, trigger_id: str, page: PageRequest) -> Page[Firing]:
-    """Every event of a trigger that is kept, newest first; NotFound when the process never had it."""
+    """The stored events of a trigger, newest first; raises NotFound when the process never had the trigger."""
     scope.get(Process, id=process_id)
     query = scope.select(Firing).where((Firing.process_id == process_id) & (Firing.trigger_id == trigger_id))
     if not query.exists():
@@ -114,10 +113,10 @@ def due_times(kind: str, settings: Mapping[str, Any], now: int) -> list[int]:
     """The next due times of a schedule; none of other triggers."""
     if kind != "schedule":
         return []
-    found = Cron(settings["cron"], settings["timezone"]).due_after(now)
-    return [due for due, _ in zip(found, range(FORETOLD), strict=False)]
+    times = Cron(settings["cron"], settings["timezone"]).due_after(now)
+    return [due for due, _ in zip(times, range(FORETOLD), strict=False)]
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's settled events from before `before_ms`; answers how many."""
+    """Deletes every tenant's handled events from before `before_ms`; returns their number."""
     return delete_older("firing", "id", "at", before_ms)

@@ -1,6 +1,6 @@
-"""Whether an inbound request is what its sender signed: Standard Webhooks, the HMAC families, a shared header; pure.
+"""Verifies the signature of an inbound request: Standard Webhooks, HMAC variants, a shared header; pure.
 
-Every comparison takes the same time whatever differs, and what cannot be read counts as wrong.
+Comparisons take constant time, and a signature that cannot be decoded counts as wrong.
 """
 
 import base64
@@ -21,7 +21,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What arrived; header names in lower case."""
+    """An inbound request; header names are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -31,20 +31,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Verified:
-    """A request that is genuine: its delivery id, None where it has none, and the digest of what was signed where the id is
-    not part of that: under another id the same content is a replay."""
+    """A verified request.
+
+    `delivery` is its delivery id, None without one.  `content` is the digest of the signed content if the id is not part of
+    it, because the same content with another id is a replay.
+    """
 
     delivery: str | None
     content: str | None = None
 
 
 def verify(settings: Settings, secret: str, request: Request, now_ms: int) -> Verified:
-    """InvalidSignature, always with the same words, unless the request is genuine and fresh."""
+    """Verifies that a request is genuine and recent; raises InvalidSignature with one message for every reason."""
     return _VERIFIERS[settings["kind"]](settings, secret, request, now_ms // 1000)
 
 
 def refused() -> InvalidSignature:
-    return InvalidSignature("the request is not signed as this address demands; check the secret and the sender's clock")
+    return InvalidSignature("the request's signature is missing or wrong; check the secret and the sender's clock")
 
 
 def _standard(settings: Settings, secret: str, request: Request, now: int) -> Verified:
@@ -59,14 +62,14 @@ def _standard(settings: Settings, secret: str, request: Request, now: int) -> Ve
     if not key:
         raise refused()
     signed = f"{delivery}.{moment}.".encode() + request.body
-    given = [part.partition(",") for part in request.headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
-    _check_any(hmac.digest(key, signed, "sha256"), [_base64(text) for version, _, text in given if version == "v1"])
+    signatures = [part.partition(",") for part in request.headers.get("webhook-signature", "").split(" ")[:MOST_SIGNATURES]]
+    _check_any(hmac.digest(key, signed, "sha256"), [_base64(text) for version, _, text in signatures if version == "v1"])
     return Verified(delivery)
 
 
 def _github(settings: Settings, secret: str, request: Request, now: int) -> Verified:
-    wanted = hmac.digest(secret.encode(), request.body, "sha256")
-    _check_any(wanted, [_hex(_after("sha256=", request.headers.get("x-hub-signature-256", "")))])
+    expected = hmac.digest(secret.encode(), request.body, "sha256")
+    _check_any(expected, [_hex(_after("sha256=", request.headers.get("x-hub-signature-256", "")))])
     return Verified(request.headers.get("x-github-delivery"), _digest(request.body))
 
 
@@ -83,8 +86,8 @@ def _slack(settings: Settings, secret: str, request: Request, now: int) -> Verif
     moment = request.headers.get("x-slack-request-timestamp", "")
     _check_fresh(moment, now)
     signed = b"v0:" + moment.encode() + b":" + request.body
-    wanted = hmac.digest(secret.encode(), signed, "sha256")
-    _check_any(wanted, [_hex(_after("v0=", request.headers.get("x-slack-signature", "")))])
+    expected = hmac.digest(secret.encode(), signed, "sha256")
+    _check_any(expected, [_hex(_after("v0=", request.headers.get("x-slack-signature", "")))])
     return Verified(_member(request.body, "event_id") or _digest(signed))
 
 
@@ -95,8 +98,8 @@ def _hmac(settings: Settings, secret: str, request: Request, now: int) -> Verifi
         _check_fresh(moment, now)
         signed = moment.encode() + b"." + request.body
     text = _after(settings["prefix"], request.headers.get(settings["header"], ""))
-    given = _hex(text) if settings["encoding"] == "hex" else _base64(text)
-    _check_any(hmac.digest(secret.encode(), signed, settings["algorithm"]), [given])
+    signature = _hex(text) if settings["encoding"] == "hex" else _base64(text)
+    _check_any(hmac.digest(secret.encode(), signed, settings["algorithm"]), [signature])
     content = _digest(signed)
     delivery = request.headers.get(settings["delivery_header"]) if "delivery_header" in settings else None
     return Verified(delivery, content) if delivery else Verified(content)
@@ -123,8 +126,8 @@ def _check_fresh(moment: str, now: int) -> None:
         raise refused()
 
 
-def _check_any(wanted: bytes, given: list[bytes]) -> None:
-    matching = [hmac.compare_digest(wanted, each) for each in given if each]
+def _check_any(expected: bytes, signatures: list[bytes]) -> None:
+    matching = [hmac.compare_digest(expected, each) for each in signatures if each]
     if not any(matching):
         raise refused()
 
@@ -157,8 +160,8 @@ def _digest(data: bytes) -> str:
 
 def _member(body: bytes, name: str) -> str | None:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    value = found.get(name) if isinstance(found, dict) else None
+    value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) and value else None

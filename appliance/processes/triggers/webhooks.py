@@ -1,4 +1,4 @@
-"""Inbound webhooks: found by tenant and path, verified, and stored with their execution before they are answered."""
+"""Inbound webhooks: looked up by tenant and path, verified, and stored with their execution before they are answered."""
 
 import base64
 import hashlib
@@ -26,9 +26,9 @@ MOST_HEADERS, LONGEST_HEADER = 60, 1_000
 MOST_DEPTH = 64
 TOLD_EVERY_MS = 60_000
 OpenSecret = Callable[[TenantScope, str, str], str]
-"""The value of a secret, by its name, for the webhooks of a process."""
-REFUSED = metrics.registry.counter("gos_webhooks_refused_total", "Inbound webhooks that were not signed as they must be.")
-_TELLING = re.compile(r"content-(type|language)|user-agent|date|from|idempotency-key|webhook-(id|timestamp)|x-[a-z0-9-]+")
+"""Opens a secret, by its name, for the webhooks of a process."""
+REFUSED = metrics.registry.counter("gos_webhooks_refused_total", "Inbound webhooks with a missing or wrong signature.")
+_SAFE_HEADER = re.compile(r"content-(type|language)|user-agent|date|from|idempotency-key|webhook-(id|timestamp)|x-[a-z0-9-]+")
 _CREDENTIAL = re.compile(r"signature|token|secret|auth|key|passw|cookie|session|credential|forwarded|real-ip|client-ip")
 
 
@@ -41,35 +41,35 @@ class Webhooks:
         self._lock = threading.Lock()
 
     def receive(self, tenant_id: str, request: Request, request_id: str, trace: str = "") -> Started:
-        """The execution of a delivery, the same for the same delivery.
+        """Starts the execution of a delivery; a repeated delivery returns the same one.
 
-        NotFound for a path nobody has, or whose process is paused; InvalidSignature; ValidationFailed when what arrived does
-        not fit the process; InvalidJson for a body that says a thing twice.
+        Raises NotFound for an unknown path or a paused process, InvalidSignature, ValidationFailed when the data does not fit
+        the process, InvalidJson for a body with duplicate members.
         """
         scope = TenantScope(tenant_id, "trigger", request_id=request_id, trace=trace)
-        found = db.rows(
+        rows = db.rows(
             "SELECT s.process_id, s.trigger_id, s.settings FROM trigger_source t "
             "JOIN trigger_state s ON s.tenant_id = t.tenant_id AND s.process_id = t.process_id AND s.trigger_id = t.trigger_id "
             "JOIN process p ON p.tenant_id = t.tenant_id AND p.id = t.process_id "
             "WHERE t.tenant_id = ? AND t.kind = 'webhook' AND t.source = ? AND p.paused_at IS NULL",
             (tenant_id, request.path),
         )
-        if not found:
+        if not rows:
             raise NotFound("there is no webhook at this address")
-        mark = Mark(found[0][0], found[0][1], "webhook")
-        settings = json.loads(found[0][2])["verify"]
+        mark = Mark(rows[0][0], rows[0][1], "webhook")
+        settings = json.loads(rows[0][2])["verify"]
         now = clock.now_ms()
         secret = self._secret(scope, mark, settings)
         try:
             verified = verify(settings, secret, request, now)
         except InvalidSignature:
-            self._tell_refused(scope, mark, "it is not signed as the trigger demands, or too old")
+            self._refuse(scope, mark, "its signature is missing, wrong or too old")
         key = verified.delivery or ids.new("dlv")
-        event = Event(_short(key), _data(request, key, now, settings), content=verified.content)
+        event = Event(_shorten_key(key), _data(request, key, now, settings), content=verified.content)
         try:
             return self._firings.fire(scope, mark, event)
         except InvalidSignature:
-            self._tell_refused(scope, mark, "its content has come before under another delivery id")
+            self._refuse(scope, mark, "its content was received before with another delivery id")
 
     def _secret(self, scope: TenantScope, mark: Mark, settings: Mapping[str, Any]) -> str:
         if settings["kind"] == "none":
@@ -81,17 +81,17 @@ class Webhooks:
                 "the secret %(secret)s is not set: gos secret set %(secret2)s",
                 secret=repr(settings["secret"]), secret2=settings["secret"],
             )
-            told = make_error("secret_missing", "validation", error.message if isinstance(error, PolicyDenied) else message)
-            if self._is_to_be_told(scope, mark):
+            failure = make_error("secret_missing", "validation", error.message if isinstance(error, PolicyDenied) else message)
+            if self._should_log(scope, mark):
                 missing = Event(f"secret:{clock.now_ms()}", {})
-                db.write(lambda: self._firings.note_failure(scope, mark, missing, told))
+                db.write(lambda: self._firings.note_failure(scope, mark, missing, failure))
             REFUSED.inc(1)
             raise refused() from error
 
-    def _tell_refused(self, scope: TenantScope, mark: Mark, reason: str) -> NoReturn:
-        """Strangers must not be able to make us write as often as they like: one line a minute tells it."""
+    def _refuse(self, scope: TenantScope, mark: Mark, reason: str) -> NoReturn:
+        """Raises the refusal; logs at most once a minute, so that strangers cannot flood the log."""
         REFUSED.inc(1)
-        if self._is_to_be_told(scope, mark):
+        if self._should_log(scope, mark):
             message = f"a request for the webhook {mark.trigger_id} was refused: {reason}"
             fields = {"trigger": mark.trigger_id}
             line = log_lines.Line(
@@ -100,7 +100,7 @@ class Webhooks:
             db.write(lambda: log_lines.write_lines(scope, [line]))
         raise refused()
 
-    def _is_to_be_told(self, scope: TenantScope, mark: Mark) -> bool:
+    def _should_log(self, scope: TenantScope, mark: Mark) -> bool:
         now = clock.now_ms()
         key = (scope.tenant_id, mark.process_id, mark.trigger_id)
         with self._lock:
@@ -110,14 +110,14 @@ class Webhooks:
             return True
 
 
-def _short(key: str) -> str:
+def _shorten_key(key: str) -> str:
     return key if len(key) <= MOST_KEY else hashlib.sha256(key.encode("utf8", "replace")).hexdigest()
 
 
 def _data(request: Request, delivery: str, now: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process sees of a request; headers that carry credentials are left out."""
+    """The event data of a request; headers with credentials are left out."""
     content_type = request.headers.get("content-type", "")
-    raw, encoding = _raw(request.body)
+    raw, encoding = _encode_raw(request.body)
     return {
         "delivery_id": delivery, "received_at": clock.rfc3339(now), "path": request.path, "query": dict(request.query),
         "headers": _safe_headers(request.headers, settings), "content_type": content_type,
@@ -129,12 +129,12 @@ def _safe_headers(headers: Mapping[str, str], settings: Mapping[str, Any]) -> di
     own = {settings.get("header")}
     names = [
         name for name in sorted(headers)
-        if _TELLING.fullmatch(name) and name not in own and (not _CREDENTIAL.search(name) or name == "idempotency-key")
+        if _SAFE_HEADER.fullmatch(name) and name not in own and (not _CREDENTIAL.search(name) or name == "idempotency-key")
     ]  # fmt: skip
     return {name: headers[name][:LONGEST_HEADER] for name in names[:MOST_HEADERS]}
 
 
-def _raw(body: bytes) -> tuple[str, str]:
+def _encode_raw(body: bytes) -> tuple[str, str]:
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -143,13 +143,13 @@ def _raw(body: bytes) -> tuple[str, str]:
 
 
 def _body(body: bytes, content_type: str) -> Any:
-    """JSON or a form as data; null when the body is something else, or not what it says it is."""
+    """The parsed body if it is JSON or a form; None for other content types and invalid bodies."""
     media = content_type.partition(";")[0].strip().lower()
     try:
         if media == "application/json" or media.endswith("+json"):
-            found = json.loads(body, parse_constant=_refuse_constant)
-            refuse_doubled(body, found)
-            return found if _is_storable(found) else None
+            document = json.loads(body, parse_constant=_refuse_constant)
+            refuse_doubled(body, document)
+            return document if _is_storable(document) else None
         if media == "application/x-www-form-urlencoded":
             return fields_of(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
     except (ValueError, RecursionError):
@@ -158,14 +158,14 @@ def _body(body: bytes, content_type: str) -> Any:
 
 
 def fields_of(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Texts by name; a list where a name comes several times."""
-    found: dict[str, Any] = {}
+    """The form fields by name; a list for a repeated name."""
+    fields: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
-            found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
+        if name in fields:
+            fields[name] = [*(fields[name] if isinstance(fields[name], list) else [fields[name]]), value]
         else:
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -173,7 +173,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _is_storable(value: Any) -> bool:
-    """No deeper than other JSON may be, and without halves of surrogate pairs."""
+    """Whether the value is within the allowed depth; raises UnicodeEncodeError (a ValueError) for lone surrogates."""
     level = [value]
     for _ in range(MOST_DEPTH + 1):
         nested = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]

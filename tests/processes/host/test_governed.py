@@ -139,7 +139,7 @@ def test_rules_that_never_settle_end_the_step(asking: World) -> None:
     row = asking.finish(execution)
     assert row.error is not None
     assert (row.status, row.error["code"], Bell.rung) == ("failed", "policy_denied", [])
-    assert "let them settle" in row.error["message"]
+    assert "once they no longer change" in row.error["message"]
 
 
 def test_what_is_denied_asks_nobody(world: World) -> None:

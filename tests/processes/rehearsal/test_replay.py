@@ -163,7 +163,7 @@ def test_a_replay_has_its_time(world: World, monkeypatch: pytest.MonkeyPatch) ->
     limits = replace(world.flow.config.limits, replay_seconds=1)
     monkeypatch.setattr(world.flow, "config", replace(world.flow.config, limits=limits))
     began = clock.monotonic()
-    with pytest.raises(TimedOut, match="replay one step"):
+    with pytest.raises(TimedOut, match="replay a single step"):
         replay(world, row, version=2)
     assert clock.monotonic() - began < 15, "its step would have had twenty seconds"
 
