@@ -75,7 +75,7 @@ def enter(scope: TenantScope, process_id: str, version: int, request: Wanted, no
         key_text = Sentence(" with the key %(key)s", key=slot.key) if slot.key else ""
         raise ConcurrencyLimited(
             Sentence(
-                "%(process_id)s can run at most %(limit)s times at once%(which)s, and that many are running; try again later",
+                "%(process_id)s runs at most %(limit)s at once%(which)s, and that many are running; try again later",
                 process_id=process_id, limit=slot.limit, which=key_text,
             ),
             headers={"Retry-After": "1"},
