@@ -212,5 +212,5 @@ def test_a_draft_that_cannot_be_read_and_an_input_that_no_longer_fits_are_said(w
     with pytest.raises(DefinitionInvalid):
         replay(world, row, draft=True)
     change(world, process, [rule("a", "= 1")], publish=False, input={"type": "object", "required": ["n"]})
-    with pytest.raises(ValidationFailed, match="does not fit"):
+    with pytest.raises(ValidationFailed, match="does not match"):
         replay(world, row, draft=True)
