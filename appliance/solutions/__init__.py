@@ -1,4 +1,4 @@
-"""A folder and a tenant: plan, apply and pull solutions; and the bundle of services that edges call."""
+"""Solutions as folders: plan, apply and pull them; also the bundle of services that edges call."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Archives of solution folders: read into memory, and written."""
+"""Reads archives of solution folders into memory, and writes them."""
 
 import io
 import stat
@@ -11,23 +11,23 @@ from appliance.blobs import ArchiveLimits as Limits
 from appliance.blobs import check_path, read_members
 
 __all__ = ["LARGEST_BYTES", "ArchiveLimits", "check_path", "read_archive", "write_zip"]
-LARGEST_BYTES = 16 << 20  # a solution is text: what is larger does not belong into it
+LARGEST_BYTES = 16 << 20  # solutions consist of text; larger files do not belong in them
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class ArchiveLimits(Limits):
-    """Most members, and most bytes of all of them unpacked."""
+    """The maximum number of members, and of unpacked bytes in total."""
 
     bytes: int = LARGEST_BYTES
     advice: str = "; keep data and media out of a solution"
 
 
 def read_archive(data: bytes | BinaryIO, limits: ArchiveLimits) -> dict[str, bytes]:
-    """The files of a zip, tar or tar.gz by path; a single folder around everything is taken away.
+    """The files of a zip, tar or tar.gz by path; a single folder around everything is removed.
 
-    InvalidRequest when it is neither or broken, ValidationFailed that names a member which is not accepted
-    (a link, a path that leads outside, a second one of the same name), PayloadTooLarge over the limits.
+    InvalidRequest if it is none of these or damaged, ValidationFailed for a member that is not allowed (a link, a path that
+    leads outside, a duplicate name), PayloadTooLarge above the limits.
     """
     file = io.BytesIO(data) if isinstance(data, bytes) else data
     return _without_wrapper({member.path: member.read() for member in read_members(file, limits)})
@@ -41,7 +41,7 @@ def _without_wrapper(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def write_zip(files: Mapping[str, bytes]) -> bytes:
-    """A zip of the files; equal files give equal bytes."""
+    """A zip of the files; the same files always give the same bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(files):

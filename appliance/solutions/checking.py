@@ -1,4 +1,4 @@
-"""The slow checks of a solution: code and expressions in the sandbox, settings against their connector."""
+"""The slow checks of a solution: code and expressions in the sandbox, settings against their connector's schema."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from appliance.solutions.planning import markers_of
 
 @dataclass(frozen=True)
 class Checks:
-    """What the checks ask: the installed connectors, and the sandbox; without a pool code counts as checked.
+    """What the checks use: the installed connectors, and the sandbox; without a pool code is not checked.
 
-    `look` is what the tenant has beside the solution's own integrations and collections.
+    `look` loads what the tenant has in addition to the solution's own integrations and collections.
     """
 
     registry: Registry
@@ -25,7 +25,7 @@ class Checks:
 
 
 def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes: Iterable[str]) -> list[Problem]:
-    """What is wrong with the integrations and these processes; never call it inside a write."""
+    """The problems of the integrations and these processes.  Slow: must not be called inside a write."""
     found: list[Problem] = []
     for slug, integration in sorted(solution.integrations.items()):
         found += _integration(checks.registry, slug, integration)
@@ -36,7 +36,7 @@ def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes:
 
 
 def _look(checks: Checks, solution: Solution) -> Look:
-    """What is around a process when the solution has been applied."""
+    """Loads what a process depends on as it will be once the solution has been applied."""
 
     def look(named: Named) -> Surroundings:
         return solution_surroundings(checks.registry, solution).over(checks.look(named))
@@ -45,9 +45,9 @@ def _look(checks: Checks, solution: Solution) -> Look:
 
 
 def solution_surroundings(registry: Registry, solution: Solution) -> Surroundings:
-    """The integrations and collections of a solution, as the types of its processes need them.
+    """The integrations, collections and agents of a solution, for type-checking its processes.
 
-    Not those whose actions must be discovered: what is known of them is known in the tenant.
+    Integrations whose actions must be discovered are left out: their actions are only known in the tenant.
     """
     installed = {slug: registry.find(each.spec.connector) for slug, each in solution.integrations.items()}
     actions = {slug: found.actions for slug, found in installed.items() if found is not None and not found.discovers}
@@ -70,13 +70,13 @@ def _process(tenant_id: str, judges: versions.Judges, solution: Solution, proces
 
 
 def _agents_elsewhere(look: Look, process: SolutionProcess, file: str) -> Iterator[Problem]:
-    """A warning for agents of which nobody here knows whether they are there."""
+    """A warning for every agent that is neither in the solution nor known to exist in the tenant."""
     used = agents_used(process.definition)
     known = look(Named(agents=used)).agents if used else {}
     for step in process.definition.all_steps():
         if step.kind == "agent" and (name := step.settings["use"]) not in known:
             pointer = f"{step.pointer}/agent/use"
-            told = f"{pointer} the solution has no agents/{name}.yaml; the tenant must have the agent {name} before it is applied"
+            told = f"{pointer} the solution has no agents/{name}.yaml; create the agent {name} in the tenant before applying it"
             yield Problem(file, "agent_unknown", told, versions.line_of(pointer, process.lines), "warning")
 
 
@@ -84,11 +84,11 @@ def _integration(registry: Registry, slug: str, integration: SolutionIntegration
     file = f"integrations/{slug}.yaml"
     installed = registry.find(integration.spec.connector)
     if installed is None:
-        return  # the plan names it as missing
+        return  # the plan reports it as missing
     try:
         for pointer in _literal_secrets(installed, integration):
             line = versions.line_of(f"/settings{pointer}", integration.lines)
-            message = f"{pointer} is a secret: write `= secrets.<name>` here and set the secret in the tenant"
+            message = f"{pointer} is a secret; write `= secrets.<name>` here and set the secret in the tenant"
             yield Problem(file, "secret_in_file", message, line)
     except ValidationFailed as error:
         yield Problem(file, error.code, error.message)

@@ -1,4 +1,4 @@
-"""A solution as typed data: read from the files of its folder with every problem at once; pure, no database."""
+"""Parses a solution folder into typed data and reports every problem at once; pure, no database."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ _SECRET_NAME = re.compile(r"[A-Za-z_]\w{0,62}", re.ASCII)
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: file, line where it is known, a code and a sentence."""
+    """A problem in a solution: its file, line if known, a code and a sentence."""
 
     file: str
     code: str
@@ -55,13 +55,13 @@ class Problem:
     column: int | None = None
 
     def describe(self) -> str:
-        """The sentence with its place in front."""
+        """The sentence, prefixed with its place."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         return Sentence("%(place)s: %(message)s", place=place, message=self.message)
 
 
 def refuse(problems: list[Problem]) -> None:
-    """DefinitionInvalid that lists every error; nothing when there is none, Overloaded when nobody could look."""
+    """Raise DefinitionInvalid with every error, if there are any; Overloaded if the sandbox could not check them."""
     problems = [problem for problem in problems if problem.severity == "error"]
     if not problems:
         return
@@ -93,7 +93,7 @@ class SolutionIntegration:
 
 @dataclass(frozen=True)
 class Solution:
-    """Everything a folder holds; each kind by name."""
+    """The contents of a solution folder, each kind by name."""
 
     name: str
     description: str = ""
@@ -108,11 +108,11 @@ class Solution:
     policies: Mapping[str, Policy] = field(default_factory=dict)
 
     def needed_connectors(self) -> list[str]:
-        """By `needs` and by the integrations."""
+        """The connectors listed in `needs` and those of the integrations."""
         return sorted({*self.connectors, *(each.spec.connector for each in self.integrations.values())})
 
     def needed_secrets(self) -> list[str]:
-        """By `needs`, by references in the integrations, by triggers that verify what arrives, and by who may open a WebApp."""
+        """The secrets listed in `needs`, and those used by integrations, triggers that verify signatures, and WebApp access."""
         found = {name for each in self.integrations.values() for name in each.secrets}
         found |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
         found |= {each.access.secret for each in self.webapps.values() if each.access.secret}
@@ -120,8 +120,8 @@ class Solution:
 
 
 def is_ignored(path: str) -> bool:
-    """Whether a file is for people or tools only: hidden ones, README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/, and
-    what editors read in a process's folder."""
+    """Whether a file is only for people or tools: hidden files, README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/, and
+    the files for editors in a process's folder."""
     parts = path.split("/")
     if parts[0] == "processes" and len(parts) == 3 and parts[2] in (API_FILE, EDITOR_FILE):
         return True
@@ -133,20 +133,20 @@ def is_ignored(path: str) -> bool:
 
 
 def read_solution(files: Mapping[str, bytes]) -> Solution:
-    """The solution in these files, by path from its folder; DefinitionInvalid lists everything that is wrong."""
+    """Parse the files of a solution, by path from its folder; DefinitionInvalid lists every problem."""
     solution, problems = inspect_solution(files)
     refuse(problems)
     return solution
 
 
 def inspect_solution(files: Mapping[str, bytes]) -> tuple[Solution, list[Problem]]:
-    """What of a solution can be read, to look for further problems in it, and everything that cannot."""
+    """Parse as much of a solution as possible, so that further checks can run on it, and list every problem."""
     reader = _Reader({path: content for path, content in files.items() if not is_ignored(path)})
     return reader.solution(), reader.problems
 
 
 class _Reader:
-    """Reads file by file and collects what is wrong."""
+    """Parses file by file and collects problems."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = files
@@ -191,7 +191,7 @@ class _Reader:
         self.problem(
             path,
             "a solution has solution.yaml, processes/, collections/, integrations/, webapps/, agents/, SKILLS/ and policies/; "
-            "README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Take this one out",
+            "README, LICENSE, CHANGELOG, NOTICE, docs/, tests/, sample/ and hidden files are ignored. Remove this file",
             code="unknown_file",
         )
 
@@ -206,7 +206,7 @@ class _Reader:
     # -- YAML
 
     def document(self, path: str, known: tuple[str, ...], required: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, int]]:
-        """The mapping in a file and its lines; `known` empty lets every member pass."""
+        """The mapping in a file and its line numbers; with an empty `known` every member is accepted."""
         if path not in self.files:
             self.problem(path, f"the file is missing; a solution folder has {ROOT_FILE} at its top", code="missing")
             return {}, {}
@@ -275,7 +275,7 @@ class _Reader:
         return tuple(value)
 
     def coded(self, path: str, error: ApplianceError, lines: Mapping[str, int]) -> None:
-        """A domain's own refusal, every detail with its line."""
+        """Add the error of a domain's own parser, each detail with its line."""
         for detail in error.details or [Detail("", error.code, error.message)]:
             place = f"{detail.pointer} " if detail.pointer else ""
             self.problem(path, f"{place}{detail.message}", code=detail.code, line=line_of(detail.pointer, lines) or lines.get(""))
@@ -298,11 +298,12 @@ class _Reader:
             return None
         settings = data.get("settings") or {}
         if not isinstance(settings, dict) or not isinstance(data.get("connector", ""), str):
-            self.problem(path, "connector is a name and settings a mapping", line=1)
+            self.problem(path, "connector must be a name and settings a mapping", line=1)
             return None
         concurrency = data.get("concurrency", USUAL_AT_ONCE)
         if type(concurrency) is not int or not 1 <= concurrency <= MOST_AT_ONCE:
-            self.problem(path, f"concurrency is a whole number from 1 to {MOST_AT_ONCE}", line=line_of("/concurrency", lines) or 1)
+            message = f"concurrency must be a whole number from 1 to {MOST_AT_ONCE}"
+            self.problem(path, message, line=line_of("/concurrency", lines) or 1)
             return None
         name = self.text(data.get("name") or slug, "name", lines, path)
         spec = Spec(str(data.get("connector", "")), settings, name, concurrency)
@@ -343,7 +344,7 @@ class _Reader:
             return None
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
-        """The names of the folders in a folder, in which nothing else belongs."""
+        """The names of the folders in `top`; any file directly in it is a problem."""
         found: dict[str, str] = {}
         for path in sorted(self.files):
             parts = path.split("/")

@@ -1,4 +1,4 @@
-"""What rests on a member of the tenant, and what becomes of it when they leave or may do less."""
+"""What depends on a member of the tenant (keys, sessions, published versions), and what happens to it when they leave."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from appliance.tenants.sign_in import OpenSession, sessions
 
 @dataclass(frozen=True)
 class RestingKey:
-    """A living key that goes back to the member, `depth` keys below them, what it may do now, and what of that it would lose."""
+    """An active key that descends from the member, `depth` keys below them, with its current scopes and those it would lose."""
 
     row: ApiKey
     depth: int
@@ -27,7 +27,7 @@ class RestingKey:
 
 @dataclass(frozen=True)
 class MemberAuthority:
-    """Everything that rests on a member: keys as a tree, sessions in this tenant, and published versions, which go on."""
+    """Everything that depends on a member: a tree of keys, sessions in this tenant, and published versions (which keep running)."""
 
     member: Member
     keys: tuple[RestingKey, ...]
@@ -36,19 +36,19 @@ class MemberAuthority:
 
     @property
     def shrinking(self) -> tuple[RestingKey, ...]:
-        """The keys that would lose something."""
+        """The keys that would lose scopes."""
         return tuple(key for key in self.keys if key.loses)
 
 
 def read_authority(scope: TenantScope, user_id: str, role: str | None = None) -> MemberAuthority:
-    """What rests on a member, and what keys would lose if they had this role, or none at all.  NotFound."""
+    """What depends on a member, and what keys would lose if the member had this role (None: no role at all).  NotFound."""
     member = people.find_member(scope, user_id)
     if member is None:
         raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
     left = scopes_of_role(role) if role is not None else frozenset()
     issuers = lineage.read_issuers(scope)
     tree = [_resting(row, depth, left, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
-    keys = tuple(key for key in tree if key.scopes)  # what has ended already loses nothing
+    keys = tuple(key for key in tree if key.scopes)  # ended keys have nothing to lose
     answering = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
     behind = {actor: lineage.people_behind(scope, actor) for _publication, actor in answering}
     theirs = [each for each, actor in answering if user_id in behind[actor]]
@@ -62,7 +62,7 @@ def _resting(row: ApiKey, depth: int, left: frozenset[str], issuers: Issuers) ->
 
 @dataclass(frozen=True)
 class Handover:
-    """What whoever removes a member takes over or stops; keys that are not adopted end, other published versions go on."""
+    """What the person who removes a member takes over or stops.  Other keys end, other published versions keep running."""
 
     adopt_keys: Collection[str] = ()
     adopt_processes: Collection[str] = ()
@@ -71,7 +71,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Departure:
-    """What became of what rested on somebody: ids, in the order of their list."""
+    """What happened to the keys and processes of a removed member: ids in the order in which they were listed."""
 
     adopted_keys: tuple[str, ...]
     ended_keys: tuple[str, ...]
@@ -80,9 +80,9 @@ class Departure:
 
 
 def remove_member(scope: TenantScope, user_id: str, handover: Handover) -> Departure:
-    """Take a user's role, with what they leave behind handed over, in one write; see `people.remove_member` for what refuses it.
+    """Remove a member and hand over their keys and processes in one write; see `people.remove_member` for its errors.
 
-    ValidationFailed for a key or a process that does not rest on them; what refuses an adoption refuses the whole.
+    ValidationFailed for a key or a process that does not depend on the member; an error of one adoption undoes everything.
     """
 
     def remove() -> Departure:
@@ -119,7 +119,7 @@ def _refuse_others(chosen: Collection[str], theirs: Collection[str], name: str, 
         if each not in theirs:
             raise ValidationFailed(
                 Sentence(
-                    "%(each)s is no %(kind)s that rests on this member; GET /api/v1/members/{id}/authority lists them",
+                    "this member has no %(kind)s %(each)s; GET /api/v1/members/{id}/authority lists them",
                     each=repr(each[:80]), kind=kind,
                 ),
                 pointer=f"/{name}",

@@ -1,4 +1,4 @@
-"""What names an integration, an LLM profile or a secret of a tenant, and so stops working without it."""
+"""Finds what refers to an integration, an LLM profile or a secret of a tenant, and would stop working without it."""
 
 import fnmatch
 import re
@@ -21,7 +21,7 @@ _SECRET = re.compile(r"\bsecrets\.([A-Za-z_]\w{0,62})", re.ASCII)
 
 @dataclass(frozen=True)
 class Dependent:
-    """Something that names it: `kind` is process, agent, policy, alert, webapp, integration, llm-profile or setting."""
+    """Something that refers to it: `kind` is process, agent, policy, alert, webapp, integration, llm-profile or setting."""
 
     kind: str
     id: str
@@ -29,7 +29,7 @@ class Dependent:
 
 
 def dependents_of(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
-    """Everything that names it, processes first."""
+    """Everything that refers to it, processes first."""
     found = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
     if kind == "integration":
         found += [*_policies(scope, name), *_alerts(services, scope, name)]
@@ -46,14 +46,14 @@ def dependents_of(services: Services, scope: TenantScope, kind: Kind, name: str)
 
 
 def _alerts(services: Services, scope: TenantScope, slug: str) -> Iterator[Dependent]:
-    """Alerts that tell by it, or watch it."""
+    """Alerts that notify through the integration or watch it."""
     for row in read_all(lambda page: services.alerts.list_alerts(scope, page)):
         if slug in (row.condition.get("integration"), *(action.get("integration") for action in row.actions)):
             yield Dependent("alert", row.id, row.name)
 
 
 def _webapps(services: Services, scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
-    """WebApps whose published version lets nobody in without it."""
+    """WebApps whose published version needs it for access."""
     for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
         if app.published_version is None:
             continue
@@ -70,7 +70,7 @@ def _profiles(services: Services, scope: TenantScope, wanted: Name) -> Iterator[
 
 
 def _processes(scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
-    """Drafts and published versions alike: either may be what runs next."""
+    """Processes whose draft or published version refers to it: either may run next."""
     found = {id_: name for id_, name, definition in versions.list_mentions(scope, wanted[1]) if wanted in set(names_in(definition))}
     for process_id, name in found.items():
         yield Dependent("process", process_id, name)
@@ -86,7 +86,7 @@ def _agents(scope: TenantScope, kind: Kind, name: str) -> Iterator[Dependent]:
 
 
 def _policies(scope: TenantScope, slug: str) -> Iterator[Dependent]:
-    """Policies with a rule about it; one about every integration is not about this one."""
+    """Policies with a rule about this integration; rules about every integration do not count."""
     for policy in active_policies(scope):
         globs = [glob for rule in policy.document.get("rules", ()) for glob in rule.get("integrations") or () if glob != "*"]
         if any(fnmatch.fnmatchcase(slug, glob) for glob in globs):
@@ -94,7 +94,7 @@ def _policies(scope: TenantScope, slug: str) -> Iterator[Dependent]:
 
 
 def names_in(value: Any) -> Iterator[Name]:
-    """(kind, name) of what a definition's steps, triggers and grants name, whether the definition is finished or not."""
+    """(kind, name) of what the steps, triggers and grants of a definition refer to; the definition may be incomplete."""
     if isinstance(value, list):
         for each in value:
             yield from names_in(each)
@@ -119,7 +119,7 @@ def _granted(grants: Mapping[str, Any]) -> Iterator[Name]:
 
 
 def _references(settings: Any) -> Iterator[Name]:
-    """Secrets that settings refer to."""
+    """The secrets that settings refer to."""
     if isinstance(settings, Mapping):
         for each in settings.values():
             yield from _references(each)

@@ -1,4 +1,4 @@
-"""Deletes what is older than the settings let it be, in every domain."""
+"""Deletes expired data of every domain, by the retention settings."""
 
 from appliance.agents import runs
 from appliance.core import clock
@@ -21,7 +21,7 @@ from appliance.webapps.traffic import noting as traffic
 
 
 def delete_expired(config: Config) -> None:
-    """Delete what is older than the retention settings say."""
+    """Delete everything that has exceeded its retention period."""
     now, day = clock.now_ms(), 86_400_000
     keep = config.retention
     db.write(idempotency.purge)

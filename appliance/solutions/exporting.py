@@ -1,4 +1,4 @@
-"""A tenant written back as the files of a solution folder; secrets never leave."""
+"""Exports a tenant as the files of a solution folder; secrets are never exported."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,10 +23,10 @@ _READS = ("entities.read", "integrations.read", "processflow.read")
 def export_solution(
     scope: TenantScope, integrations: Integrations, webapps: Mapping[str, SolutionApp] | None = None, *, drafts: bool = False
 ) -> dict[str, bytes]:
-    """The tenant's collections, integrations, agents, policies and processes by path; published versions, or the drafts of all;
-    and these WebApps.
+    """The tenant's collections, integrations, agents, policies, processes and these WebApps as files by path.
 
-    A process that was never published is left out unless `drafts`.  ScopeMissing.
+    Exports published versions, or with `drafts` all drafts; a process that was never published is left out without
+    `drafts`.  ScopeMissing.
     """
     for name in _READS:
         scope.require(name)
@@ -56,7 +56,7 @@ def export_solution(
 
 
 def name_of(scope: TenantScope) -> str:
-    """The solution that the tenant's items came from; the tenant's own name when there are several or none."""
+    """The name of the solution that the tenant's items came from; the tenant's id if there are several or none."""
     names = {row.solution for row in scope.select(SolutionItem, SolutionItem.solution)}
     return names.pop() if len(names) == 1 else scope.tenant_id
 

@@ -1,4 +1,4 @@
-"""Solution folders on disk: read and written by the command line, and where the starter lies."""
+"""Reads and writes solution folders on disk, for the command line and the starter."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +12,12 @@ LARGEST_COUNT = 10_000
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """The files of a solution folder by path, without those that are ignored.
+    """The files of a solution folder by path, without ignored ones.
 
-    NotFound when it is none; ValidationFailed for a link, which could lead anywhere.
+    NotFound if it is not a solution folder; ValidationFailed for a link, which could point anywhere.
     """
     if not (folder / ROOT_FILE).is_file():
-        raise NotFound(Sentence("%(folder)s is no solution folder: it has no %(root_file)s", folder=folder, root_file=ROOT_FILE))
+        raise NotFound(Sentence("%(folder)s is not a solution folder: it has no %(root_file)s", folder=folder, root_file=ROOT_FILE))
     files: dict[str, bytes] = {}
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -25,7 +25,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         if is_ignored(name):
             continue
         if path.is_symlink():
-            raise ValidationFailed(Sentence("%(name)s is a link; a solution holds files only", name=name))
+            raise ValidationFailed(Sentence("%(name)s is a link; a solution may only contain files", name=name))
         if not path.is_file():
             continue
         size += path.stat().st_size
@@ -39,14 +39,14 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def read_test_files(folder: Path) -> dict[str, bytes]:
-    """The files that tests are made of, by path: tests/, and sample/ from which they take input; ValidationFailed for a link."""
+    """The files that tests need, by path: tests/, and sample/ for their input; ValidationFailed for a link."""
     files: dict[str, bytes] = {}
     size = 0
     for top in ("tests", "sample"):
         for path in sorted((folder / top).rglob("*")):
             name = path.relative_to(folder).as_posix()
             if path.is_symlink():
-                raise ValidationFailed(Sentence("%(name)s is a link; tests are files only", name=name))
+                raise ValidationFailed(Sentence("%(name)s is a link; tests may only be files", name=name))
             if path.is_file() and path.suffix in (".yaml", ".json"):
                 size += path.stat().st_size
                 if size > LARGEST_BYTES:
@@ -59,7 +59,7 @@ def read_test_files(folder: Path) -> dict[str, bytes]:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[str]:
-    """Write the files into a folder, made when it is not there; answers the paths whose content is new or changed."""
+    """Write the files into a folder, creating it if needed; answers the paths whose content is new or changed."""
     changed = []
     for name, content in sorted(files.items()):
         path = folder / check_path(name)

@@ -1,4 +1,4 @@
-"""A pulled tenant laid over a folder: what says the same already stays as its author wrote it, comments and all."""
+"""Merges a pulled tenant into a folder: files that already say the same stay as they are, including comments."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from appliance.webapps.files import ABOUT
 
 
 def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Of the pulled files those that have to be written; the folder keeps its own name and description."""
+    """The pulled files that have to be written; the folder keeps its own name and description."""
     same = {f"collections/{name}.yaml" for name, each in pulled.collections.items() if own.collections.get(name) == each}
     for slug, integration in pulled.integrations.items():
         mine = own.integrations.get(slug)
@@ -29,7 +29,7 @@ def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) ->
 
 
 def _root(own: Solution, pulled: Solution) -> dict[str, bytes]:
-    """solution.yaml where the tenant needs more than the folder says."""
+    """A new solution.yaml if the tenant needs more than the folder lists."""
     connectors, secrets = own.needed_connectors(), own.needed_secrets()
     if set(pulled.needed_connectors()) <= set(connectors) and set(pulled.needed_secrets()) <= set(secrets):
         return {}

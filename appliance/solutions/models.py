@@ -6,7 +6,7 @@ from appliance.core.database.db import TenantModel
 
 
 class SolutionItem(TenantModel):
-    """An item that a solution brought; `born_at` tells it from another one of its name that somebody made later."""
+    """An item created by a solution; `born_at` distinguishes it from a later one with the same name."""
 
     label = "item of a solution"
     solution = peewee.TextField()

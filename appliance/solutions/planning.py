@@ -1,4 +1,4 @@
-"""What an apply would change in a tenant, item by item, and what stands in its way; reads only."""
+"""Plans what an apply would change in a tenant, item by item, and what blocks it; only reads."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -31,9 +31,9 @@ META = ("created_at", "updated_at", "_version")
 
 @dataclass(frozen=True)
 class Tools:
-    """What planning asks: the sandbox to check code with, the integrations; without a pool code counts as checked.
+    """What planning and applying use: the integrations, and the sandbox; without a pool code is not checked.
 
-    A solution with WebApps takes both of `webapps` and `publishing`, one with skills `skills`.
+    A solution with WebApps needs both `webapps` and `publishing`, one with skills needs `skills`.
     """
 
     pool: Pool | None
@@ -46,7 +46,7 @@ class Tools:
 def make_plan(
     scope: TenantScope, tools: Tools, solution: Solution, *, allow_loss: bool = False, prune: bool = False
 ) -> list[Change]:
-    """Every item of the solution in the order in which it is applied; quick enough to run inside a write."""
+    """A change for every item of the solution, in the order of applying; fast enough to run inside a write."""
     return [
         *_needs(scope, tools, solution),
         *(_collection(scope, solution, name, allow_loss) for name in order_collections(solution)),
@@ -61,7 +61,7 @@ def make_plan(
 
 
 def births_of(scope: TenantScope, tools: Tools) -> Births:
-    """When the tenant's items were made."""
+    """Looks up when the tenant's items were created."""
     return Births(scope, tools.integrations, tools.webapps, tools.skills)
 
 
@@ -72,14 +72,14 @@ def _needs(scope: TenantScope, tools: Tools, solution: Solution) -> Iterator[Cha
     present = {secret.name for secret in tenants.list_secrets(scope)}
     for name in solution.needed_secrets():
         if name not in present:
-            yield Change("secret", name, "missing", "not set", f"set it: PUT /api/v1/secrets/{name} or gos secret set {name}")
+            yield Change("secret", name, "missing", "not set", f"set it with PUT /api/v1/secrets/{name} or gos secret set {name}")
 
 
 # -- collections
 
 
 def order_collections(solution: Solution) -> list[str]:
-    """Names such that a collection comes after those its relations lead to, as far as there is no circle."""
+    """Collection names in an order in which the targets of relations come first, except in a cycle."""
     ordered: list[str] = []
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -100,7 +100,7 @@ def _targets(solution: Solution, name: str) -> set[str]:
 
 
 def find_collection(scope: TenantScope, name: str) -> dict[str, Any] | None:
-    """The tenant's collection as a solution writes it."""
+    """The tenant's collection in the form of a solution file; None if it does not exist."""
     try:
         shown = datapool.get_collection(scope, name)
     except NotFound:
@@ -115,9 +115,9 @@ def _collection(scope: TenantScope, solution: Solution, name: str, allow_loss: b
     circle = [target for target in absent if target in solution.collections and name in _targets(solution, target)]
     blocked = None
     if foreign:
-        blocked = f"it leads to the collection {foreign[0]}, which is neither here nor in the solution; add it"
+        blocked = f"it refers to the collection {foreign[0]}, which exists neither in the tenant nor in the solution; add it"
     elif circle:
-        blocked = f"{name} and {circle[0]} lead to each other; apply one of them without its relation first"
+        blocked = f"{name} and {circle[0]} refer to each other; apply one of them without its relation first"
     current = find_collection(scope, name)
     if current is None:
         return Change("collection", name, "create", "; ".join([f"{len(wanted['fields'])} fields", *_opened(wanted)]), blocked)
@@ -130,7 +130,7 @@ def _collection(scope: TenantScope, solution: Solution, name: str, allow_loss: b
 
 
 def _opened(wanted: Mapping[str, Any]) -> Iterator[str]:
-    """The verbs that a new collection does not deny, with their rules."""
+    """The access that a new collection allows, one text per verb."""
     access = wanted.get("access")
     for verb, rule in access.items() if isinstance(access, Mapping) else ():
         if rule != "deny":
@@ -147,12 +147,12 @@ def _altered(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss
     lost = [step for step in steps if step["lost"] and not allow_loss]
     blocked = f"{stands[0]['field']}: {stands[0]['message']}" if stands else None
     if blocked is None and lost:
-        blocked = f"{lost[0]['field']}: {lost[0]['message']}; allow_loss=true accepts the loss"
+        blocked = f"{lost[0]['field']}: {lost[0]['message']}; use allow_loss=true to accept the loss"
     return Change("collection", name, "update", summary, blocked, patch)
 
 
 def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """With every member present; a field without an id of its own is the tenant's field of the same name."""
+    """The document with every member filled in; a field without an id gets that of the tenant's field of the same name."""
     shown = {"description": "", **document}
     if current is None:
         return shown
@@ -171,7 +171,7 @@ def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None =
 
 
 def without_times(value: Any) -> Any:
-    """Settings in which a sealed secret is `{"sealed": true}` and nothing more."""
+    """The settings with every sealed secret reduced to `{"sealed": true}`."""
     if is_marker(value):
         return {"sealed": True}
     if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def without_times(value: Any) -> Any:
 
 
 def markers_of(value: Any, pointer: str = "") -> Iterator[str]:
-    """Pointers at which a sealed secret is to stay as it is."""
+    """The pointers of sealed secrets that keep their stored value."""
     if is_marker(value):
         yield pointer
     elif isinstance(value, Mapping):
@@ -197,7 +197,7 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIn
         current = tools.integrations.get_integration(scope, slug)
     except NotFound:
         sealed = next(markers_of(spec.settings), None)
-        return Change("integration", slug, "create", f"by the connector {spec.connector}", _reseal(sealed))
+        return Change("integration", slug, "create", f"with the connector {spec.connector}", _reseal(sealed))
     changed = [
         name
         for name, before, after in (
@@ -222,7 +222,7 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIn
 def _reseal(pointer: str | None) -> str | None:
     if pointer is None:
         return None
-    return f"no secret is sealed at {pointer} here, or it would go elsewhere; write `= secrets.<name>` there and set that secret"
+    return f"no secret is sealed at {pointer}, or its destination changes; write `= secrets.<name>` there and set that secret"
 
 
 # -- processes
@@ -242,7 +242,7 @@ def _process(scope: TenantScope, tools: Tools, solution: Solution, process_id: s
     if row.draft_digest == digest and published.draft_digest == digest:
         return Change("process", process_id, "unchanged", f"version {row.published_version}", blocked)
     changed = _changed_files(versions.Draft(published.definition, published.files), wanted)
-    reason = f"{', '.join(changed)} changed" if changed else "its draft is ahead of what is published"
+    reason = f"{', '.join(changed)} changed" if changed else "its draft differs from the published version"
     return Change("process", process_id, "update", f"{reason}; published as the next version", blocked)
 
 
@@ -254,7 +254,7 @@ def _changed_files(before: versions.Draft, wanted: SolutionProcess) -> list[str]
 
 
 def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: SolutionProcess) -> str | None:
-    """The first integration, collection or agent a process names that is neither in the tenant nor in the solution."""
+    """Why the process is blocked: the first integration, collection or agent it uses that exists nowhere; None if all exist."""
     used = names_used(wanted.definition)
     integrations = {name for kind, name in used if kind == "integration"}
     collections = {name for kind, name in used if kind == "collection"}
@@ -262,11 +262,11 @@ def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: 
         try:
             tools.integrations.get_integration(scope, slug)
         except NotFound:
-            return f"it uses the integration {slug}, which is neither here nor in the solution; add integrations/{slug}.yaml"
+            return f"it uses the integration {slug}, which exists neither in the tenant nor in the solution; add integrations/{slug}.yaml"
     for name in sorted(collections - set(solution.collections)):
         if find_collection(scope, name) is None:
-            return f"it uses the collection {name}, which is neither here nor in the solution; add collections/{name}.yaml"
+            return f"it uses the collection {name}, which exists neither in the tenant nor in the solution; add collections/{name}.yaml"
     for name in sorted({name for kind, name in used if kind == "agent"} - set(solution.agents)):
         if find_output(scope, name) is None:
-            return f"it uses the agent {name}, which is neither here nor in the solution; add agents/{name}.yaml"
+            return f"it uses the agent {name}, which exists neither in the tenant nor in the solution; add agents/{name}.yaml"
     return None

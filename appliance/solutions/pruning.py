@@ -1,4 +1,4 @@
-"""What a solution brought once and holds no more: found in the tenant, with what stands in the way of deleting it."""
+"""Finds items in a tenant that a solution created and no longer contains, and what blocks their deletion."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from appliance.webapps import WebApps
 from appliance.webapps.domains import service as domains
 from appliance.webapps.routes import Route, parse_routes
 
-# What uses comes before what it uses.
+# The order of deletion: users before what they use.
 _ORDER: Mapping[Kind, int] = {
     "webapp": 0, "agent": 1, "skill": 2, "process": 3, "integration": 4, "collection": 5, "policy": 6,
 }  # fmt: skip
@@ -33,14 +33,14 @@ _ORDER: Mapping[Kind, int] = {
 
 @dataclass(frozen=True)
 class PruneOptions:
-    """`prune`: leftovers are deleted; `allow_loss`: with the entities they hold."""
+    """`prune`: delete leftovers; `allow_loss`: even collections with entities and WebApps with domains."""
 
     prune: bool = False
     allow_loss: bool = False
 
 
 def note_items(scope: TenantScope, births: "Births", solution: Solution, deleted: Iterable[Change]) -> None:
-    """Inside the write that applies: remember what the solution holds, and forget what it holds no more."""
+    """Inside the write that applies: record the items of the solution, and remove the records of deleted ones."""
     for change in deleted:
         rows = scope.delete(SolutionItem)
         rows.where((SolutionItem.kind == change.kind) & (SolutionItem.item_id == change.id)).execute()
@@ -59,7 +59,7 @@ def note_items(scope: TenantScope, births: "Births", solution: Solution, deleted
 
 
 def find_leftover(scope: TenantScope, births: "Births", solution: Solution, options: PruneOptions) -> list[Change]:
-    """A change for everything that this solution alone brought and holds no more, in the order in which it can be deleted."""
+    """A change for every item that only this solution created and no longer contains, in order of deletion."""
     held = set(_held(solution))
     foreign = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
     names = [
@@ -89,7 +89,7 @@ def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
 
 
 class Births:
-    """When an item of the tenant was made: an item that was deleted and made anew is another one."""
+    """Looks up when an item of the tenant was created, which tells it from a later item with the same name."""
 
     def __init__(
         self, scope: TenantScope, integrations: Integrations, webapps: WebApps | None, skills: Skills | None = None
@@ -106,7 +106,7 @@ class Births:
         }
 
     def of(self, kind: Kind, name: str) -> str | None:
-        """None when it is not there."""
+        """The creation time of an item; None if it does not exist."""
         if kind not in self._find:
             return None
         try:
@@ -116,7 +116,7 @@ class Births:
 
 
 class _Obstacles:
-    """What of the tenant that stays needs an item, and what the item itself still holds."""
+    """What blocks the deletion of items: users that remain in the tenant, and contents of the items themselves."""
 
     def __init__(
         self, scope: TenantScope, solution: Solution, leaving: frozenset[Name], options: PruneOptions, webapps: WebApps | None
@@ -131,56 +131,56 @@ class _Obstacles:
             self._users.setdefault(("skill", skill), f"the agent {agent_id} uses it")
         for app_id, route in _routes(scope, solution, leaving, webapps):
             used = ("process", route.process) if route.process else ("collection", route.entities)
-            self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} leads to it")
+            self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} uses it")
 
     def by_relations(self, names: list[tuple[Kind, str]]) -> list[tuple[Kind, str]]:
-        """Collections whose relations lead to others of them before these."""
+        """The names with collections last, and those with relations before the targets of these."""
         collections = [name for kind, name in names if kind == "collection"]
         ordered: list[str] = []
         while collections:
             free = [n for n in collections if not any(n in self._relations.get(o, ()) for o in collections if o != n)]
-            ordered += free or collections  # in a circle the first one says so when it is deleted
+            ordered += free or collections  # in a cycle, deleting the first one reports the problem
             collections = [name for name in collections if name not in ordered]
         return [(kind, name) for kind, name in names if kind != "collection"] + [("collection", name) for name in ordered]
 
     def change(self, kind: Kind, name: str) -> Change:
         if not self._options.prune:
-            return Change(kind, name, "leftover", "the folder holds it no more; a prune deletes it")
-        return Change(kind, name, "delete", "the folder holds it no more", self._stands(kind, name))
+            return Change(kind, name, "leftover", "no longer in the folder; a prune deletes it")
+        return Change(kind, name, "delete", "no longer in the folder", self._stands(kind, name))
 
     def _stands(self, kind: Kind, name: str) -> str | None:
         if user := self._users.get((kind, name)):
-            return f"{user}; change that first, or take it out as well"
+            return f"{user}; change that first, or remove it as well"
         if kind == "process":
             for status in OPEN:
                 for found in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
-                    return f"the execution {found.id} of it is {status}; cancel it, or wait until it is finished"
+                    return f"its execution {found.id} is {status}; cancel it, or wait until it has finished"
         if kind == "agent" and (run := agents.find_open_run(self._scope, name)) is not None:
-            return f"the run {run} of it is not finished; cancel it, or wait until it is"
+            return f"its run {run} has not finished; cancel it, or wait until it has"
         if kind == "collection":
             return self._collection(name)
         if kind == "webapp" and not self._options.allow_loss and (hosts := domains.hosts_of(self._scope, name)):
-            return f"it is served at {hosts[0]}; release that domain, or allow_loss=true releases it with it"
+            return f"it is served at {hosts[0]}; release that domain, or use allow_loss=true to release it too"
         return None
 
     def _collection(self, name: str) -> str | None:
         for other, targets in sorted(self._relations.items()):
             if other != name and name in targets and ("collection", other) not in self._leaving:
-                return f"the collection {other} leads to it; change that first"
+                return f"the collection {other} refers to it; change that first"
         if not self._options.allow_loss and datapool.query_entities(self._scope, name, {"limit": 1}).items:
-            return "it holds entities; allow_loss=true deletes them with it"
+            return "it contains entities; use allow_loss=true to delete them too"
         return None
 
 
 def _relations(scope: TenantScope, solution: Solution) -> Iterator[tuple[str, set[str]]]:
-    """The collections of the tenant once the solution is applied, and where their relations lead."""
+    """The collections of the tenant once the solution is applied, with the targets of their relations."""
     there = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
     for name, document in {**there, **solution.collections}.items():
         yield name, {str(each["collection"]) for each in document.get("fields", []) if each.get("type") == "relation"}
 
 
 def _skills_used(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[Name]:
-    """The agents there are once the solution is applied, with each of their skills."""
+    """(agent, skill) for every skill of the agents that exist once the solution is applied."""
     wanted = dict(solution.agents)
     for agent in read_all(lambda page: agents.list_agents(scope, page)):
         if agent.id not in wanted and ("agent", agent.id) not in leaving:
@@ -203,7 +203,7 @@ def _routes(
 
 
 def _staying(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[tuple[str, Any]]:
-    """The definitions that execute once the solution is applied."""
+    """The definitions of the processes that exist once the solution is applied."""
     for process_id, process in solution.processes.items():
         yield process_id, process.definition
     for row in read_all(lambda page: versions.list_processes(scope, page)):
@@ -212,6 +212,6 @@ def _staying(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -
         source = row if row.published_version is None else versions.get_version(scope, row.id, row.published_version)
         try:
             yield row.id, parse_definition(source.definition, source.files)
-        except DefinitionProblems as error:  # an unfinished draft uses what can be read of it
+        except DefinitionProblems as error:  # of an unfinished draft, what can be parsed counts
             if error.partial is not None:
                 yield row.id, error.partial

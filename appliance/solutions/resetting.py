@@ -1,4 +1,4 @@
-"""A tenant made anew from a solution: emptied and filled in one write, so that whatever fails leaves it as it was."""
+"""Resets a tenant from a solution: empties and fills it in one write, so that any failure leaves it unchanged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from appliance.solutions.service import Application, Tools, plan_solution, refus
 
 @dataclass(frozen=True)
 class Reset:
-    """How many rows went; `failed` says by app why a WebApp that came is not served: its checks failed after the write."""
+    """The number of deleted rows; `failed` says by app why a new WebApp is not served: its checks failed after the write."""
 
     deleted: int
     failed: Mapping[str, str]
@@ -28,7 +28,7 @@ class _Planned(Exception):
 def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool = False) -> Reset:
     """Empty a tenant and apply a solution to it.
 
-    Errors as `apply_solution` and `empty_tenant`; after any of them the tenant holds what it held.
+    Raises the errors of `apply_solution` and `empty_tenant`; after any of them the tenant is unchanged.
     """
     work = Application(scope, tools, solution)
     work.prepare(_plan_emptied(scope, tools, solution, force=force))
@@ -39,7 +39,7 @@ def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force:
 
 
 def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force: bool) -> list[Change]:
-    """What an apply would do to the tenant without what it holds; nothing of that stays."""
+    """What an apply would do to the emptied tenant, planned in a write that is rolled back."""
 
     def plan() -> NoReturn:
         changes = plan_solution(scope, tools, solution)
@@ -50,4 +50,4 @@ def _plan_emptied(scope: TenantScope, tools: Tools, solution: Solution, *, force
         empty_tenant(scope, force=force, fill=plan)
     except _Planned as planned:
         return planned.changes
-    raise AssertionError("the plan ends the emptying")
+    raise AssertionError("planning always rolls the write back")

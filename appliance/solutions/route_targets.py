@@ -1,4 +1,4 @@
-"""What the routes of a WebApp lead to: whether the process is published, and the collection there."""
+"""Checks the targets of a WebApp's routes: that the process is published, or that the collection exists."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from appliance.webapps.routes import Route
 
 
 def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
-    """Every route whose process has no published version, or whose collection is not there."""
+    """A detail for every route whose process has no published version, or whose collection does not exist."""
     found = []
     for index, route in enumerate(routes):
         try:

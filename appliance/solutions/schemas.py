@@ -1,4 +1,4 @@
-"""JSON Schemas of the files of a solution folder, for editors; what reads the files decides, these help."""
+"""JSON Schemas of the files of a solution folder, for hints in editors; the parsers have the final say."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ _SEALED = shape({"sealed": {"const": True}}, ("sealed",))
 
 
 def schema_files(registry: Registry) -> dict[str, Shape]:
-    """Every schema by the name of its file."""
+    """Every schema by its file name."""
     makers: Mapping[str, Callable[[], Shape]] = {
         "process": process_schema,
         "solution": _solution,
@@ -114,7 +114,7 @@ def _field() -> Shape:
 
 
 def _of_type(kind: str, settings: set[str]) -> Shape:
-    """A field of this type has the settings of its type and no others."""
+    """A field of this type may only have the settings of its type."""
     then: Shape = excluding(*sorted(settings - FIELD_TYPES[kind].options))
     needed = [name for name in ("options", "collection") if name in FIELD_TYPES[kind].options]
     if needed:
@@ -143,7 +143,7 @@ def _of_connector(installed: Installed) -> Shape:
 
 
 def in_a_file(part: Any) -> Any:
-    """A connector's schema of settings as a file may write them: a secret by its name, anything else perhaps with one in it."""
+    """A connector's settings schema adapted to files: secrets are references, and other values may contain references."""
     if not isinstance(part, Mapping):
         return part
     if part.get("secret") is True:
@@ -169,8 +169,8 @@ def _rule_tests() -> Shape:
     members = {
         "name": {"type": "string"},
         "input": {"type": "object"},
-        "output": {"description": "What the decision answers; members that are not named are free."},
-        "error": {"type": "string", "description": "A part of the sentence with which the decision fails."},
+        "output": {"description": "The expected output; members that are not listed may have any value."},
+        "error": {"type": "string", "description": "A part of the expected error message."},
     }
     case = shape(members, ("input",), **one_of("output", "error"))
     return shape({"cases": listed(case, minItems=1, maxItems=MOST_CASES)}, ("cases",))
@@ -183,7 +183,7 @@ def _cases() -> Shape:
     members = {
         "name": {"type": "string"},
         "process": {"type": "string"},
-        "step": {"type": ["string", "null"], "description": "The id or path of the one step that is tested."},
+        "step": {"type": ["string", "null"], "description": "The id or path of the step to test; without it the whole process."},
         "input": {"type": "object"},
         "input_file": {"type": "string", "examples": ["sample/input.json"]},
         "context": shape({"steps": {"type": "object"}, "items": {"type": "object"}}),
@@ -207,7 +207,7 @@ def _agent_cases(objects: Shape) -> Shape:
         "output": _ANYTHING, "output_schema": {"type": "object"}, "output_where": {"type": "object"}, "calls": calls,
         "order": {"enum": list(ORDERS)}, "never": calls, "most_turns": whole(1, 1_000),
     }  # fmt: skip
-    agent: Shape = {"type": "string", "description": "The agent that is tested, with --tenant."}
+    agent: Shape = {"type": "string", "description": "The agent to test; needs --tenant."}
     members: Shape = {
         "name": {"type": "string"}, "agent": agent, "input": {"type": ["object", "string"]}, "input_file": {"type": "string"},
         "mocks": mocks, "records": objects, "expect": shape(expected),
@@ -234,5 +234,5 @@ def _expect() -> Shape:
 
 
 def excluding_both(one: str, other: str) -> Shape:
-    """Not both of these members."""
+    """At most one of these members may be present."""
     return {"not": {"required": [one, other]}}

@@ -1,4 +1,4 @@
-"""The places of a tenant that use secrets, as they are now, for whoever chooses where a secret may go."""
+"""The places in a tenant that currently use secrets, for choosing where a secret may be sent."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,29 +23,30 @@ from appliance.webapps.access import destination_of as place_of_access
 
 @dataclass(frozen=True)
 class Use:
-    """A secret that something stored sends, or would send, to a place."""
+    """A secret that a stored item sends, or would send, to a place."""
 
     name: str
     place: Destination
 
 
 def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, hosts: str = "") -> Destination:
-    """The place of that name as it is now; with `hosts` an integration that leads to exactly these, whether it is there or not.
+    """The current place of this kind and name; with `hosts`, an integration or profile for exactly these, even if it does not
+    exist.
 
-    ValidationFailed when there is none.
+    ValidationFailed if there is none.
     """
     if kind not in KINDS:
-        raise ValidationFailed(Sentence("kind is one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/kind")
+        raise ValidationFailed(Sentence("kind must be one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/kind")
     if hosts:
         if kind not in ("integration", "llm-profile"):
-            raise ValidationFailed("only integrations and LLM profiles lead to hosts; leave `hosts` out", pointer="/hosts")
+            raise ValidationFailed("only integrations and LLM profiles have hosts; omit `hosts`", pointer="/hosts")
         return place_of_hosts(kind, target, hosts)
     if kind in ("process", "webhook"):
         return Destination(kind, target)
     try:
         found = _place(services, scope, kind, target)
     except NotFound as error:
-        more = "; create it first, or name its hosts as well" if kind == "integration" else "; create it first"
+        more = "; create it first, or give its `hosts` too" if kind == "integration" else "; create it first"
         raise ValidationFailed(Sentence("%(message)s%(more)s", message=error.message, more=more), pointer="/target") from error
     return found
 
@@ -66,7 +67,7 @@ def _access(services: Services, scope: TenantScope, app: str, version: int | Non
 
 
 def find_uses(services: Services, scope: TenantScope) -> Iterator[Use]:
-    """Every use of a secret by what the tenant holds; of processes and WebApps by what is published."""
+    """Every use of a secret in the tenant; for processes and WebApps those of the published version."""
     for integration in read_all(lambda page: services.integrations.list_integrations(scope, page)):
         yield from _of_integration(services, scope, integration)
     for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
@@ -78,7 +79,7 @@ def find_uses(services: Services, scope: TenantScope) -> Iterator[Use]:
 
 
 def uses_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> list[Use]:
-    """The uses by one integration, LLM profile, WebApp or process, its webhooks among them; of what is gone there are none."""
+    """The uses by one integration, LLM profile, WebApp or process with its webhooks; none if it does not exist."""
     try:
         if kind == "integration":
             return list(_of_integration(services, scope, services.integrations.get_integration(scope, target)))
@@ -92,7 +93,7 @@ def uses_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> 
 
 
 def unbound_uses(services: Services, scope: TenantScope, name: str) -> list[Destination]:
-    """Where a secret is used and may not go."""
+    """Where a secret is used without being allowed there."""
     uses = [use for use in find_uses(services, scope) if use.name == name]
     return [use.place for use in uses if secret_bindings.find_unbound(scope, [name], use.place)]
 
@@ -113,7 +114,7 @@ def _of_process(scope: TenantScope, row: Process) -> Iterator[Use]:
     version = versions.get_version(scope, row.id, row.published_version)
     try:
         use = find_secret_use(version.definition, version.files)
-    except DefinitionProblems:  # published under an earlier release and not read by this one, so nothing of it runs
+    except DefinitionProblems:  # published by an earlier release and invalid in this one, so it cannot run
         return
     yield from _all(use.granted, Destination("process", row.id))
     yield from _all(use.verifying, Destination("webhook", row.id))
@@ -126,5 +127,5 @@ def _of_webapp(services: Services, scope: TenantScope, app: WebApp) -> Iterator[
 
 
 def _all(names: Iterable[str], place: Destination) -> Iterator[Use]:
-    """A grant may name what no secret can be called."""
+    """The uses of these names at a place, without names that no secret can have (a grant may contain them)."""
     yield from (Use(name, place) for name in sorted(names) if is_secret_name(name))

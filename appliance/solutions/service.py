@@ -1,4 +1,4 @@
-"""What one can do with solutions: plan, apply as a whole or not at all, and write a tenant back as a folder."""
+"""Operations on solutions: check, plan, and apply them as a whole or not at all."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ _SCOPES = {
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """`allow_loss` lets a changed collection lose values, a deleted one its entities; `message` is kept with the published
-    versions; `prune` deletes what this solution brought once and holds no more."""
+    """`allow_loss` permits losing values of a changed collection or entities of a deleted one; `message` is stored with the
+    published versions; `prune` deletes items that this solution created and no longer contains."""
 
     allow_loss: bool = False
     message: str = ""
@@ -44,20 +44,20 @@ class ApplyOptions:
 
 
 def required_scopes(solution: Solution) -> list[str]:
-    """What a key needs, besides solutions.apply, for the kinds of things this solution holds; for WebApps and policies only what
-    it changes."""
+    """The scopes that a key needs, besides solutions.apply, for the kinds of items in this solution; those for WebApps and
+    policies are only required for changes."""
     held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
             "agent": solution.agents, "skill": solution.skills}  # fmt: skip
     return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
 
 
 def check_solution(checks: Checks, solution: Solution) -> list[Problem]:
-    """Everything that is wrong with the solution itself, whatever tenant it goes to."""
+    """Every problem of the solution itself, independent of a tenant."""
     return find_problems("", checks, solution, sorted(solution.processes))
 
 
 def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
-    """What an apply would do; ScopeMissing, DefinitionInvalid with every problem of what it would change."""
+    """What an apply would do; ScopeMissing, DefinitionInvalid with every problem of the changed items."""
     _require(scope, solution)
     with db.snapshot():
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
@@ -69,11 +69,10 @@ def plan_solution(scope: TenantScope, tools: Tools, solution: Solution, options:
 
 
 def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> list[Change]:
-    """Plan and do it, all in one transaction; what is so already stays as it is.
+    """Plan and apply a solution in one transaction; unchanged items are not touched.
 
-    ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.  A version of a WebApp that has checks is part of
-    the transaction; it is published after it, and a change whose checks did not pass says so in `failed`.
-    Skills that change are untrusted.
+    ScopeMissing, DefinitionInvalid; Conflict names everything that blocks it.  A WebApp version with checks is written in the
+    transaction and published after it; if its checks fail, `failed` of its change says why.  Changed skills become untrusted.
     """
     planned = plan_solution(scope, tools, solution, options)
     refuse_blocked(planned)
@@ -83,26 +82,26 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
 
 
 class Application:
-    """An apply in its parts: contents are stored beforehand, everything is written in one write, and WebApps with checks are
-    published after it."""
+    """The phases of an apply: contents are stored beforehand, everything is written in one transaction, and WebApps with checks
+    are published after it."""
 
     def __init__(self, scope: TenantScope, tools: Tools, solution: Solution, options: ApplyOptions = ApplyOptions()) -> None:
         self._scope, self._tools, self._solution, self._options = scope, tools, solution, options
         self._to_check: dict[str, int] = {}
 
     def prepare(self, planned: Sequence[Change]) -> None:
-        """Store what the planned changes need; nothing shows yet."""
+        """Store the contents that the planned changes need; nothing is visible yet."""
         scope, tools, solution = self._scope, self._tools, self._solution
         self._checked = set(_changing(planned))
         self._apps = prepare_apps(scope, tools.webapps, solution, planned, self._options.message)
         self._skills = PreparedSkills(scope, tools.skills, solution.skills, planned)
 
     def write(self) -> list[Change]:
-        """Inside a write: plan anew and do it.  Conflict when more has changed meanwhile than was prepared."""
+        """Inside a write: plan again and apply.  Conflict if more has changed in the meantime than was prepared."""
         scope, tools, solution, options = self._scope, self._tools, self._solution, self._options
         self._to_check.clear()
         changes = make_plan(scope, tools, solution, allow_loss=options.allow_loss, prune=options.prune)
-        _require_changes(scope, changes)  # what is to be done now may be more than what was planned
+        _require_changes(scope, changes)  # there may be more changes now than in the first plan
         refuse_blocked(changes)
         if set(_changing(changes)) - self._checked:
             raise Conflict("a process changed while the solution was being checked; apply it again")
@@ -124,14 +123,14 @@ class Application:
         return changes
 
     def publish(self, changes: Sequence[Change]) -> list[Change]:
-        """After the write: what became of every change, WebApps with checks published."""
+        """After the write: publish WebApps with checks; answers every change with its result."""
         publishing = self._tools.publishing
         failures = publish_apps(self._scope, publishing, self._to_check) if publishing is not None else {}
         return [replace(each, failed=failures.get(each.id)) if each.kind == "webapp" else each for each in changes]
 
 
 def refuse_blocked(changes: Iterable[Change]) -> None:
-    """Conflict that names every obstacle; nothing when there is none."""
+    """Raise Conflict with everything that blocks the changes, if anything does."""
     blocked = [change for change in changes if change.blocked]
     if not blocked:
         return
@@ -155,7 +154,7 @@ def _require(scope: TenantScope, solution: Solution) -> None:
 
 
 def _require_changes(scope: TenantScope, changes: Iterable[Change]) -> None:
-    """The scopes of what goes, and of the WebApps and policies that change; the rest is required for being in the folder."""
+    """Require the scopes for deletions and for changed WebApps and policies; `_require` covers all other kinds."""
     for change in changes:
         is_policy = change.kind == "policy" and change.action in ("create", "update")
         if change.action == "delete" or is_made(change) or is_policy:
@@ -168,14 +167,14 @@ def _changing(changes: Iterable[Change]) -> list[str]:
 
 
 def _refuse_ungranted(scope: TenantScope, solution: Solution, changes: Iterable[Change]) -> None:
-    """Inside the write: GrantRequired that names every process of the solution that would reach more than whoever applies may."""
+    """Inside the write: GrantRequired with every process of the solution that would access more than the caller may."""
     drafts = {name: solution.processes[name].draft for name in _changing(changes)}
     reached = {subject_of(name): reach_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
     refuse_ungranted(scope, reached)
 
 
 def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Change, options: ApplyOptions) -> None:
-    """Inside the write: one change."""
+    """Inside the write: apply one change."""
     if change.action not in ("create", "update"):
         return
     if change.kind == "collection" and change.action == "create":
@@ -194,7 +193,7 @@ def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Chang
 
 
 def _delete(scope: TenantScope, tools: Tools, change: Change, options: ApplyOptions) -> None:
-    """Inside the write: take away what the solution holds no more."""
+    """Inside the write: delete an item that the solution no longer contains."""
     if change.kind == "collection":
         datapool.delete_collection(scope, change.id, allow_loss=options.allow_loss)
     elif change.kind == "integration":

@@ -1,4 +1,4 @@
-"""Everything an edge may call, made once by the composition root and handed to every edge."""
+"""The services that edges call, created once by the composition root and passed to every edge."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,10 +41,10 @@ from appliance.webapps.traffic import RequestLog
 
 @dataclass(frozen=True)
 class Services:
-    """The parts of one running appliance.
+    """The services of one running appliance.
 
-    `instance` names this process in leases and idempotency records, `is_alive` tells which of those names still live; `threads`
-    is where edges run blocking verbs; `assets` holds the prepared front-end files of others.
+    `instance` identifies this process in leases and idempotency records, `is_alive` tells whether such a process still runs;
+    `threads` is where edges run blocking operations; `assets` is the folder of prepared third-party front-end files.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""The solution every new tenant of a first run starts with; its folder is package data."""
+"""The solution that the first tenant starts with; its folder is package data."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +11,22 @@ ORDER_SYSTEM = "order-system"
 
 
 def starter_folder() -> Path:
-    """Where the starter lies."""
+    """The folder of the starter solution."""
     return Path(__file__).parent.parent / "starter"
 
 
 def starter_input() -> Path:
-    """A file with input for the starter's process."""
+    """A file with sample input for the starter's process."""
     return starter_folder() / "sample" / "input.json"
 
 
 def order_system_url(config: Config) -> str:
-    """The demo order system of this appliance, as its own connectors reach it."""
+    """The URL at which this appliance's connectors reach its demo order system."""
     return f"{'https' if config.tls_mode != 'off' else 'http'}://localhost:{config.server.port}/demo"
 
 
 def starter_solution(base_url: str) -> Solution:
-    """The starter, its order system at `base_url` (such as http://localhost:8080/demo)."""
+    """The starter solution with its order system at `base_url` (such as http://localhost:8080/demo)."""
     solution = read_solution(read_folder(starter_folder()))
     found = solution.integrations[ORDER_SYSTEM]
     spec = replace(found.spec, settings={**found.spec.settings, "base_url": base_url})

@@ -1,4 +1,4 @@
-"""What an edge may do with a whole tenant and takes its time: export it, make one of an export, make it anew from a solution."""
+"""Long-running operations on a whole tenant: export it, import an export, reset it from a solution."""
 
 from appliance.backups import Arrivals, Work, Works, check_passphrase, exports
 from appliance.blobs import Places
@@ -14,7 +14,7 @@ EXPORT, RESET = "export", "reset"
 
 
 class Transfers:
-    """Begins the works; `works` tells how far each is."""
+    """Starts the background jobs; `works` has their progress."""
 
     def __init__(self, config: Config, places: Places, sealer: Sealer) -> None:
         self._config, self._places = config, places
@@ -22,7 +22,7 @@ class Transfers:
         self.arrivals = Arrivals(config, places, sealer, self.works)
 
     def export(self, scope: TenantScope, passphrase: str | None) -> Work:
-        """Begin an export; its result is the manifest.  Conflict while there is one, BackupInvalid for a short passphrase."""
+        """Start an export; its result is the manifest.  Conflict while one is running, BackupInvalid for a short passphrase."""
         if passphrase is not None:
             check_passphrase(passphrase)
         return self.works.begin(
@@ -30,17 +30,17 @@ class Transfers:
         )
 
     def reset(self, scope: TenantScope, tools: Tools, solution: Solution) -> Work:
-        """Begin to empty the tenant and apply a solution to it, as a whole or not at all; the result is a Reset."""
+        """Start emptying the tenant and applying a solution to it, as a whole or not at all; the result is a Reset."""
         for name in ("keys.write", "solutions.apply"):
             scope.require(name)
         return self.works.begin(scope, RESET, lambda _: reset_tenant(scope, tools, solution))
 
     def tidy(self) -> None:
-        """Delete exports past their day and files that nobody imports."""
+        """Delete expired exports and uploaded files that were not imported."""
         exports.tidy(self._config)
         self.arrivals.tidy()
 
     def stop(self) -> None:
-        """End what can be given up; what is being written is written."""
+        """Stop the jobs that can be abandoned; writes in progress are finished."""
         self.works.stop()
         self.arrivals.stop()

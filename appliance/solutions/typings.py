@@ -1,4 +1,4 @@
-"""The files that give an editor the types of a solution's step code, and the schemas of its files; never applied."""
+"""Generates files for editors: the types of a solution's step code and the schemas of its files.  They are never applied."""
 
 import json
 from collections.abc import Iterator
@@ -19,10 +19,8 @@ _OPTIONS = {
 
 
 def type_files(registry: Registry, solution: Solution) -> Iterator[tuple[str, str]]:
-    """Path and text for every process that has code: its api.d.ts, and a tsconfig.json like the type checker's own settings.
-
-    And the JSON Schemas of process.yaml and the other files, in a hidden folder.
-    """
+    """(path, text) of the generated files: for every process with code an api.d.ts and a tsconfig.json that matches the type
+    checker, and in a hidden folder the JSON Schemas of the solution's files."""
     for name, schema in schema_files(registry).items():
         yield f"{SCHEMA_FOLDER}/{name}", json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     around = solution_surroundings(registry, solution)

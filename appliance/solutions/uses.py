@@ -1,4 +1,4 @@
-"""What a process names that a solution may bring: integrations, collections, agents and other processes; pure."""
+"""What a process refers to that a solution may contain: integrations, collections, agents and other processes; pure."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ Name = tuple[str, str]
 
 
 def names_used(definition: Definition) -> frozenset[Name]:
-    """(kind, name) of everything that its steps and triggers name and its grants allow."""
+    """(kind, name) of everything that its steps, triggers and grants refer to."""
     return frozenset(_by_steps(definition)) | frozenset(_by_grants(definition)) | frozenset(_by_triggers(definition))
 
 
 def secrets_used(definition: Definition) -> frozenset[str]:
-    """The secrets without which its triggers let nothing in."""
+    """The secrets that its triggers need to verify requests."""
     verified = (trigger.settings.get("verify", {}).get("secret") for trigger in definition.triggers)
     return frozenset(name for name in verified if name)
 

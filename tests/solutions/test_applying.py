@@ -65,13 +65,13 @@ def test_nothing_is_deleted_without_a_word(gos: Gos, folder: Path) -> None:
     shutil.rmtree(folder / "processes/more")
     code, out, _ = gos("apply", folder)
     assert (code, out.splitlines()[-2:]) == (0, [
-        "? process more  the folder holds it no more; a prune deletes it", "small: nothing to change; 1 left over, see --prune",
+        "? process more  no longer in the folder; a prune deletes it", "small: nothing to change; 1 left over, see --prune",
     ])  # fmt: skip
     code, out, errors = gos("apply", folder, "--prune")
     assert (code, out) == (1, "")
     assert errors == "gos: this would delete process more; check with --plan, then confirm with --yes\n"
     code, out, _ = gos("apply", folder, "--prune", "--plan")
-    assert (code, "- process more  the folder holds it no more" in out) == (0, True)
+    assert (code, "- process more  no longer in the folder" in out) == (0, True)
     code, out, _ = gos("apply", folder, "--prune", "--yes", "--json")
     assert (code, [c["id"] for c in json.loads(out)["changes"] if c["action"] == "delete"]) == (0, ["more"])
     assert gos("execute", "more")[0] == 1
@@ -113,7 +113,7 @@ def test_a_watched_folder_is_applied_at_every_change_and_survives_errors(gos: Go
         assert "~ process add  steps/sum.ts changed" in said
         assert "process more" not in said, "only what changed is shown"
         (folder / "solution.yaml").rename(folder / "elsewhere.yaml")
-        read_until(process, "is no solution folder")
+        read_until(process, "is not a solution folder")
         (folder / "elsewhere.yaml").rename(folder / "solution.yaml")
         read_until(process, "small: nothing to change")
         process.send_signal(signal.SIGINT)

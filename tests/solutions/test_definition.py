@@ -73,7 +73,7 @@ def test_every_problem_is_named_with_its_file_and_line() -> None:
     assert found["processes/add/process.yaml"].startswith("processes/add/process.yaml:4: /steps/0/code/language")
     assert "a version holds at least one file" in found["webapps/shop/app.yaml"]
     assert found["SKILLS/greet/SKILL.md"].startswith("SKILLS/greet/SKILL.md: it must begin with a line ---")
-    assert "Take this one out" in found["notes.txt"]
+    assert "Remove this file" in found["notes.txt"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_what_the_folder_says_judges_once_it_is_applied(place: Place) -> None:
     place.apply(with_policy(narrowed))
     assert verdict(place) == "deny"
     PolicyService().deactivate(place.scope, "clerk")
-    assert summary(place, narrowed).startswith("update: 1 rule, observe; nothing of it judges now")
+    assert summary(place, narrowed).startswith("update: 1 rule, observe; not active yet")
     PolicyService().activate(place.scope, "clerk", version=1)
     place.apply(with_policy())
     assert PolicyService().get_policy(place.scope, "clerk").draft["mode"] == "enforce"

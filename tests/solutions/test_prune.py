@@ -69,7 +69,7 @@ def test_what_stands_in_the_way_is_named(place: Place) -> None:
     assert blocked["collection things"].startswith("the collection parts leads to it")
     blocked = blocked_by(place, nearly_empty())
     assert f"the execution {started} of it is" in blocked["process late"]
-    assert blocked["collection parts"] == "it holds entities; allow_loss=true deletes them with it"
+    assert blocked["collection parts"] == "it contains entities; use allow_loss=true to delete them too"
     assert (blocked["collection things"], blocked["process calls"]) == ("", "")
     with pytest.raises(Conflict) as caught:
         place.apply(nearly_empty(), prune=True, allow_loss=True)

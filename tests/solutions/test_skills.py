@@ -51,7 +51,7 @@ def test_applying_never_approves_and_ends_what_was_granted(place: Place) -> None
     approve_skill(person.scope, skills, person, "returns", digest, ["query_entities"])
     place.apply(with_skill(ABOUT + "Then write.\n"))
     assert skills.load_skill(place.scope, "returns").granted_tools == ()
-    assert summary_of(place, with_skill()) == "1 file changed; trusted, as this was approved"
+    assert summary_of(place, with_skill()) == "1 file changed; trusted, because this content was approved"
     place.apply(with_skill())
     assert skills.load_skill(place.scope, "returns").granted_tools == ("query_entities",)
 

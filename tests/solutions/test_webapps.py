@@ -66,7 +66,7 @@ def test_what_is_so_already_makes_no_version(place: Place) -> None:
     told = {"index.html": "<h1>New</h1>", "more.html": "more"}
     assert change_of(place.plan(with_app("spa: false\n", **told))).summary == "app.yaml changed; published as the next version"
     place.running.services.webapps.roll_back(place.scope, "shop", 1)
-    assert change_of(place.apply(later)).summary == "version 2 has this, and is published"
+    assert change_of(place.apply(later)).summary == "version 2 has the same content and is published"
     assert numbers(place) == (2, 2)
 
 
@@ -79,7 +79,7 @@ def test_a_failed_check_fails_the_app_alone_and_is_tried_again_without_a_new_ver
     assert "it answered: <h1>Shop</h1>" in failed
     assert (numbers(place), actions_of(done)["collection more"]) == ((1, 2), "create")
     again = change_of(place.apply(wrong))
-    assert (again.summary, "Nowhere" in (again.failed or "")) == ("version 2 has this, and is published", True)
+    assert (again.summary, "Nowhere" in (again.failed or "")) == ("version 2 has the same content and is published", True)
     assert numbers(place) == (1, 2)
 
 
@@ -93,7 +93,7 @@ def test_a_reset_tells_which_app_it_brought_is_not_served(place: Place) -> None:
 
 def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = with_app("routes: [{path: /api/x, method: POST, process: gone, access: public}]\n")
-    assert "leads to the process 'gone', which is neither here nor in the solution" in (change_of(place.plan(lost)).blocked or "")
+    assert "uses the process 'gone', which exists neither in the tenant nor in the solution" in (change_of(place.plan(lost)).blocked or "")
     with pytest.raises(Conflict, match="webapp shop"):
         place.apply(lost)
 
@@ -111,7 +111,7 @@ def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeyp
 def test_an_app_waits_for_the_integration_that_sends_its_codes(place: Place) -> None:
     asks = "access: {email: {integration: NAME, allow: ['*@a.example']}}\n"
     blocked = change_of(place.plan(with_app(asks.replace("NAME", "post")))).blocked or ""
-    assert blocked.startswith("its access uses the integration post, which is neither here nor in the solution")
+    assert blocked.startswith("its access uses the integration post, which exists neither in the tenant nor in the solution")
     assert change_of(place.plan(with_app(asks.replace("NAME", "erp")))).blocked is None
 
 

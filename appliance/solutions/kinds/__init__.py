@@ -1,4 +1,4 @@
-"""What a solution holds, kind by kind: compared with the tenant, applied and written back."""
+"""The kinds of items in a solution: how each is compared with the tenant, applied and exported."""
 
 import lazy_loader
 

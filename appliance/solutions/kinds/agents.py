@@ -1,4 +1,4 @@
-"""The agents of a solution in a tenant: compared with what is there."""
+"""Compares the agents of a solution with those of a tenant."""
 
 from appliance.agents import versions
 from appliance.agents.skills import has_skill
@@ -25,13 +25,13 @@ def plan_agent(scope: TenantScope, integrations: Integrations, solution: Solutio
 
 
 def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, agent_id: str) -> str | None:
-    """The first integration or skill that it names and that is neither in the tenant nor in the solution."""
+    """Why the agent is blocked: the first integration or skill it uses that exists nowhere; None if all exist."""
     for slug in sorted({slug for slug, _ in solution.agents[agent_id].actions} - set(solution.integrations)):
         try:
             integrations.get_integration(scope, slug)
         except NotFound:
-            return f"it uses the integration {slug}, which is neither here nor in the solution; add integrations/{slug}.yaml"
+            return f"it uses the integration {slug}, which exists neither in the tenant nor in the solution; add integrations/{slug}.yaml"
     for name in sorted(set(solution.agents[agent_id].skills) - set(solution.skills)):
         if not has_skill(scope, name):
-            return f"it uses the skill {name}, which is neither here nor in the solution; add SKILLS/{name}/"
+            return f"it uses the skill {name}, which exists neither in the tenant nor in the solution; add SKILLS/{name}/"
     return None

@@ -1,4 +1,4 @@
-"""One item of a plan, and how all items of one kind are read page by page."""
+"""One item of a plan, and a helper to read all pages of a list."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ Action = Literal["create", "update", "unchanged", "missing", "delete", "leftover
 class Change:
     """One item of a plan; `blocked` says what has to be done before it can be applied.
 
-    `leftover`: the solution brought it once and holds it no more; a prune deletes it.  `patch` is what a collection is
-    merged with (RFC 7396).  `failed` says why what was applied is not served: its checks failed after the commit.
+    `leftover`: the solution created it and no longer contains it; a prune deletes it.  `patch` is the merge patch of a
+    collection (RFC 7396).  `failed` says why an applied WebApp is not served: its checks failed after the commit.
     """
 
     kind: Kind
@@ -29,7 +29,7 @@ class Change:
 
 
 def read_all(fetch: Callable[[PageRequest], Page[T]]) -> Iterator[T]:
-    """Every item of a list that is read page by page."""
+    """Every item of a paginated list."""
     cursor: str | None = None
     while True:
         page = fetch(PageRequest(MAX_LIMIT, cursor))

@@ -1,7 +1,7 @@
-"""The WebApps of a solution in a tenant: compared with what is served, made, published, and loaded to be written back.
+"""The WebApps of a solution in a tenant: compare them with what is served, create, publish and export them.
 
-Contents are stored and prepared before the write of an apply, which then makes the app and its version, and publishes one without
-checks; one with checks is published by `Publishing` after the commit, so that a check asks what everybody can see.
+Contents are stored before the write of an apply.  The write creates the app and its version, and publishes a version without
+checks; `Publishing` publishes one with checks after the commit, so that the checks see what the public will see.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +21,8 @@ from appliance.webapps import NewApp, Version, WebApps
 from appliance.webapps.files import Prepared
 from appliance.webapps.publishing import Publishing
 
-LONGEST_WAIT_S = 45.0  # for the checks of all WebApps of an apply: its sender waits
-MOST_PULLED_BYTES = 12 << 20  # what an export carries of WebApps; it has to fit into a solution beside everything else
+LONGEST_WAIT_S = 45.0  # for the checks of all WebApps of an apply, while its caller waits
+MOST_PULLED_BYTES = 12 << 20  # of WebApps in an export; they have to fit into a solution with everything else
 MOST_PULLED_FILES = 5_000
 
 
@@ -30,7 +30,7 @@ def plan_app(scope: TenantScope, webapps: WebApps | None, integrations: Integrat
     """What an apply would do with this WebApp."""
     wanted = solution.webapps[app_id]
     if webapps is None:
-        return Change("webapp", app_id, "create", _count(len(wanted.files)), "no WebApps are kept here")
+        return Change("webapp", app_id, "create", _count(len(wanted.files)), "this appliance has no WebApps")
     blocked = _missing_part(scope, integrations, solution, wanted)
     try:
         app = webapps.get_app(scope, app_id)
@@ -40,7 +40,7 @@ def plan_app(scope: TenantScope, webapps: WebApps | None, integrations: Integrat
     if ready is not None and ready == app.published_version:
         return Change("webapp", app_id, "unchanged", f"version {ready}", blocked)
     if ready is not None:
-        return Change("webapp", app_id, "update", f"version {ready} has this, and is published", blocked)
+        return Change("webapp", app_id, "update", f"version {ready} has the same content and is published", blocked)
     told = "; ".join(_changed(scope, webapps, (app_id, app.published_version), wanted)) or _count(len(wanted.files))
     return Change("webapp", app_id, "update", f"{told}; published as the next version", blocked)
 
@@ -50,7 +50,7 @@ def _count(files: int) -> str:
 
 
 def find_same(scope: TenantScope, webapps: WebApps, app_id: str, wanted: SolutionApp) -> int | None:
-    """The version that holds just this: the published one, or else the latest where that is ready."""
+    """The number of the version with the same content: the published one or else the latest; None if neither has it."""
     published = webapps.get_app(scope, app_id).published_version
     candidates = [webapps.get_version(scope, app_id, published)] if published is not None else []
     candidates += webapps.list_versions(scope, app_id, PageRequest(1)).items
@@ -81,17 +81,17 @@ def _changed(scope: TenantScope, webapps: WebApps, published: tuple[str, int | N
 
 
 def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, wanted: SolutionApp) -> str | None:
-    """The first thing a route or the access names that is neither in the tenant nor in the solution."""
+    """Why the WebApp is blocked: the first target of a route, or integration for access, that exists nowhere."""
     for route in wanted.routes:
         if route.process not in solution.processes and route.entities not in solution.collections and find_lost(scope, [route]):
             folder = f"processes/{route.process}/" if route.process else f"collections/{route.entities}.yaml"
-            return f"its route {route.path} leads to the {route.target}, which is neither here nor in the solution; add {folder}"
+            return f"its route {route.path} uses the {route.target}, which exists neither in the tenant nor in the solution; add {folder}"
     slug = wanted.access.integration
     if slug and slug not in solution.integrations:
         try:
             integrations.get_integration(scope, slug)
         except NotFound:
-            return f"its access uses the integration {slug}, which is neither here nor in the solution"
+            return f"its access uses the integration {slug}, which exists neither in the tenant nor in the solution"
     return None
 
 
@@ -101,7 +101,7 @@ def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solu
 def prepare_apps(
     scope: TenantScope, webapps: WebApps | None, solution: Solution, changes: Iterable[Change], message: str
 ) -> dict[str, Prepared]:
-    """Before the write: the contents of every WebApp that an apply changes, stored; ApiKeyLeaked, PayloadTooLarge."""
+    """Before the write: store the contents of every WebApp that an apply changes; ApiKeyLeaked, PayloadTooLarge."""
     if webapps is None:
         return {}
     prepared = {}
@@ -113,18 +113,18 @@ def prepare_apps(
 
 
 def is_made(change: Change) -> bool:
-    """Whether an apply makes or publishes a version of a WebApp."""
+    """Whether an apply creates or publishes a version of a WebApp."""
     return change.kind == "webapp" and change.action in ("create", "update")
 
 
 def make_app(scope: TenantScope, webapps: WebApps, change: Change, wanted: SolutionApp, prepared: Prepared | None) -> int | None:
-    """Inside the write: the app and the version, served where it has no checks; answers the number of one that has some."""
+    """Inside the write: create the app and its version, and publish it unless it has checks; then answers its number."""
     if change.action == "create":
         webapps.create_app(scope, NewApp(change.id))
     number = find_same(scope, webapps, change.id, wanted)
     if number is None:
         if prepared is None:
-            raise Conflict(Sentence("the WebApp %(id)s changed while the solution was being applied; apply it again", id=change.id))
+            raise Conflict(Sentence("the WebApp %(id)s changed while the solution was applied; apply it again", id=change.id))
         number = webapps.add_version(scope, change.id, prepared).number
     if wanted.settings.smoke:
         return number
@@ -133,7 +133,7 @@ def make_app(scope: TenantScope, webapps: WebApps, change: Change, wanted: Solut
 
 
 def publish_apps(scope: TenantScope, publishing: Publishing, numbers: Mapping[str, int]) -> dict[str, str]:
-    """After the commit: publish versions that have checks; answers by app why one is not published (yet)."""
+    """After the commit: publish versions with checks; answers by app why a version is not published (yet)."""
     failures: dict[str, str] = {}
     running = []
     for app_id, number in numbers.items():
@@ -154,20 +154,20 @@ def _reason(scope: TenantScope, publishing: Publishing, app_id: str, number: int
     try:
         found = publishing.get_publication(scope, app_id, number)
     except NotFound:
-        return None  # it was served already
+        return None  # it was already published
     if found.is_running:
-        return f"version {number} is still being checked; GET /api/v1/webapps/{app_id}/versions/{number}/publication tells the end"
+        return f"version {number} is still being checked; see GET /api/v1/webapps/{app_id}/versions/{number}/publication"
     if found.state == "published":
         return None
     seen = next((str(check["seen"]) for check in found.checks if check["outcome"] == "failed"), "")
     return f"{found.reason}{f'; it answered: {seen}' if seen else ''}"
 
 
-# -- writing back
+# -- exporting
 
 
 def load_published(scope: TenantScope, webapps: WebApps, blobs: Blobs) -> tuple[dict[str, SolutionApp], list[str]]:
-    """The WebApps as they are served, and the names of those that are too large for a solution.  ScopeMissing."""
+    """The published WebApps, and the ids of those that are too large for a solution.  ScopeMissing."""
     served = [app for app in read_all(lambda page: webapps.list_apps(scope, page)) if app.published_version is not None]
     if served:
         scope.require("webapps.read")

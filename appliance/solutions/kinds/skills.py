@@ -1,6 +1,6 @@
-"""The skills of a solution: read from SKILLS/<name>/, compared with what the tenant has, stored, and loaded to be written back.
+"""The skills of a solution: read them from SKILLS/<name>/, compare them with the tenant's, store and export them.
 
-An apply puts files; it never approves them.  What it changes is untrusted until a signed-in person approves the new digest.
+An apply writes files but never approves them: a changed skill is untrusted until a signed-in person approves its new digest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,12 +12,12 @@ from appliance.core.sentences import Sentence
 from appliance.solutions.kinds.changes import Change, read_all
 
 FOLDER = "SKILLS"
-MOST_PULLED_BYTES = 2 << 20  # what an export carries of skills; it has to fit into a solution beside everything else
+MOST_PULLED_BYTES = 2 << 20  # of skills in an export; they have to fit into a solution with everything else
 MOST_PULLED_FILES = 2_000
 
 
 def read_skill(name: str, files: Mapping[str, bytes]) -> tuple[ParsedSkill | None, list[tuple[str, str, str]]]:
-    """The skill in these files, by path from its folder, or what is wrong with it: file, code and sentence."""
+    """The skill in these files, by path from its folder, or its problems as (file, code, sentence)."""
     try:
         return parse_skill(name, files), []
     except ApplianceError as error:
@@ -31,7 +31,7 @@ def read_skill(name: str, files: Mapping[str, bytes]) -> tuple[ParsedSkill | Non
 def plan_skill(scope: TenantScope, skills: Skills | None, wanted: ParsedSkill) -> Change:
     """What an apply would do with this skill."""
     if skills is None:
-        return Change("skill", wanted.name, "create", _count(len(wanted.files)), "no skills are kept here")
+        return Change("skill", wanted.name, "create", _count(len(wanted.files)), "this appliance has no skills")
     try:
         skill = skills.get_skill(scope, wanted.name)
     except NotFound:
@@ -44,7 +44,7 @@ def plan_skill(scope: TenantScope, skills: Skills | None, wanted: ParsedSkill) -
 
 def _trust(wanted: ParsedSkill, skill: Skill | None) -> str:
     if skill is not None and skill.grant is not None and skill.grant.digest == wanted.digest:
-        return "trusted, as this was approved"
+        return "trusted, because this content was approved"
     return "untrusted until a person approves it"
 
 
@@ -64,12 +64,12 @@ def _changed(scope: TenantScope, skills: Skills, skill: Skill, wanted: ParsedSki
 
 
 def is_put(change: Change) -> bool:
-    """Whether an apply puts files of a skill."""
+    """Whether an apply writes files of a skill."""
     return change.kind == "skill" and change.action in ("create", "update")
 
 
 class PreparedSkills:
-    """Before the write: the contents of every skill that an apply changes, stored."""
+    """Stores, before the write, the contents of every skill that an apply changes."""
 
     def __init__(
         self, scope: TenantScope, skills: Skills | None, wanted: Mapping[str, ParsedSkill], changes: Iterable[Change]
@@ -80,9 +80,9 @@ class PreparedSkills:
                 self._put[change.id] = skills.prepare(scope, wanted[change.id])
 
     def put(self, name: str) -> None:
-        """Inside the write: make them the skill's present files."""
+        """Inside the write: make the prepared files the current ones of the skill."""
         if name not in self._put:
-            raise Conflict(Sentence("the skill %(name)s changed while the solution was being applied; apply it again", name=name))
+            raise Conflict(Sentence("the skill %(name)s changed while the solution was applied; apply it again", name=name))
         self._put[name]()
 
 

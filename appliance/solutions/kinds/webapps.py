@@ -1,4 +1,4 @@
-"""The WebApps of a solution, read from webapps/<app>/ and written back there; pure, no database."""
+"""Parses and writes the WebApps of a solution in webapps/<app>/; pure, no database."""
 
 import hashlib
 import json
@@ -24,14 +24,14 @@ _WELL_KNOWN = ".well-known"
 
 @dataclass(frozen=True)
 class SolutionApp:
-    """A WebApp of a solution: how it is served, and the files of public/ by path."""
+    """A WebApp of a solution: its settings, and the files of public/ by path."""
 
     settings: Settings
     files: Mapping[str, bytes] = field(repr=False)
 
     @cached_property
     def specs(self) -> dict[str, FileSpec]:
-        """What each file holds."""
+        """Hash and size of each file by path."""
         return {path: FileSpec(hashlib.sha256(content).hexdigest(), len(content)) for path, content in self.files.items()}
 
     @cached_property
@@ -51,7 +51,7 @@ def is_left_out(parts: list[str]) -> bool | None:
 
 
 def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, ApplianceError]]]:
-    """The app in these files, by path from its folder, and what is wrong with it by file."""
+    """The app in these files, by path from its folder, and its problems as (file, error)."""
     problems: list[tuple[str, ApplianceError]] = []
     settings = Settings()
     if ABOUT in files:
@@ -64,7 +64,7 @@ def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, A
         (
             path,
             ValidationFailed(
-                Sentence("a WebApp has %(about)s and %(public)s; move this there, or take it out", about=ABOUT, public=PUBLIC)
+                Sentence("a WebApp consists of %(about)s and %(public)s; move or remove this file", about=ABOUT, public=PUBLIC)
             ),
         )
         for path in strays
@@ -77,7 +77,7 @@ def read_app(files: Mapping[str, bytes]) -> tuple[SolutionApp, list[tuple[str, A
             problems.append((ABOUT, error))
     for path, content in app.files.items():
         if holds_key([content]):
-            problems.append((PUBLIC + path, ApiKeyLeaked("it holds an API key, which everybody could read there: revoke the key")))
+            problems.append((PUBLIC + path, ApiKeyLeaked("it contains an API key, which would be public; revoke that key")))
     return app, problems
 
 
@@ -93,12 +93,12 @@ def _rule_text(app: SolutionApp, name: str) -> str:
 
 
 def comparable(settings: Settings) -> str:
-    """Equal for settings that say the same."""
+    """A text that is equal for equivalent settings."""
     return json.dumps(asdict(settings), sort_keys=True, ensure_ascii=False)
 
 
 def write_app(app_id: str, app: SolutionApp) -> dict[str, bytes]:
-    """The files of webapps/<app>/; of the settings those that say something."""
+    """The files of webapps/<app>/; settings that are empty are omitted."""
     said = {name: value for name, value in json.loads(comparable(app.settings)).items() if value}
     about = yaml12.dump(said).encode()
     return {f"{FOLDER}/{app_id}/{ABOUT}": about} | {f"{FOLDER}/{app_id}/{PUBLIC}{path}": data for path, data in app.files.items()}

@@ -1,4 +1,4 @@
-"""The tests of a solution and its agents."""
+"""Runs the test cases of a solution and its agents."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The cases of agents in a solution's tests/ folder as typed data: what is asked, what tools answer, what is to come out; pure."""
+"""Test cases of agents from a solution's tests/ folder as typed data: input, tool answers and expectations; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ ANSWER_MEMBERS = ("when", "output", "outputs", "error")
 
 @dataclass(frozen=True)
 class AgentExpectation:
-    """What is to come out; None means that it is free.  Members of objects that are not named are free."""
+    """The expected result; None means anything.  Members of objects that are not listed may have any value."""
 
     status: str = "succeeded"
     error: Mapping[str, Any] | None = None
-    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty when it is free
+    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty if anything is accepted
     schema: Schema | None = None
     where: Condition | None = None
     calls: tuple[ToolUse, ...] | None = None
@@ -36,9 +36,9 @@ class AgentExpectation:
 
 @dataclass(frozen=True)
 class AgentCase:
-    """One test of an agent; `records` are kept in DataPool while it runs.
+    """One test of an agent; `records` exist in DataPool while it runs.
 
-    Its `own_answers` must all be asked for, unlike the `shared_answers` of its file.
+    All of its `own_answers` must be used, unlike the `shared_answers` of its file.
     """
 
     file: str
@@ -53,7 +53,7 @@ class AgentCase:
 
 
 class Noting(Protocol):
-    """What a reader of a file offers: a place for problems, and objects with no members but the known ones."""
+    """The interface of a file reader: it collects problems, and checks that objects only have known members."""
 
     def problem(self, pointer: str, message: str) -> None: ...
 
@@ -74,7 +74,7 @@ def read_answers(reader: Noting, value: Any, pointer: str) -> tuple[ToolAnswer, 
 def _answer(reader: Noting, tool: str, value: Any, pointer: str) -> ToolAnswer:
     given = reader.mapping(value, pointer, ANSWER_MEMBERS)
     if sum(name in given for name in ("output", "outputs", "error")) != 1:
-        reader.problem(pointer, "a tool answers with one of output, outputs or error")
+        reader.problem(pointer, "an answer has exactly one of output, outputs and error")
     error = reader.mapping(given["error"], f"{pointer}/error", ("code", "message")) if "error" in given else None
     if error is not None and error.get("code") not in ERROR_CODES:
         reader.problem(f"{pointer}/error/code", f"this must be one of {', '.join(ERROR_CODES)}")
@@ -100,7 +100,7 @@ def read_agent_expectation(reader: Noting, value: Any, pointer: str) -> AgentExp
     if turns is not None and (type(turns) is not int or turns < 1):
         reader.problem(f"{pointer}/most_turns", "this must be a whole number from 1")
     if status != "succeeded" and any(name in given for name in ("output", "output_schema", "output_where")):
-        reader.problem(pointer, "only what succeeds has an output")
+        reader.problem(pointer, "only a successful run has an output")
     calls, never = (_uses(reader, given.get(name), f"{pointer}/{name}") for name in ("calls", "never"))
     output = {"output": given["output"]} if "output" in given else {}
     schema, where = _schema(reader, given, pointer), _where(reader, given, pointer)
@@ -117,7 +117,7 @@ def _uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | Non
     for index, each in enumerate(value):
         given = reader.mapping(each, f"{pointer}/{index}", USE_MEMBERS)
         if not isinstance(given.get("tool"), str):
-            reader.problem(f"{pointer}/{index}/tool", "name the tool, or integration:operation")
+            reader.problem(f"{pointer}/{index}/tool", "this must be the name of a tool, or integration:operation")
         decision = given.get("decision", "")
         if "decision" in given and decision not in DECISIONS:
             reader.problem(f"{pointer}/{index}/decision", f"this must be one of {', '.join(DECISIONS)}")
@@ -131,7 +131,7 @@ def _schema(reader: Noting, given: Mapping[str, Any], pointer: str) -> Schema | 
     try:
         return compile_schema(given["output_schema"])
     except (SchemaInvalid, TypeError) as error:
-        reader.problem(f"{pointer}/output_schema", f"no JSON Schema that can be used: {str(error)[:300]}")
+        reader.problem(f"{pointer}/output_schema", f"this is not a valid JSON Schema: {str(error)[:300]}")
         return None
 
 

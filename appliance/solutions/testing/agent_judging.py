@@ -1,4 +1,4 @@
-"""Whether the run of an agent went as its case expects: its calls, what it never may, and what it answered; pure."""
+"""Compares the run of an agent with the expectations of its case: calls, forbidden calls and output; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def judge(case: AgentCase, outcome: "Rehearsed", told: Answering) -> Iterator[str]:
-    """Everything in which the run is not as expected."""
+    """Every difference between the run and the expectations, one sentence each."""
     expect = case.expect
     if told.problems:
         yield from told.problems
@@ -62,7 +62,7 @@ def _calls(expect: AgentExpectation, made: Sequence[ToolUse]) -> Iterator[str]:
 
 
 def pair(wanted: Sequence[ToolUse], made: Sequence[ToolUse]) -> dict[int, int]:
-    """As many expected calls as can be, each with a call of its own that fits it: made -> wanted (augmenting paths)."""
+    """A maximum matching of expected and actual calls, as {actual index: expected index} (augmenting paths)."""
     taken: dict[int, int] = {}
 
     def find(place: int, tried: set[int]) -> bool:

@@ -1,4 +1,4 @@
-"""The cases of agents: each tried with the model of its profile in the tenant that only tests see."""
+"""Runs the cases of agents, each with the model of its profile in a tenant used only for tests."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +14,8 @@ from appliance.solutions.testing.testing import CaseOutcome, kept
 
 
 def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> CaseOutcome:
-    """One case: the records it wants are kept while it runs, tools answer as it says, and policies judge each call."""
-    from appliance.agents import rehearse  # it speaks with models, which takes long to load
+    """Run one case: its records exist while it runs, tools give the answers of the case, and policies evaluate each call."""
+    from appliance.agents import rehearse  # imported late because the model clients take long to load
 
     began = clock.monotonic()
     outcome = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)

@@ -1,4 +1,4 @@
-"""The cases in a solution's tests/ folder as typed data, read with every problem at once; pure, no database."""
+"""Parses the test cases in a solution's tests/ folder and reports every problem at once; pure, no database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from appliance.solutions.definition import Problem
 from appliance.solutions.testing.agent_cases import AGENT_CASE_MEMBERS, AgentCase, read_agent_expectation, read_answers
 
 TESTS_FOLDER = "tests"
-# `refused`: it never begins, because its input does not fit.
+# `refused`: the case does not start, for example because its input is invalid.
 STATUSES = ("succeeded", "failed", "timed_out", "refused")
 STEP_MEMBERS = ("status", "output", "outputs", "times", "result_source", "error")
 CALL_MEMBERS = ("step", "method", "args", "effect", "answered_by", "ok")
@@ -21,10 +21,10 @@ _EXPECT_MEMBERS = ("status", "output", "error", "steps", "effects", "calls")
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is to come out; None means that it is free."""
+    """The expected result; None means anything."""
 
     status: str
-    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty when it is free
+    output: Mapping[str, Any] = field(default_factory=dict)  # {"output": …}, empty if anything is accepted
     error: Mapping[str, Any] | None = None
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     effects: list[Any] | None = None
@@ -33,7 +33,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Case:
-    """One test of a process, or of one `step` of it; `records` are kept in DataPool while it runs."""
+    """One test of a process, or of one `step` of it; `records` exist in DataPool while it runs."""
 
     file: str
     line: int | None
@@ -48,7 +48,7 @@ class Case:
 
 
 def read_cases(files: Mapping[str, bytes]) -> tuple[list[Case | AgentCase], list[Problem]]:
-    """The cases of every `tests/<name>.yaml`, and what is wrong with them; `files` are those of the tests folder and its inputs."""
+    """The cases of every `tests/<name>.yaml`, and their problems; `files` are those of the tests folder and its inputs."""
     cases: list[Case | AgentCase] = []
     problems: list[Problem] = []
     for path in sorted(files):
@@ -60,7 +60,7 @@ def read_cases(files: Mapping[str, bytes]) -> tuple[list[Case | AgentCase], list
 
 
 class _CaseReader:
-    """Reads one file and notes what is wrong."""
+    """Parses one file and collects problems."""
 
     def __init__(self, path: str, files: Mapping[str, bytes]) -> None:
         self.path, self.files = path, files
@@ -72,7 +72,7 @@ class _CaseReader:
         self.problems.append(Problem(self.path, "case_invalid", f"{pointer} {message}".strip(), place, column=column))
 
     def mapping(self, value: Any, pointer: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
-        """An object with no members but `known`, if there are any known."""
+        """An object that may only have the members `known`; any members if that is empty."""
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object")
             return {}
@@ -93,10 +93,10 @@ class _CaseReader:
         given = self.mapping(data, "", ("process", "agent", "records", "mocks", "cases"))
         listed = given.get("cases")
         if not isinstance(listed, list) or not listed:
-            self.problem("/cases", "a file of tests has `cases`, a list of at least one")
+            self.problem("/cases", "a test file needs `cases`, a list of at least one")
             return []
         if "agent" in given and "process" in given:
-            self.problem("/agent", "a file of tests is for a process or for an agent")
+            self.problem("/agent", "a test file is either for a process or for an agent")
         found = [self.any_case(given, value, index) for index, value in enumerate(listed)]
         return [case for case in found if case is not None]
 
@@ -109,8 +109,8 @@ class _CaseReader:
         given = self.mapping(value, pointer, AGENT_CASE_MEMBERS)
         name, agent = given.get("name", f"case {index + 1}"), given.get("agent", around.get("agent"))
         if not isinstance(name, str) or not isinstance(agent, str):
-            self.problem(pointer, "name and agent are texts")
-        # The case's own answers come first: the first that fits is given.
+            self.problem(pointer, "name and agent must be texts")
+        # The case's own answers come first, because the first match is used.
         own = read_answers(self, given.get("mocks", {}), f"{pointer}/mocks")
         shared = read_answers(self, around.get("mocks", {}), "/mocks")
         records = {**self.records(around, ""), **self.records(given, pointer)}
@@ -126,10 +126,10 @@ class _CaseReader:
         given = self.mapping(value, pointer, _CASE_MEMBERS)
         process = given.get("process", around.get("process"))
         if not isinstance(process, str):
-            self.problem(f"{pointer}/process", "name the process, here or for the whole file")
+            self.problem(f"{pointer}/process", "give the process, here or for the whole file")
         name, step = given.get("name", f"case {index + 1}"), given.get("step")
         if not isinstance(name, str) or not isinstance(step, str | None):
-            self.problem(pointer, "name and step are texts")
+            self.problem(pointer, "name and step must be texts")
         records = {**self.records(around, ""), **self.records(given, pointer)}
         mocks = {**self.mapping(around.get("mocks", {}), "/mocks"), **self.mapping(given.get("mocks", {}), f"{pointer}/mocks")}
         context = self.mapping(given.get("context", {}), f"{pointer}/context", ("steps", "items"))
@@ -171,7 +171,7 @@ class _CaseReader:
         if status not in STATUSES:
             self.problem(f"{pointer}/status", f"this must be one of {', '.join(STATUSES)}")
         if "output" in given and status != "succeeded":
-            self.problem(f"{pointer}/output", "only what succeeds has an output")
+            self.problem(f"{pointer}/output", "only a successful execution has an output")
         steps = self.mapping(given.get("steps", {}), f"{pointer}/steps")
         for name, step in steps.items():
             self.mapping(step, f"{pointer}/steps/{pointer_token(name)}", STEP_MEMBERS)

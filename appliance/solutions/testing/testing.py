@@ -1,4 +1,4 @@
-"""The tests of a solution: its cases by dry run in a tenant of their own, its test tables by the decision engine."""
+"""Runs the tests of a solution: cases as dry runs in a tenant of their own, test tables in the decision engine."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _MOST_DIFFERENCES = 20
 
 @dataclass(frozen=True)
 class CaseOutcome:
-    """How one case went: it holds when there are no problems.  `status`, `output` and `error` are what came out."""
+    """The result of one case, which passes if there are no problems.  `status`, `output` and `error` are those of the run."""
 
     kind: Literal["process", "rule", "agent"]
     file: str
@@ -47,10 +47,10 @@ class CaseOutcome:
 
 
 def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution) -> None:
-    """Apply the solution to a tenant that only tests see; every secret it needs is set to a word that is none.
-    Its WebApps stay out: no case asks for a page.
+    """Apply the solution to a tenant used only for tests, with a placeholder for every secret it needs and without its WebApps,
+    which no case uses.
 
-    DefinitionInvalid, Conflict as of any apply.
+    DefinitionInvalid and Conflict as for any apply.
     """
     for name in (*solution.needed_secrets(), _SEALED):
         tenants.set_secret(scope, sealer, name, _STAND_IN)
@@ -62,7 +62,7 @@ def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution)
 
 
 def _without_markers(value: Any) -> Any:
-    """Settings in which every secret that was sealed where the folder was pulled is one that is set here."""
+    """The settings with every sealed secret replaced by a reference to the placeholder secret."""
     if is_marker(value):
         return f"= secrets.{_SEALED}"
     if isinstance(value, Mapping):
@@ -71,7 +71,7 @@ def _without_markers(value: Any) -> Any:
 
 
 def run_rule_cases(pool: Pool, solution: Solution, text: str = "") -> Iterator[CaseOutcome]:
-    """Every case of the test tables beside decisions whose file or name has `text` in it."""
+    """Run the cases of the decisions' test tables whose file or name contains `text`."""
     for process_id, process in sorted(solution.processes.items()):
         began = clock.monotonic()
         for result in run_tables(pool, "", process.draft.files):
@@ -83,7 +83,7 @@ def run_rule_cases(pool: Pool, solution: Solution, text: str = "") -> Iterator[C
 
 
 def run_case(flow: ProcessFlow, scope: TenantScope, case: Case) -> CaseOutcome:
-    """One case: the records it wants are kept while it runs."""
+    """Run one case; its records exist while it runs."""
     began = clock.monotonic()
     outcome = CaseOutcome("process", case.file, case.line, case.name, case.process, ())
     request = DryRunRequest(
@@ -108,7 +108,7 @@ def _since(began: float) -> int:
 
 @contextmanager
 def kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]:
-    """The records are in DataPool as long as the block runs."""
+    """Create the records in DataPool for the duration of the block."""
     made: list[tuple[str, str]] = []
     try:
         for collection, values in ((name, each) for name, entities in records.items() for each in entities):
@@ -120,7 +120,7 @@ def kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]
 
 
 def _problems(case: Case, run: DryRun) -> Iterator[str]:
-    """Everything in which the run is not as expected."""
+    """Every difference between the run and the expectations, one sentence each."""
     expect = case.expect
     if run.status != expect.status:
         why = f": {run.error['message']} (step {run.error.get('step', '-')})" if run.error else ""
@@ -140,7 +140,7 @@ def _problems(case: Case, run: DryRun) -> Iterator[str]:
 
 
 def _refusal(case: Case, error: ApplianceError) -> Iterator[str]:
-    """What is wrong with a case that never began."""
+    """The problems of a case that did not start; none if that was expected."""
     if case.expect.status == "refused":
         told = " ".join([error.message, *(detail.message for detail in error.details)])
         yield from error_problems("error", case.expect.error or {}, {"code": error.code, "message": told})
@@ -150,7 +150,7 @@ def _refusal(case: Case, error: ApplianceError) -> Iterator[str]:
 
 
 def differences(what: str, expected: Any, found: Any) -> Iterator[str]:
-    """Where `found` is not as expected, one sentence each."""
+    """The differences between expected and actual value, one sentence each."""
     differences = list(find_differences(expected, found))
     for each in differences[:_MOST_DIFFERENCES]:
         yield what + each.describe().replace("/:", ":", 1) if not each.pointer else what + each.describe()
@@ -159,7 +159,7 @@ def differences(what: str, expected: Any, found: Any) -> Iterator[str]:
 
 
 def error_problems(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """What an error is not; of its message a part is enough."""
+    """The members in which an error differs from the expected one; for the message a part is enough."""
     for name, value in expected.items():
         there = found.get(name)
         if name == "message" and isinstance(value, str) and value in str(there):

@@ -1,4 +1,4 @@
-"""Trying out an LLM profile, as every edge offers it: not while the tenant is switched off."""
+"""Tries out an LLM profile for all edges, unless the tenant is switched off."""
 
 from concurrent.futures import Future
 from functools import partial
@@ -10,6 +10,6 @@ from appliance.solutions.services import Services
 
 
 def try_profile(services: Services, scope: TenantScope, slug: str) -> "Future[Trial]":
-    """Ask the profile's model one short question.  PolicyDenied (switched off), ConcurrencyLimited; NotFound in the Future."""
+    """Send one short question to the profile's model.  PolicyDenied (switched off), ConcurrencyLimited; NotFound in the Future."""
     switches.refuse_switched_off(scope, subject_of(scope))
     return services.executor.submit(scope, partial(services.llm.try_profile, scope, slug))
