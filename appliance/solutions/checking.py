@@ -26,22 +26,23 @@ class Checks:
 
 def find_problems(tenant_id: str, checks: Checks, solution: Solution, processes: Iterable[str]) -> list[Problem]:
     """The problems of the integrations and these processes.  Slow: must not be called inside a write."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for slug, integration in sorted(solution.integrations.items()):
-        found += _integration(checks.registry, slug, integration)
+        problems += _integration(checks.registry, slug, integration)
     if checks.pool is not None:
         for process_id in processes:
-            found += _process(tenant_id, versions.Judges(checks.pool, _look(checks, solution)), solution, process_id)
-    return found
+            context = versions.Judges(checks.pool, _dependency_loader(checks, solution))
+            problems += _process(tenant_id, context, solution, process_id)
+    return problems
 
 
-def _look(checks: Checks, solution: Solution) -> Look:
+def _dependency_loader(checks: Checks, solution: Solution) -> Look:
     """Loads what a process depends on as it will be once the solution has been applied."""
 
-    def look(named: Named) -> Surroundings:
-        return solution_surroundings(checks.registry, solution).over(checks.look(named))
+    def load(references: Named) -> Surroundings:
+        return solution_surroundings(checks.registry, solution).over(checks.look(references))
 
-    return look
+    return load
 
 
 def solution_surroundings(registry: Registry, solution: Solution) -> Surroundings:
@@ -50,16 +51,16 @@ def solution_surroundings(registry: Registry, solution: Solution) -> Surrounding
     Integrations whose actions must be discovered are left out: their actions are only known in the tenant.
     """
     installed = {slug: registry.find(each.spec.connector) for slug, each in solution.integrations.items()}
-    actions = {slug: found.actions for slug, found in installed.items() if found is not None and not found.discovers}
+    actions = {slug: each.actions for slug, each in installed.items() if each is not None and not each.discovers}
     collections = {name: tuple(each["fields"]) for name, each in solution.collections.items() if each}
     return Surroundings(actions, collections, {name: agent.output or {} for name, agent in solution.agents.items()})
 
 
-def _process(tenant_id: str, judges: versions.Judges, solution: Solution, process_id: str) -> Iterator[Problem]:
+def _process(tenant_id: str, context: versions.Judges, solution: Solution, process_id: str) -> Iterator[Problem]:
     process = solution.processes[process_id]
     folder = f"processes/{process_id}"
-    yield from _agents_elsewhere(judges.look, process, f"{folder}/{PROCESS_FILE}")
-    for problem in versions.problems_of(judges, tenant_id, process.draft):
+    yield from _external_agents(context.look, process, f"{folder}/{PROCESS_FILE}")
+    for problem in versions.problems_of(context, tenant_id, process.draft):
         if problem.file is not None:
             file = f"{folder}/{problem.file}"
             yield Problem(file, problem.code, problem.message, problem.line, problem.severity, problem.column)
@@ -69,15 +70,15 @@ def _process(tenant_id: str, judges: versions.Judges, solution: Solution, proces
             yield Problem(f"{folder}/{PROCESS_FILE}", problem.code, message, line, problem.severity)
 
 
-def _agents_elsewhere(look: Look, process: SolutionProcess, file: str) -> Iterator[Problem]:
+def _external_agents(load: Look, process: SolutionProcess, file: str) -> Iterator[Problem]:
     """A warning for every agent that is neither in the solution nor known to exist in the tenant."""
     used = agents_used(process.definition)
-    known = look(Named(agents=used)).agents if used else {}
+    agents = load(Named(agents=used)).agents if used else {}
     for step in process.definition.all_steps():
-        if step.kind == "agent" and (name := step.settings["use"]) not in known:
+        if step.kind == "agent" and (name := step.settings["use"]) not in agents:
             pointer = f"{step.pointer}/agent/use"
-            told = f"{pointer} the solution has no agents/{name}.yaml; create the agent {name} in the tenant before applying it"
-            yield Problem(file, "agent_unknown", told, versions.line_of(pointer, process.lines), "warning")
+            message = f"{pointer} the solution has no agents/{name}.yaml; create the agent {name} in the tenant before applying it"
+            yield Problem(file, "agent_unknown", message, versions.line_of(pointer, process.lines), "warning")
 
 
 def _integration(registry: Registry, slug: str, integration: SolutionIntegration) -> Iterator[Problem]:
@@ -103,6 +104,6 @@ def _integration(registry: Registry, slug: str, integration: SolutionIntegration
 
 def _literal_secrets(installed: Installed, integration: SolutionIntegration) -> list[str]:
     settings = integration.spec.settings
-    kept = {pointer: Sealed("", 0) for pointer in markers_of(settings)}
-    taken = take_secrets(installed.connector.settings_schema, settings, kept, 0).secrets
-    return sorted(set(taken) - set(kept))
+    sealed = {pointer: Sealed("", 0) for pointer in markers_of(settings)}
+    secrets = take_secrets(installed.connector.settings_schema, settings, sealed, 0).secrets
+    return sorted(set(secrets) - set(sealed))

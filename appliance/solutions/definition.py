@@ -113,10 +113,10 @@ class Solution:
 
     def needed_secrets(self) -> list[str]:
         """The secrets listed in `needs`, and those used by integrations, triggers that verify signatures, and WebApp access."""
-        found = {name for each in self.integrations.values() for name in each.secrets}
-        found |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
-        found |= {each.access.secret for each in self.webapps.values() if each.access.secret}
-        return sorted({*self.secrets, *found})
+        names = {name for each in self.integrations.values() for name in each.secrets}
+        names |= {name for each in self.processes.values() for name in secrets_used(each.definition)}
+        names |= {each.access.secret for each in self.webapps.values() if each.access.secret}
+        return sorted({*self.secrets, *names})
 
 
 def is_ignored(path: str) -> bool:
@@ -168,7 +168,7 @@ class _Reader:
             if folder == "collections" and (name := self.single(path, rest)) is not None:
                 collections[name] = self.collection(path, name)
             elif folder == "integrations" and (name := self.single(path, rest)) is not None:
-                integrations |= {name: read} if (read := self.integration(path, name)) else {}
+                integrations |= {name: integration} if (integration := self.integration(path, name)) else {}
             elif folder == "agents" and (name := self.single(path, rest)) is not None:
                 agents |= {name: agent} if (agent := self.agent(path, name)) else {}
             elif folder == "policies" and (name := self.single(path, rest)) is not None:
@@ -177,7 +177,7 @@ class _Reader:
                 self.unknown(path)
         process_ids = self.folders("processes", "a process is a folder processes/<id>/ with process.yaml and its files")
         for process_id in process_ids:
-            processes |= {process_id: found} if (found := self.process(process_id)) else {}
+            processes |= {process_id: process} if (process := self.process(process_id)) else {}
         apps = self.folders(WEBAPPS, "a WebApp is a folder webapps/<app>/ with app.yaml and public/")
         webapps = {app_id: app for app_id in apps if (app := self.webapp(app_id)) is not None}
         names = self.folders(SKILLS, "a skill is a folder SKILLS/<name>/ with SKILL.md and its files")
@@ -197,16 +197,16 @@ class _Reader:
 
     def single(self, path: str, rest: str) -> str | None:
         """The name in `<folder>/<name>.yaml`."""
-        name, dot, ending = rest.rpartition(".")
-        if "/" in rest or not dot or ending != "yaml" or not name:
+        name, dot, suffix = rest.rpartition(".")
+        if "/" in rest or not dot or suffix != "yaml" or not name:
             self.problem(path, "only files named <name>.yaml belong here", code="unknown_file")
             return None
         return name
 
     # -- YAML
 
-    def document(self, path: str, known: tuple[str, ...], required: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, int]]:
-        """The mapping in a file and its line numbers; with an empty `known` every member is accepted."""
+    def document(self, path: str, allowed: tuple[str, ...], required: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, int]]:
+        """The mapping in a file and its line numbers; with an empty `allowed` every member is accepted."""
         if path not in self.files:
             self.problem(path, f"the file is missing; a solution folder has {ROOT_FILE} at its top", code="missing")
             return {}, {}
@@ -221,9 +221,9 @@ class _Reader:
         if not isinstance(data, dict):
             self.problem(path, "the file must be a mapping", line=1)
             return {}, {}
-        for member in data if known else ():
-            if member not in known:
-                sentence = f"{member[:60]!r} is not known here; known are {', '.join(known)}"
+        for member in data if allowed else ():
+            if member not in allowed:
+                sentence = f"{member[:60]!r} is not known here; known are {', '.join(allowed)}"
                 self.problem(path, sentence, code="unknown_member", line=lines.get(f"/{member}"))
         for member in required:
             if member not in data:
@@ -257,13 +257,13 @@ class _Reader:
             return ""
 
     def needs(self, value: Any, lines: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        given = value if isinstance(value, dict) else {}
+        members = value if isinstance(value, dict) else {}
         if value is not None and (not isinstance(value, dict) or set(value) - {"connectors", "secrets"}):
             self.problem(ROOT_FILE, "needs has connectors and secrets, each a list of names", line=lines.get("/needs"))
-        return self.names(given, "connectors", lines), self.names(given, "secrets", lines)
+        return self.names(members, "connectors", lines), self.names(members, "secrets", lines)
 
-    def names(self, given: Mapping[str, Any], member: str, lines: Mapping[str, int]) -> tuple[str, ...]:
-        value = given.get(member)
+    def names(self, members: Mapping[str, Any], member: str, lines: Mapping[str, int]) -> tuple[str, ...]:
+        value = members.get(member)
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
@@ -333,9 +333,9 @@ class _Reader:
         return skill
 
     def policy(self, path: str, name: str) -> Policy | None:
-        known = len(self.problems)
+        problem_count = len(self.problems)
         data, lines = self.document(path, (), ())
-        if len(self.problems) > known:
+        if len(self.problems) > problem_count:
             return None
         try:
             return parse_policy(data, name)
@@ -345,14 +345,14 @@ class _Reader:
 
     def folders(self, top: str, sentence: str) -> Iterator[str]:
         """The names of the folders in `top`; any file directly in it is a problem."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for path in sorted(self.files):
             parts = path.split("/")
             if parts[0] == top and len(parts) < 3:
                 self.problem(path, sentence, code="unknown_file")
             elif parts[0] == top:
-                found.setdefault(parts[1], path)
-        yield from found
+                names.setdefault(parts[1], path)
+        yield from names
 
     def webapp(self, app_id: str) -> SolutionApp | None:
         prefix = f"{WEBAPPS}/{app_id}/"

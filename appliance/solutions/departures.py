@@ -45,19 +45,19 @@ def read_authority(scope: TenantScope, user_id: str, role: str | None = None) ->
     member = people.find_member(scope, user_id)
     if member is None:
         raise NotFound(Sentence("there is no member %(user_id)s here", user_id=repr(user_id[:80])))
-    left = scopes_of_role(role) if role is not None else frozenset()
+    remaining = scopes_of_role(role) if role is not None else frozenset()
     issuers = lineage.read_issuers(scope)
-    tree = [_resting(row, depth, left, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
+    tree = [_to_dependent_key(row, depth, remaining, issuers) for depth, row in lineage.descendants_of(scope, f"user:{user_id}")]
     keys = tuple(key for key in tree if key.scopes)  # ended keys have nothing to lose
-    answering = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
-    behind = {actor: lineage.people_behind(scope, actor) for _publication, actor in answering}
-    theirs = [each for each, actor in answering if user_id in behind[actor]]
-    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs))
+    responsible = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
+    people_by_actor = {actor: lineage.people_behind(scope, actor) for _publication, actor in responsible}
+    publications = [each for each, actor in responsible if user_id in people_by_actor[actor]]
+    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(publications))
 
 
-def _resting(row: ApiKey, depth: int, left: frozenset[str], issuers: Issuers) -> RestingKey:
-    held = lineage.read_authority(row, issuers).scopes
-    return RestingKey(row, depth, held, held - left)
+def _to_dependent_key(row: ApiKey, depth: int, remaining: frozenset[str], issuers: Issuers) -> RestingKey:
+    scopes = lineage.read_authority(row, issuers).scopes
+    return RestingKey(row, depth, scopes, scopes - remaining)
 
 
 @dataclass(frozen=True)
@@ -86,21 +86,21 @@ def remove_member(scope: TenantScope, user_id: str, handover: Handover) -> Depar
     """
 
     def remove() -> Departure:
-        resting = read_authority(scope, user_id)
-        keys = [key.row.id for key in resting.keys]
-        processes = [each.process_id for each in resting.publications]
-        _refuse_others(handover.adopt_keys, keys, "adopt_keys", "API key")
-        _refuse_others(handover.adopt_processes, processes, "adopt_processes", "published process")
-        _refuse_others(handover.stop_processes, processes, "stop_processes", "published process")
+        authority = read_authority(scope, user_id)
+        keys = [key.row.id for key in authority.keys]
+        processes = [each.process_id for each in authority.publications]
+        _check_chosen(handover.adopt_keys, keys, "adopt_keys", "API key")
+        _check_chosen(handover.adopt_processes, processes, "adopt_processes", "published process")
+        _check_chosen(handover.stop_processes, processes, "stop_processes", "published process")
         adopted = [adoption.adopt_key(scope, key_id).id for key_id in keys if key_id in handover.adopt_keys]
         people.remove_member(scope, user_id)
         for process_id in handover.adopt_processes:
             publishers.adopt_publication(scope, process_id)
         for process_id in handover.stop_processes:
             pausing.pause_rows(scope, process_id)
-        kept = {key_id for each in adopted for key_id in (each, *_below(scope, each))}
+        adopted_tree = {key_id for each in adopted for key_id in (each, *_descendants(scope, each))}
         departure = Departure(
-            tuple(each for each in keys if each in kept), tuple(each for each in keys if each not in kept),
+            tuple(each for each in keys if each in adopted_tree), tuple(each for each in keys if each not in adopted_tree),
             tuple(each for each in processes if each in handover.adopt_processes),
             tuple(each for each in processes if each in handover.stop_processes),
         )  # fmt: skip
@@ -110,13 +110,13 @@ def remove_member(scope: TenantScope, user_id: str, handover: Handover) -> Depar
     return db.write(remove)
 
 
-def _below(scope: TenantScope, key_id: str) -> list[str]:
+def _descendants(scope: TenantScope, key_id: str) -> list[str]:
     return [row.id for _, row in lineage.descendants_of(scope, f"key:{key_id}")]
 
 
-def _refuse_others(chosen: Collection[str], theirs: Collection[str], name: str, kind: str) -> None:
+def _check_chosen(chosen: Collection[str], available: Collection[str], name: str, kind: str) -> None:
     for each in chosen:
-        if each not in theirs:
+        if each not in available:
             raise ValidationFailed(
                 Sentence(
                     "this member has no %(kind)s %(each)s; GET /api/v1/members/{id}/authority lists them",

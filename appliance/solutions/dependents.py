@@ -30,19 +30,19 @@ class Dependent:
 
 def dependents_of(services: Services, scope: TenantScope, kind: Kind, name: str) -> list[Dependent]:
     """Everything that refers to it, processes first."""
-    found = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
+    dependents = [*_processes(scope, (kind, name)), *_agents(scope, kind, name)]
     if kind == "integration":
-        found += [*_policies(scope, name), *_alerts(services, scope, name)]
+        dependents += [*_policies(scope, name), *_alerts(services, scope, name)]
         if services.config.approvals.email_integration == name:
-            found.append(Dependent("setting", "approvals.email_integration", "approvals.email_integration"))
+            dependents.append(Dependent("setting", "approvals.email_integration", "approvals.email_integration"))
     if kind != "llm-profile":
-        found += _webapps(services, scope, (kind, name))
+        dependents += _webapps(services, scope, (kind, name))
     if kind == "secret":
         rows = read_all(lambda page: services.integrations.list_integrations(scope, page))
-        found += [Dependent("integration", r.slug, r.name) for r in rows if (kind, name) in set(_references(r.settings))]
+        dependents += [Dependent("integration", r.slug, r.name) for r in rows if (kind, name) in set(_secrets_in(r.settings))]
     if kind != "integration":
-        found += _profiles(services, scope, (kind, name))
-    return found
+        dependents += _profiles(services, scope, (kind, name))
+    return dependents
 
 
 def _alerts(services: Services, scope: TenantScope, slug: str) -> Iterator[Dependent]:
@@ -52,27 +52,28 @@ def _alerts(services: Services, scope: TenantScope, slug: str) -> Iterator[Depen
             yield Dependent("alert", row.id, row.name)
 
 
-def _webapps(services: Services, scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
+def _webapps(services: Services, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     """WebApps whose published version needs it for access."""
     for app in read_all(lambda page: services.webapps.list_apps(scope, page)):
         if app.published_version is None:
             continue
         access = parse_access(services.webapps.get_version(scope, app.id, app.published_version).settings.access)
-        if wanted in (("secret", access.secret), ("integration", access.integration)):
+        if reference in (("secret", access.secret), ("integration", access.integration)):
             yield Dependent("webapp", app.id, app.name or app.id)
 
 
-def _profiles(services: Services, scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
+def _profiles(services: Services, scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     for profile in read_all(lambda page: services.llm.list_profiles(scope, page)):
-        named = {("secret", profile.reference), *(("llm-profile", each) for each in profile.profile.fallbacks)}
-        if wanted in named:
+        references = {("secret", profile.reference), *(("llm-profile", each) for each in profile.profile.fallbacks)}
+        if reference in references:
             yield Dependent("llm-profile", profile.slug, profile.profile.name or profile.slug)
 
 
-def _processes(scope: TenantScope, wanted: Name) -> Iterator[Dependent]:
+def _processes(scope: TenantScope, reference: Name) -> Iterator[Dependent]:
     """Processes whose draft or published version refers to it: either may run next."""
-    found = {id_: name for id_, name, definition in versions.list_mentions(scope, wanted[1]) if wanted in set(names_in(definition))}
-    for process_id, name in found.items():
+    mentions = versions.list_mentions(scope, reference[1])
+    names = {id_: name for id_, name, definition in mentions if reference in set(names_in(definition))}
+    for process_id, name in names.items():
         yield Dependent("process", process_id, name)
 
 
@@ -106,26 +107,27 @@ def names_in(value: Any) -> Iterator[Name]:
         elif key == "llm" and isinstance(inner, Mapping):
             yield "llm-profile", str(inner.get("profile"))
         elif key == "verify" and isinstance(inner, Mapping):
-            yield from _references(inner.get("secret"))
+            yield from _secrets_in(inner.get("secret"))
         elif key == "grants" and isinstance(inner, Mapping):
-            yield from _granted(inner)
+            yield from _grant_references(inner)
         yield from names_in(inner)
 
 
-def _granted(grants: Mapping[str, Any]) -> Iterator[Name]:
+def _grant_references(grants: Mapping[str, Any]) -> Iterator[Name]:
     for key, kind in (("integrations", "integration"), ("llm", "llm-profile"), ("secrets", "secret")):
-        named = grants.get(key)
-        yield from ((kind, str(each)) for each in (named if isinstance(named, Iterable) and not isinstance(named, str) else ()))
+        granted = grants.get(key)
+        if isinstance(granted, Iterable) and not isinstance(granted, str):
+            yield from ((kind, str(each)) for each in granted)
 
 
-def _references(settings: Any) -> Iterator[Name]:
+def _secrets_in(settings: Any) -> Iterator[Name]:
     """The secrets that settings refer to."""
     if isinstance(settings, Mapping):
         for each in settings.values():
-            yield from _references(each)
+            yield from _secrets_in(each)
     elif isinstance(settings, list):
         for each in settings:
-            yield from _references(each)
+            yield from _secrets_in(each)
     elif isinstance(settings, str):
         for name in _SECRET.findall(settings):
             yield "secret", name

@@ -35,8 +35,8 @@ def export_solution(
         connectors: set[str] = set()
         secrets: set[str] = set()
         for collection in read_all(lambda page: datapool.list_collections(scope, page)):
-            shown = {member: value for member, value in collection.items() if member not in META}
-            files[f"collections/{collection['name']}.yaml"] = yaml12.dump(shown)
+            document = {member: value for member, value in collection.items() if member not in META}
+            files[f"collections/{collection['name']}.yaml"] = yaml12.dump(document)
         for integration in read_all(lambda page: integrations.list_integrations(scope, page)):
             files[f"integrations/{integration.slug}.yaml"] = yaml12.dump(_integration(integration))
             connectors.add(integration.connector)
@@ -50,9 +50,9 @@ def export_solution(
             files |= _process(scope, process, drafts)
     apps = dict(webapps or {})
     secrets |= {app.access.secret for app in apps.values() if app.access.secret}
-    served = {path: content for app_id, app in sorted(apps.items()) for path, content in write_app(app_id, app).items()}
+    app_files = {path: content for app_id, app in sorted(apps.items()) for path, content in write_app(app_id, app).items()}
     root = {"name": name_of(scope), "needs": {"connectors": sorted(connectors), "secrets": sorted(secrets)}}
-    return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()} | served
+    return {path: text.encode() for path, text in {ROOT_FILE: yaml12.dump(root), **files}.items()} | app_files
 
 
 def name_of(scope: TenantScope) -> str:

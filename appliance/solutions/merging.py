@@ -11,21 +11,21 @@ from appliance.webapps.files import ABOUT
 
 def merge_pulled(own: Solution, pulled: Solution, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The pulled files that have to be written; the folder keeps its own name and description."""
-    same = {f"collections/{name}.yaml" for name, each in pulled.collections.items() if own.collections.get(name) == each}
+    unchanged = {f"collections/{name}.yaml" for name, each in pulled.collections.items() if own.collections.get(name) == each}
     for slug, integration in pulled.integrations.items():
         mine = own.integrations.get(slug)
         if mine is not None and mine.spec == integration.spec:
-            same.add(f"integrations/{slug}.yaml")
+            unchanged.add(f"integrations/{slug}.yaml")
     for process_id, process in pulled.processes.items():
         if process_id in own.processes and dict(own.processes[process_id].draft.definition) == dict(process.draft.definition):
-            same.add(f"processes/{process_id}/{PROCESS_FILE}")
-    same |= {
+            unchanged.add(f"processes/{process_id}/{PROCESS_FILE}")
+    unchanged |= {
         f"{WEBAPPS}/{app_id}/{ABOUT}"
         for app_id, app in pulled.webapps.items()
         if app_id in own.webapps and comparable(own.webapps[app_id].settings) == comparable(app.settings)
     }
-    kept = {path: content for path, content in files.items() if path not in same and path != ROOT_FILE}
-    return kept | _root(own, pulled)
+    changed = {path: content for path, content in files.items() if path not in unchanged and path != ROOT_FILE}
+    return changed | _root(own, pulled)
 
 
 def _root(own: Solution, pulled: Solution) -> dict[str, bytes]:

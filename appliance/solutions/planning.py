@@ -102,50 +102,51 @@ def _targets(solution: Solution, name: str) -> set[str]:
 def find_collection(scope: TenantScope, name: str) -> dict[str, Any] | None:
     """The tenant's collection in the form of a solution file; None if it does not exist."""
     try:
-        shown = datapool.get_collection(scope, name)
+        document = datapool.get_collection(scope, name)
     except NotFound:
         return None
-    return {member: value for member, value in shown.items() if member not in META}
+    return {member: value for member, value in document.items() if member not in META}
 
 
 def _collection(scope: TenantScope, solution: Solution, name: str, allow_loss: bool) -> Change:
-    wanted = solution.collections[name]
-    absent = sorted(target for target in _targets(solution, name) - {name} if find_collection(scope, target) is None)
-    foreign = [target for target in absent if target not in solution.collections]
-    circle = [target for target in absent if target in solution.collections and name in _targets(solution, target)]
+    document = solution.collections[name]
+    missing = sorted(target for target in _targets(solution, name) - {name} if find_collection(scope, target) is None)
+    foreign = [target for target in missing if target not in solution.collections]
+    circle = [target for target in missing if target in solution.collections and name in _targets(solution, target)]
     blocked = None
     if foreign:
-        blocked = f"it refers to the collection {foreign[0]}, which exists neither in the tenant nor in the solution; add it"
+        blocked = f"it refers to the collection {foreign[0]}, which is in neither the tenant nor the solution; add it"
     elif circle:
         blocked = f"{name} and {circle[0]} refer to each other; apply one of them without its relation first"
     current = find_collection(scope, name)
     if current is None:
-        return Change("collection", name, "create", "; ".join([f"{len(wanted['fields'])} fields", *_opened(wanted)]), blocked)
-    patch = make_patch(_comparable(current), _comparable(wanted, current))
+        summary = "; ".join([f"{len(document['fields'])} fields", *_describe_access(document)])
+        return Change("collection", name, "create", summary, blocked)
+    patch = make_patch(_comparable(current), _comparable(document, current))
     if not patch:
         return Change("collection", name, "unchanged", "")
-    if blocked or absent:
+    if blocked or missing:
         return Change("collection", name, "update", ", ".join(sorted(patch)), blocked, patch)
-    return _altered(scope, name, patch, allow_loss)
+    return _plan_update(scope, name, patch, allow_loss)
 
 
-def _opened(wanted: Mapping[str, Any]) -> Iterator[str]:
+def _describe_access(document: Mapping[str, Any]) -> Iterator[str]:
     """The access that a new collection allows, one text per verb."""
-    access = wanted.get("access")
+    access = document.get("access")
     for verb, rule in access.items() if isinstance(access, Mapping) else ():
         if rule != "deny":
             yield f"access: {verb} is {rule if isinstance(rule, str) else json.dumps(rule, ensure_ascii=False)[:500]}"
 
 
-def _altered(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss: bool) -> Change:
+def _plan_update(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss: bool) -> Change:
     try:
         steps = datapool.change_collection(scope, name, patch, dry_run=True)["steps"]
     except ValidationFailed as error:
         return Change("collection", name, "update", ", ".join(sorted(patch)), error.message, patch)
     summary = "; ".join(f"{step['field']}: {step['message']}" for step in steps) or ", ".join(sorted(patch))
-    stands = [step for step in steps if step["blocked"]]
+    blocking = [step for step in steps if step["blocked"]]
     lost = [step for step in steps if step["lost"] and not allow_loss]
-    blocked = f"{stands[0]['field']}: {stands[0]['message']}" if stands else None
+    blocked = f"{blocking[0]['field']}: {blocking[0]['message']}" if blocking else None
     if blocked is None and lost:
         blocked = f"{lost[0]['field']}: {lost[0]['message']}; use allow_loss=true to accept the loss"
     return Change("collection", name, "update", summary, blocked, patch)
@@ -153,18 +154,18 @@ def _altered(scope: TenantScope, name: str, patch: Mapping[str, Any], allow_loss
 
 def _comparable(document: Mapping[str, Any], current: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The document with every member filled in; a field without an id gets that of the tenant's field of the same name."""
-    shown = {"description": "", **document}
+    complete = {"description": "", **document}
     if current is None:
-        return shown
-    known = {each["id"] for each in current["fields"]}
+        return complete
+    current_ids = {each["id"] for each in current["fields"]}
     by_name = {each["name"]: each["id"] for each in current["fields"]}
     claimed = {each["id"] for each in document["fields"]}
     fields = []
     for each in document["fields"]:
-        own = by_name.get(each["name"])
-        take = each["id"] not in known and own is not None and own not in claimed
-        fields.append({**each, "id": own} if take else each)
-    return {**shown, "fields": fields}
+        current_id = by_name.get(each["name"])
+        use_current = each["id"] not in current_ids and current_id is not None and current_id not in claimed
+        fields.append({**each, "id": current_id} if use_current else each)
+    return {**complete, "fields": fields}
 
 
 # -- integrations
@@ -191,13 +192,13 @@ def markers_of(value: Any, pointer: str = "") -> Iterator[str]:
             yield from markers_of(inner, f"{pointer}/{index}")
 
 
-def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIntegration) -> Change:
-    spec = wanted.spec
+def _integration(scope: TenantScope, tools: Tools, slug: str, integration: SolutionIntegration) -> Change:
+    spec = integration.spec
     try:
         current = tools.integrations.get_integration(scope, slug)
     except NotFound:
         sealed = next(markers_of(spec.settings), None)
-        return Change("integration", slug, "create", f"with the connector {spec.connector}", _reseal(sealed))
+        return Change("integration", slug, "create", f"with the connector {spec.connector}", _missing_secret(sealed))
     changed = [
         name
         for name, before, after in (
@@ -210,16 +211,16 @@ def _integration(scope: TenantScope, tools: Tools, slug: str, wanted: SolutionIn
     ]
     if not changed:
         return Change("integration", slug, "unchanged", "")
-    kept = set(markers_of(current.settings)) if current.connector == spec.connector else set()
+    kept_secrets = set(markers_of(current.settings)) if current.connector == spec.connector else set()
     installed = tools.integrations.registry.find(spec.connector)
     targets = secret_targets(installed.connector.settings_schema) if installed else []
     if any(value_at(current.settings, path) != value_at(spec.settings, path) for path in targets):
-        kept = set()
-    sealed = next((pointer for pointer in markers_of(spec.settings) if pointer not in kept), None)
-    return Change("integration", slug, "update", f"{', '.join(changed)} changed", _reseal(sealed))
+        kept_secrets = set()
+    sealed = next((pointer for pointer in markers_of(spec.settings) if pointer not in kept_secrets), None)
+    return Change("integration", slug, "update", f"{', '.join(changed)} changed", _missing_secret(sealed))
 
 
-def _reseal(pointer: str | None) -> str | None:
+def _missing_secret(pointer: str | None) -> str | None:
     if pointer is None:
         return None
     return f"no secret is sealed at {pointer}, or its destination changes; write `= secrets.<name>` there and set that secret"
@@ -229,44 +230,44 @@ def _reseal(pointer: str | None) -> str | None:
 
 
 def _process(scope: TenantScope, tools: Tools, solution: Solution, process_id: str) -> Change:
-    wanted = solution.processes[process_id]
-    blocked = _missing_part(scope, tools, solution, wanted)
+    process = solution.processes[process_id]
+    blocked = _missing_part(scope, tools, solution, process)
     try:
         row = versions.get_process(scope, process_id)
     except NotFound:
         return Change("process", process_id, "create", "published as version 1", blocked)
-    digest = wanted.draft.digest()
+    digest = process.draft.digest()
     if row.published_version is None:
         return Change("process", process_id, "update", "the draft is replaced and published", blocked)
     published = versions.get_version(scope, process_id, row.published_version)
     if row.draft_digest == digest and published.draft_digest == digest:
         return Change("process", process_id, "unchanged", f"version {row.published_version}", blocked)
-    changed = _changed_files(versions.Draft(published.definition, published.files), wanted)
+    changed = _changed_files(versions.Draft(published.definition, published.files), process)
     reason = f"{', '.join(changed)} changed" if changed else "its draft differs from the published version"
     return Change("process", process_id, "update", f"{reason}; published as the next version", blocked)
 
 
-def _changed_files(before: versions.Draft, wanted: SolutionProcess) -> list[str]:
-    after = wanted.draft
+def _changed_files(before: versions.Draft, process: SolutionProcess) -> list[str]:
+    after = process.draft
     changed = ["process.yaml"] if dict(before.definition) != dict(after.definition) else []
     names = sorted({*before.files, *after.files})
     return changed + [name for name in names if before.files.get(name) != after.files.get(name)]
 
 
-def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, wanted: SolutionProcess) -> str | None:
+def _missing_part(scope: TenantScope, tools: Tools, solution: Solution, process: SolutionProcess) -> str | None:
     """Why the process is blocked: the first integration, collection or agent it uses that exists nowhere; None if all exist."""
-    used = names_used(wanted.definition)
+    used = names_used(process.definition)
     integrations = {name for kind, name in used if kind == "integration"}
     collections = {name for kind, name in used if kind == "collection"}
     for slug in sorted(integrations - set(solution.integrations)):
         try:
             tools.integrations.get_integration(scope, slug)
         except NotFound:
-            return f"it uses the integration {slug}, which exists neither in the tenant nor in the solution; add integrations/{slug}.yaml"
+            return f"it uses the integration {slug}, which is in neither the tenant nor the solution; add integrations/{slug}.yaml"
     for name in sorted(collections - set(solution.collections)):
         if find_collection(scope, name) is None:
-            return f"it uses the collection {name}, which exists neither in the tenant nor in the solution; add collections/{name}.yaml"
+            return f"it uses the collection {name}, which is in neither the tenant nor the solution; add collections/{name}.yaml"
     for name in sorted({name for kind, name in used if kind == "agent"} - set(solution.agents)):
         if find_output(scope, name) is None:
-            return f"it uses the agent {name}, which exists neither in the tenant nor in the solution; add agents/{name}.yaml"
+            return f"it uses the agent {name}, which is in neither the tenant nor the solution; add agents/{name}.yaml"
     return None

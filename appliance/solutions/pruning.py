@@ -39,17 +39,17 @@ class PruneOptions:
     allow_loss: bool = False
 
 
-def note_items(scope: TenantScope, births: "Births", solution: Solution, deleted: Iterable[Change]) -> None:
+def note_items(scope: TenantScope, creation_times: "Births", solution: Solution, deleted: Iterable[Change]) -> None:
     """Inside the write that applies: record the items of the solution, and remove the records of deleted ones."""
     for change in deleted:
         rows = scope.delete(SolutionItem)
         rows.where((SolutionItem.kind == change.kind) & (SolutionItem.item_id == change.id)).execute()
-    known = {(row.kind, row.item_id): row.born_at for row in _rows(scope, solution)}
-    for kind, name in _held(solution):
-        born_at = births.of(kind, name)
-        if born_at is None or known.get((kind, name)) == born_at:
+    recorded = {(row.kind, row.item_id): row.born_at for row in _rows(scope, solution)}
+    for kind, name in _contents(solution):
+        born_at = creation_times.of(kind, name)
+        if born_at is None or recorded.get((kind, name)) == born_at:
             continue
-        if (kind, name) in known:
+        if (kind, name) in recorded:
             change_row = scope.update(SolutionItem, born_at=born_at)
             change_row.where(
                 (SolutionItem.solution == solution.name) & (SolutionItem.kind == kind) & (SolutionItem.item_id == name)
@@ -58,18 +58,18 @@ def note_items(scope: TenantScope, births: "Births", solution: Solution, deleted
             scope.insert(SolutionItem, solution=solution.name, kind=kind, item_id=name, born_at=born_at)
 
 
-def find_leftover(scope: TenantScope, births: "Births", solution: Solution, options: PruneOptions) -> list[Change]:
+def find_leftover(scope: TenantScope, creation_times: "Births", solution: Solution, options: PruneOptions) -> list[Change]:
     """A change for every item that only this solution created and no longer contains, in order of deletion."""
-    held = set(_held(solution))
-    foreign = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
+    contained = set(_contents(solution))
+    of_others = {(row.kind, row.item_id) for row in scope.select(SolutionItem).where(SolutionItem.solution != solution.name)}
     names = [
         (row.kind, row.item_id)
         for row in _rows(scope, solution)
-        if (row.kind, row.item_id) not in held | foreign and births.of(row.kind, row.item_id) == row.born_at
+        if (row.kind, row.item_id) not in contained | of_others and creation_times.of(row.kind, row.item_id) == row.born_at
     ]
     if not names:
         return []
-    obstacles = _Obstacles(scope, solution, frozenset(names), options, births.webapps)
+    obstacles = _Obstacles(scope, solution, frozenset(names), options, creation_times.webapps)
     ordered = sorted(names, key=lambda each: (_ORDER[each[0]], each[1]))
     return [obstacles.change(kind, name) for kind, name in obstacles.by_relations(ordered)]
 
@@ -78,7 +78,7 @@ def _rows(scope: TenantScope, solution: Solution) -> Iterator[Any]:
     yield from scope.select(SolutionItem).where(SolutionItem.solution == solution.name)
 
 
-def _held(solution: Solution) -> Iterator[tuple[Kind, str]]:
+def _contents(solution: Solution) -> Iterator[tuple[Kind, str]]:
     yield from (("collection", name) for name in solution.collections)
     yield from (("integration", slug) for slug in solution.integrations)
     yield from (("process", process_id) for process_id in solution.processes)
@@ -119,17 +119,17 @@ class _Obstacles:
     """What blocks the deletion of items: users that remain in the tenant, and contents of the items themselves."""
 
     def __init__(
-        self, scope: TenantScope, solution: Solution, leaving: frozenset[Name], options: PruneOptions, webapps: WebApps | None
+        self, scope: TenantScope, solution: Solution, removed: frozenset[Name], options: PruneOptions, webapps: WebApps | None
     ) -> None:
-        self._scope, self._options, self._leaving = scope, options, leaving
+        self._scope, self._options, self._removed = scope, options, removed
         self._relations = dict(_relations(scope, solution))
         self._users: dict[Name, str] = {}
-        for process_id, definition in _staying(scope, solution, leaving):
+        for process_id, definition in _remaining_processes(scope, solution, removed):
             for used in names_used(definition):
                 self._users.setdefault(used, f"the process {process_id} uses it")
-        for agent_id, skill in _skills_used(scope, solution, leaving):
+        for agent_id, skill in _skills_used(scope, solution, removed):
             self._users.setdefault(("skill", skill), f"the agent {agent_id} uses it")
-        for app_id, route in _routes(scope, solution, leaving, webapps):
+        for app_id, route in _routes(scope, solution, removed, webapps):
             used = ("process", route.process) if route.process else ("collection", route.entities)
             self._users.setdefault(used, f"the route {route.path} of the WebApp {app_id} uses it")
 
@@ -146,15 +146,15 @@ class _Obstacles:
     def change(self, kind: Kind, name: str) -> Change:
         if not self._options.prune:
             return Change(kind, name, "leftover", "no longer in the folder; a prune deletes it")
-        return Change(kind, name, "delete", "no longer in the folder", self._stands(kind, name))
+        return Change(kind, name, "delete", "no longer in the folder", self._find_obstacle(kind, name))
 
-    def _stands(self, kind: Kind, name: str) -> str | None:
+    def _find_obstacle(self, kind: Kind, name: str) -> str | None:
         if user := self._users.get((kind, name)):
             return f"{user}; change that first, or remove it as well"
         if kind == "process":
             for status in OPEN:
-                for found in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
-                    return f"its execution {found.id} is {status}; cancel it, or wait until it has finished"
+                for execution in executions.list_executions(self._scope, ExecutionFilter(name, status), PageRequest(1)).items:
+                    return f"its execution {execution.id} is {status}; cancel it, or wait until it has finished"
         if kind == "agent" and (run := agents.find_open_run(self._scope, name)) is not None:
             return f"its run {run} has not finished; cancel it, or wait until it has"
         if kind == "collection":
@@ -165,7 +165,7 @@ class _Obstacles:
 
     def _collection(self, name: str) -> str | None:
         for other, targets in sorted(self._relations.items()):
-            if other != name and name in targets and ("collection", other) not in self._leaving:
+            if other != name and name in targets and ("collection", other) not in self._removed:
                 return f"the collection {other} refers to it; change that first"
         if not self._options.allow_loss and datapool.query_entities(self._scope, name, {"limit": 1}).items:
             return "it contains entities; use allow_loss=true to delete them too"
@@ -174,40 +174,40 @@ class _Obstacles:
 
 def _relations(scope: TenantScope, solution: Solution) -> Iterator[tuple[str, set[str]]]:
     """The collections of the tenant once the solution is applied, with the targets of their relations."""
-    there = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
-    for name, document in {**there, **solution.collections}.items():
+    existing = {each["name"]: each for each in read_all(lambda page: datapool.list_collections(scope, page))}
+    for name, document in {**existing, **solution.collections}.items():
         yield name, {str(each["collection"]) for each in document.get("fields", []) if each.get("type") == "relation"}
 
 
-def _skills_used(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[Name]:
+def _skills_used(scope: TenantScope, solution: Solution, removed: frozenset[Name]) -> Iterator[Name]:
     """(agent, skill) for every skill of the agents that exist once the solution is applied."""
-    wanted = dict(solution.agents)
+    definitions = dict(solution.agents)
     for agent in read_all(lambda page: agents.list_agents(scope, page)):
-        if agent.id not in wanted and ("agent", agent.id) not in leaving:
-            wanted[agent.id] = agents.get_version(scope, agent.id).definition
-    yield from ((agent_id, skill) for agent_id, definition in wanted.items() for skill in definition.skills)
+        if agent.id not in definitions and ("agent", agent.id) not in removed:
+            definitions[agent.id] = agents.get_version(scope, agent.id).definition
+    yield from ((agent_id, skill) for agent_id, definition in definitions.items() for skill in definition.skills)
 
 
 def _routes(
-    scope: TenantScope, solution: Solution, leaving: frozenset[Name], webapps: WebApps | None
+    scope: TenantScope, solution: Solution, removed: frozenset[Name], webapps: WebApps | None
 ) -> Iterator[tuple[str, Route]]:
     """The routes that are served once the solution is applied."""
-    for app_id, wanted in solution.webapps.items():
-        yield from ((app_id, route) for route in wanted.routes)
+    for app_id, target in solution.webapps.items():
+        yield from ((app_id, route) for route in target.routes)
     if webapps is None:
         return
     for app in read_all(partial(webapps.list_apps, scope)):
-        if app.published_version is not None and app.id not in solution.webapps and ("webapp", app.id) not in leaving:
+        if app.published_version is not None and app.id not in solution.webapps and ("webapp", app.id) not in removed:
             settings = webapps.get_version(scope, app.id, app.published_version).settings
             yield from ((app.id, route) for route in parse_routes(settings.routes))
 
 
-def _staying(scope: TenantScope, solution: Solution, leaving: frozenset[Name]) -> Iterator[tuple[str, Any]]:
+def _remaining_processes(scope: TenantScope, solution: Solution, removed: frozenset[Name]) -> Iterator[tuple[str, Any]]:
     """The definitions of the processes that exist once the solution is applied."""
     for process_id, process in solution.processes.items():
         yield process_id, process.definition
     for row in read_all(lambda page: versions.list_processes(scope, page)):
-        if row.id in solution.processes or ("process", row.id) in leaving:
+        if row.id in solution.processes or ("process", row.id) in removed:
             continue
         source = row if row.published_version is None else versions.get_version(scope, row.id, row.published_version)
         try:

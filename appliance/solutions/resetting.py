@@ -30,11 +30,11 @@ def reset_tenant(scope: TenantScope, tools: Tools, solution: Solution, *, force:
 
     Raises the errors of `apply_solution` and `empty_tenant`; after any of them the tenant is unchanged.
     """
-    work = Application(scope, tools, solution)
-    work.prepare(_plan_emptied(scope, tools, solution, force=force))
+    application = Application(scope, tools, solution)
+    application.prepare(_plan_emptied(scope, tools, solution, force=force))
     done: list[Change] = []
-    deleted = empty_tenant(scope, force=force, fill=lambda: done.extend(work.write()))
-    published = work.publish(done)
+    deleted = empty_tenant(scope, force=force, fill=lambda: done.extend(application.write()))
+    published = application.publish(done)
     return Reset(deleted, {change.id: change.failed for change in published if change.failed})
 
 

@@ -12,7 +12,7 @@ from appliance.webapps.routes import Route
 
 def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
     """A detail for every route whose process has no published version, or whose collection does not exist."""
-    found = []
+    details = []
     for index, route in enumerate(routes):
         try:
             if route.process:
@@ -20,16 +20,16 @@ def find_lost(scope: TenantScope, routes: Sequence[Route]) -> list[Detail]:
             else:
                 datapool.get_collection(scope, route.entities)
         except (NotFound, NotPublished):
-            what = (
+            problem = (
                 Sentence("the %(target)s is not published", target=route.target)
                 if route.process
                 else Sentence("there is no %(target)s", target=route.target)
             )
-            found.append(
+            details.append(
                 Detail(
                     f"/routes/{index}",
                     "route_lost",
-                    Sentence("%(what)s, which the route %(path)s leads to", what=what, path=route.path),
+                    Sentence("%(what)s, which the route %(path)s leads to", what=problem, path=route.path),
                 )
             )
-    return found
+    return details

@@ -147,19 +147,19 @@ def in_a_file(part: Any) -> Any:
     if not isinstance(part, Mapping):
         return part
     if part.get("secret") is True:
-        told = {name: part[name] for name in ("title", "description") if name in part}
-        return {**told, "anyOf": [_REFERENCE, _MIXED, _SEALED]}
-    made = dict(part)
+        annotations = {name: part[name] for name in ("title", "description") if name in part}
+        return {**annotations, "anyOf": [_REFERENCE, _MIXED, _SEALED]}
+    schema = dict(part)
     for name in ("items", "additionalProperties"):
         if name in part:
-            made[name] = in_a_file(part[name])
+            schema[name] = in_a_file(part[name])
     if "properties" in part:
-        made["properties"] = {name: in_a_file(inner) for name, inner in part["properties"].items()}
+        schema["properties"] = {name: in_a_file(inner) for name, inner in part["properties"].items()}
     is_whole = (
         "properties" in part or part.get("type") in ("object", "array") or isinstance(part.get("additionalProperties"), Mapping)
     )
-    told = {name: made.pop(name) for name in ("title", "description", "default") if name in made and not is_whole}
-    return made if is_whole else {**told, "anyOf": [made, _REFERENCE, _MIXED]}
+    annotations = {name: schema.pop(name) for name in ("title", "description", "default") if name in schema and not is_whole}
+    return schema if is_whole else {**annotations, "anyOf": [schema, _REFERENCE, _MIXED]}
 
 
 # -- tests

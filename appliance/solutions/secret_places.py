@@ -44,11 +44,11 @@ def find_place(services: Services, scope: TenantScope, kind: Kind, target: str, 
     if kind in ("process", "webhook"):
         return Destination(kind, target)
     try:
-        found = _place(services, scope, kind, target)
+        place = _place(services, scope, kind, target)
     except NotFound as error:
-        more = "; create it first, or give its `hosts` too" if kind == "integration" else "; create it first"
-        raise ValidationFailed(Sentence("%(message)s%(more)s", message=error.message, more=more), pointer="/target") from error
-    return found
+        advice = "; create it first, or give its `hosts` too" if kind == "integration" else "; create it first"
+        raise ValidationFailed(Sentence("%(message)s%(more)s", message=error.message, more=advice), pointer="/target") from error
+    return place
 
 
 def _place(services: Services, scope: TenantScope, kind: Kind, target: str) -> Destination:
@@ -100,7 +100,7 @@ def unbound_uses(services: Services, scope: TenantScope, name: str) -> list[Dest
 
 def _of_integration(services: Services, scope: TenantScope, row: Integration) -> Iterator[Use]:
     if services.integrations.registry.find(row.connector) is not None and (names := secret_names(row.settings)):
-        yield from _all(names, services.integrations.destination(scope, row.slug))
+        yield from _to_uses(names, services.integrations.destination(scope, row.slug))
 
 
 def _of_profile(profile: StoredProfile) -> Iterator[Use]:
@@ -116,16 +116,16 @@ def _of_process(scope: TenantScope, row: Process) -> Iterator[Use]:
         use = find_secret_use(version.definition, version.files)
     except DefinitionProblems:  # published by an earlier release and invalid in this one, so it cannot run
         return
-    yield from _all(use.granted, Destination("process", row.id))
-    yield from _all(use.verifying, Destination("webhook", row.id))
+    yield from _to_uses(use.granted, Destination("process", row.id))
+    yield from _to_uses(use.verifying, Destination("webhook", row.id))
 
 
 def _of_webapp(services: Services, scope: TenantScope, app: WebApp) -> Iterator[Use]:
     if app.published_version is not None:
         access = _access(services, scope, app.id, app.published_version)
-        yield from _all([access.secret] if access.secret else [], place_of_access(app.id, access))
+        yield from _to_uses([access.secret] if access.secret else [], place_of_access(app.id, access))
 
 
-def _all(names: Iterable[str], place: Destination) -> Iterator[Use]:
+def _to_uses(names: Iterable[str], place: Destination) -> Iterator[Use]:
     """The uses of these names at a place, without names that no secret can have (a grant may contain them)."""
     yield from (Use(name, place) for name in sorted(names) if is_secret_name(name))

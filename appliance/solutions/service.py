@@ -46,9 +46,9 @@ class ApplyOptions:
 def required_scopes(solution: Solution) -> list[str]:
     """The scopes that a key needs, besides solutions.apply, for the kinds of items in this solution; those for WebApps and
     policies are only required for changes."""
-    held = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
+    items_by_kind = {"collection": solution.collections, "integration": solution.integrations, "process": solution.processes,
             "agent": solution.agents, "skill": solution.skills}  # fmt: skip
-    return sorted(name for kind, items in held.items() if items for name in _SCOPES[kind])
+    return sorted(name for kind, items in items_by_kind.items() if items for name in _SCOPES[kind])
 
 
 def check_solution(checks: Checks, solution: Solution) -> list[Problem]:
@@ -76,9 +76,9 @@ def apply_solution(scope: TenantScope, tools: Tools, solution: Solution, options
     """
     planned = plan_solution(scope, tools, solution, options)
     refuse_blocked(planned)
-    work = Application(scope, tools, solution, options)
-    work.prepare(planned)
-    return work.publish(db.write(work.write))
+    application = Application(scope, tools, solution, options)
+    application.prepare(planned)
+    return application.publish(db.write(application.write))
 
 
 class Application:
@@ -169,8 +169,8 @@ def _changing(changes: Iterable[Change]) -> list[str]:
 def _refuse_ungranted(scope: TenantScope, solution: Solution, changes: Iterable[Change]) -> None:
     """Inside the write: GrantRequired with every process of the solution that would access more than the caller may."""
     drafts = {name: solution.processes[name].draft for name in _changing(changes)}
-    reached = {subject_of(name): reach_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
-    refuse_ungranted(scope, reached)
+    access = {subject_of(name): reach_of_draft(draft.definition, draft.files) for name, draft in drafts.items()}
+    refuse_ungranted(scope, access)
 
 
 def _perform(scope: TenantScope, tools: Tools, solution: Solution, change: Change, options: ApplyOptions) -> None:

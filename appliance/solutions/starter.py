@@ -28,6 +28,6 @@ def order_system_url(config: Config) -> str:
 def starter_solution(base_url: str) -> Solution:
     """The starter solution with its order system at `base_url` (such as http://localhost:8080/demo)."""
     solution = read_solution(read_folder(starter_folder()))
-    found = solution.integrations[ORDER_SYSTEM]
-    spec = replace(found.spec, settings={**found.spec.settings, "base_url": base_url})
-    return replace(solution, integrations={**solution.integrations, ORDER_SYSTEM: replace(found, spec=spec)})
+    order_system = solution.integrations[ORDER_SYSTEM]
+    spec = replace(order_system.spec, settings={**order_system.spec.settings, "base_url": base_url})
+    return replace(solution, integrations={**solution.integrations, ORDER_SYSTEM: replace(order_system, spec=spec)})

@@ -11,7 +11,7 @@ from appliance.solutions.schemas import schema_files
 
 SCHEMA_FOLDER = ".gos"
 
-_OPTIONS = {
+_COMPILER_OPTIONS = {
     "target": "esnext", "module": "esnext", "moduleResolution": "bundler", "moduleDetection": "force", "lib": ["esnext"],
     "types": [], "strict": True, "useUnknownInCatchVariables": False, "noImplicitAny": False, "noEmit": True,
     "allowJs": True, "checkJs": False, "resolveJsonModule": True, "allowImportingTsExtensions": True,
@@ -23,9 +23,9 @@ def type_files(registry: Registry, solution: Solution) -> Iterator[tuple[str, st
     checker, and in a hidden folder the JSON Schemas of the solution's files."""
     for name, schema in schema_files(registry).items():
         yield f"{SCHEMA_FOLDER}/{name}", json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-    around = solution_surroundings(registry, solution)
-    settings = json.dumps({"compilerOptions": _OPTIONS, "include": [API_FILE, "**/*.ts", "**/*.js"]}, indent=2) + "\n"
+    dependencies = solution_surroundings(registry, solution)
+    settings = json.dumps({"compilerOptions": _COMPILER_OPTIONS, "include": [API_FILE, "**/*.ts", "**/*.js"]}, indent=2) + "\n"
     for process_id, process in sorted(solution.processes.items()):
         if any(code_steps(process.definition)):
-            yield f"processes/{process_id}/{API_FILE}", declare_process(process.definition, around)
+            yield f"processes/{process_id}/{API_FILE}", declare_process(process.definition, dependencies)
             yield f"processes/{process_id}/{EDITOR_FILE}", settings

@@ -32,7 +32,7 @@ def test_a_folder_is_planned_applied_and_executed(gos: Gos, folder: Path) -> Non
 def test_a_blocked_plan_says_what_to_do_and_fails(gos: Gos, folder: Path) -> None:
     (folder / "solution.yaml").write_text("name: small\nneeds: {secrets: [other_token]}\n")
     code, out, _ = gos("apply", folder, "--plan")
-    assert (code, "! secret other_token  not set\n    blocked: set it: PUT" in out) == (1, True)
+    assert (code, "! secret other_token  not set\n    blocked: set it with PUT" in out) == (1, True)
     code, out, errors = gos("apply", folder)
     assert (code, out) == (1, "")
     assert errors.startswith("gos: the solution cannot be applied yet: secret other_token")

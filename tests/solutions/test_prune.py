@@ -66,9 +66,9 @@ def test_what_stands_in_the_way_is_named(place: Place) -> None:
     without = {path: text for path, text in files.items() if "late" not in path and "things" not in path}
     blocked = blocked_by(place, {path: text for path, text in without.items() if "add" not in path})
     assert blocked["process late"].startswith("the process calls uses it")
-    assert blocked["collection things"].startswith("the collection parts leads to it")
+    assert blocked["collection things"].startswith("the collection parts refers to it")
     blocked = blocked_by(place, nearly_empty())
-    assert f"the execution {started} of it is" in blocked["process late"]
+    assert f"its execution {started} is" in blocked["process late"]
     assert blocked["collection parts"] == "it contains entities; use allow_loss=true to delete them too"
     assert (blocked["collection things"], blocked["process calls"]) == ("", "")
     with pytest.raises(Conflict) as caught:

@@ -136,7 +136,7 @@ def test_a_process_that_names_what_does_not_exist_is_blocked(place: Place) -> No
     files = make_solution()
     del files[THINGS]
     assert [c.blocked for c in place.plan(files) if c.blocked] == [
-        "it uses the collection things, which exists neither in the tenant nor in the solution; add collections/things.yaml"
+        "it uses the collection things, which is in neither the tenant nor the solution; add collections/things.yaml"
     ]
 
 
@@ -226,7 +226,7 @@ def test_what_triggers_name_is_looked_for_too(place: Place) -> None:
     assert ("process", "late") in names_used(read(files).processes["watch"].definition)
     blocked = {f"{change.kind} {change.id}": change.blocked or "" for change in place.plan(files)}
     assert "gos secret set hook" in blocked["secret hook"]
-    assert "uses the collection things, which exists neither in the tenant nor in the solution" in blocked["process watch"]
+    assert "uses the collection things, which is in neither the tenant nor the solution" in blocked["process watch"]
     place.api.put("/api/v1/secrets/hook", json={"value": "whsec_c3dvcmRmaXNoc3dvcmRmaXNoc3dvcmRmaXNo"}).raise_for_status()
     place.apply(make_solution())
     place.apply(files)

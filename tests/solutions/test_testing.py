@@ -195,18 +195,18 @@ def test_the_starter_holds_its_own_tests() -> None:
     ("text", "line", "part"),
     [
         ("cases: 5", 1, "a list of at least one"), ("[]", 1, "an object"), ("cases: [", 2, "node content"),
-        ("cases:\n  - {input: {}}", 2, "name the process"),
+        ("cases:\n  - {input: {}}", 2, "give the process"),
         ("process: p\ncases:\n  - name: x\n    inptu: {}", 4, "'inptu' is not known"),
         ("process: p\ncases:\n  - input_file: sample/none.json", 3, "such as sample/input.json"),
         ("process: p\ncases:\n  - {input: {}, input_file: sample/a.json}", 3, "either"),
         ("process: p\ncases:\n  - input_file: sample/bad.json", 3, "cannot be read"),
         ("process: p\ncases:\n  - expect:\n      status: done", 4, "one of succeeded"),
-        ("process: p\ncases:\n  - expect:\n      status: failed\n      output: 1", 5, "only what succeeds"),
+        ("process: p\ncases:\n  - expect:\n      status: failed\n      output: 1", 5, "only a successful execution"),
         ("process: p\ncases:\n  - expect:\n      steps:\n        a: {time: 1}", 5, "'time' is not known"),
         ("process: p\ncases:\n  - expect:\n      effects: {}", 4, "a list of calls"),
         ("process: p\ncases:\n  - expect:\n      effects: [{argz: 1}]", 4, "'argz' is not known"),
         ("process: p\ncases:\n  - records: {things: 5}", 3, "a list of objects"),
-        ("process: p\ncases: [5]", 2, "an object"), ("process: p\ncases: [{name: 5}]", 2, "are texts"),
+        ("process: p\ncases: [5]", 2, "an object"), ("process: p\ncases: [{name: 5}]", 2, "must be texts"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_of_cases_is_told_with_its_line(text: str, line: int, part: str) -> None:

@@ -93,7 +93,7 @@ def test_a_reset_tells_which_app_it_brought_is_not_served(place: Place) -> None:
 
 def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = with_app("routes: [{path: /api/x, method: POST, process: gone, access: public}]\n")
-    assert "uses the process 'gone', which exists neither in the tenant nor in the solution" in (change_of(place.plan(lost)).blocked or "")
+    assert "uses the process 'gone', which is in neither the tenant nor the solution" in (change_of(place.plan(lost)).blocked or "")
     with pytest.raises(Conflict, match="webapp shop"):
         place.apply(lost)
 
@@ -111,7 +111,7 @@ def test_nothing_of_an_app_is_made_when_the_rest_cannot_be(place: Place, monkeyp
 def test_an_app_waits_for_the_integration_that_sends_its_codes(place: Place) -> None:
     asks = "access: {email: {integration: NAME, allow: ['*@a.example']}}\n"
     blocked = change_of(place.plan(with_app(asks.replace("NAME", "post")))).blocked or ""
-    assert blocked.startswith("its access uses the integration post, which exists neither in the tenant nor in the solution")
+    assert blocked.startswith("its access uses the integration post, which is in neither the tenant nor the solution")
     assert change_of(place.plan(with_app(asks.replace("NAME", "erp")))).blocked is None
 
 
@@ -157,7 +157,7 @@ def test_a_prune_deletes_the_app_and_nothing_its_routes_lead_to(place: Place) ->
     place.apply(with_app())
     place.apply({"solution.yaml": "name: other\n", **{k: v for k, v in with_app().items() if k.startswith("webapps")}})
     blocked = {f"{c.kind} {c.id}": c.blocked or "" for c in place.plan(without, prune=True)}
-    assert blocked["process add"].startswith("the route /api/add of the WebApp shop leads to it")
+    assert blocked["process add"].startswith("the route /api/add of the WebApp shop uses it")
     assert "webapp shop" not in blocked, "another solution brought it too"
 
 

@@ -11,15 +11,15 @@ from appliance.solutions.kinds.changes import Change
 
 def plan_agent(scope: TenantScope, integrations: Integrations, solution: Solution, agent_id: str) -> Change:
     """What an apply would do with this agent."""
-    wanted = solution.agents[agent_id]
+    definition = solution.agents[agent_id]
     blocked = _missing_part(scope, integrations, solution, agent_id)
     try:
         agent = versions.get_agent(scope, agent_id)
     except NotFound:
         return Change("agent", agent_id, "create", "version 1", blocked)
-    if agent.digest == wanted.digest():
+    if agent.digest == definition.digest():
         return Change("agent", agent_id, "unchanged", f"version {agent.version}", blocked)
-    before, after = versions.get_version(scope, agent_id).definition.document(), wanted.document()
+    before, after = versions.get_version(scope, agent_id).definition.document(), definition.document()
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return Change("agent", agent_id, "update", f"{', '.join(changed)} changed; version {agent.version + 1}", blocked)
 
@@ -30,8 +30,8 @@ def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solu
         try:
             integrations.get_integration(scope, slug)
         except NotFound:
-            return f"it uses the integration {slug}, which exists neither in the tenant nor in the solution; add integrations/{slug}.yaml"
+            return f"it uses the integration {slug}, which is in neither the tenant nor the solution; add integrations/{slug}.yaml"
     for name in sorted(set(solution.agents[agent_id].skills) - set(solution.skills)):
         if not has_skill(scope, name):
-            return f"it uses the skill {name}, which exists neither in the tenant nor in the solution; add SKILLS/{name}/"
+            return f"it uses the skill {name}, which is in neither the tenant nor the solution; add SKILLS/{name}/"
     return None

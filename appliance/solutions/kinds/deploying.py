@@ -28,70 +28,70 @@ MOST_PULLED_FILES = 5_000
 
 def plan_app(scope: TenantScope, webapps: WebApps | None, integrations: Integrations, solution: Solution, app_id: str) -> Change:
     """What an apply would do with this WebApp."""
-    wanted = solution.webapps[app_id]
+    target = solution.webapps[app_id]
     if webapps is None:
-        return Change("webapp", app_id, "create", _count(len(wanted.files)), "this appliance has no WebApps")
-    blocked = _missing_part(scope, integrations, solution, wanted)
+        return Change("webapp", app_id, "create", _count(len(target.files)), "this appliance has no WebApps")
+    blocked = _missing_part(scope, integrations, solution, target)
     try:
         app = webapps.get_app(scope, app_id)
     except NotFound:
-        return Change("webapp", app_id, "create", _count(len(wanted.files)), blocked)
-    ready = find_same(scope, webapps, app_id, wanted)
-    if ready is not None and ready == app.published_version:
-        return Change("webapp", app_id, "unchanged", f"version {ready}", blocked)
-    if ready is not None:
-        return Change("webapp", app_id, "update", f"version {ready} has the same content and is published", blocked)
-    told = "; ".join(_changed(scope, webapps, (app_id, app.published_version), wanted)) or _count(len(wanted.files))
-    return Change("webapp", app_id, "update", f"{told}; published as the next version", blocked)
+        return Change("webapp", app_id, "create", _count(len(target.files)), blocked)
+    same = find_same(scope, webapps, app_id, target)
+    if same is not None and same == app.published_version:
+        return Change("webapp", app_id, "unchanged", f"version {same}", blocked)
+    if same is not None:
+        return Change("webapp", app_id, "update", f"version {same} has the same content and is published", blocked)
+    summary = "; ".join(_changed(scope, webapps, (app_id, app.published_version), target)) or _count(len(target.files))
+    return Change("webapp", app_id, "update", f"{summary}; published as the next version", blocked)
 
 
 def _count(files: int) -> str:
     return f"{files} file{'s' * (files != 1)}"
 
 
-def find_same(scope: TenantScope, webapps: WebApps, app_id: str, wanted: SolutionApp) -> int | None:
+def find_same(scope: TenantScope, webapps: WebApps, app_id: str, target: SolutionApp) -> int | None:
     """The number of the version with the same content: the published one or else the latest; None if neither has it."""
     published = webapps.get_app(scope, app_id).published_version
     candidates = [webapps.get_version(scope, app_id, published)] if published is not None else []
     candidates += webapps.list_versions(scope, app_id, PageRequest(1)).items
     for version in candidates:
-        if version.state not in ("uploading", "failed") and _is_same(scope, webapps, version, wanted):
+        if version.state not in ("uploading", "failed") and _is_same(scope, webapps, version, target):
             return version.number
     return None
 
 
-def _is_same(scope: TenantScope, webapps: WebApps, version: Version, wanted: SolutionApp) -> bool:
-    same = comparable(version.settings) == comparable(wanted.settings)
-    return same and webapps.list_files(scope, version.app, version.number) == wanted.specs
+def _is_same(scope: TenantScope, webapps: WebApps, version: Version, target: SolutionApp) -> bool:
+    same = comparable(version.settings) == comparable(target.settings)
+    return same and webapps.list_files(scope, version.app, version.number) == target.specs
 
 
-def _changed(scope: TenantScope, webapps: WebApps, published: tuple[str, int | None], wanted: SolutionApp) -> Iterator[str]:
+def _changed(scope: TenantScope, webapps: WebApps, published: tuple[str, int | None], target: SolutionApp) -> Iterator[str]:
     app_id, number = published
     if number is None:
         return
-    before, after = webapps.list_files(scope, app_id, number), wanted.specs
+    before, after = webapps.list_files(scope, app_id, number), target.specs
     counts = (
         ("added", len(after.keys() - before.keys())),
         ("changed", sum(before[path] != after[path] for path in before.keys() & after.keys())),
         ("removed", len(before.keys() - after.keys())),
     )
     yield from (f"{_count(count)} {what}" for what, count in counts if count)
-    if comparable(webapps.get_version(scope, app_id, number).settings) != comparable(wanted.settings):
+    if comparable(webapps.get_version(scope, app_id, number).settings) != comparable(target.settings):
         yield "app.yaml changed"
 
 
-def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, wanted: SolutionApp) -> str | None:
+def _missing_part(scope: TenantScope, integrations: Integrations, solution: Solution, target: SolutionApp) -> str | None:
     """Why the WebApp is blocked: the first target of a route, or integration for access, that exists nowhere."""
-    for route in wanted.routes:
+    for route in target.routes:
         if route.process not in solution.processes and route.entities not in solution.collections and find_lost(scope, [route]):
             folder = f"processes/{route.process}/" if route.process else f"collections/{route.entities}.yaml"
-            return f"its route {route.path} uses the {route.target}, which exists neither in the tenant nor in the solution; add {folder}"
-    slug = wanted.access.integration
+            return f"its route {route.path} uses the {route.target}, which is in neither the tenant nor the solution; add {folder}"
+    slug = target.access.integration
     if slug and slug not in solution.integrations:
         try:
             integrations.get_integration(scope, slug)
         except NotFound:
-            return f"its access uses the integration {slug}, which exists neither in the tenant nor in the solution"
+            return f"its access uses the integration {slug}, which is in neither the tenant nor the solution"
     return None
 
 
@@ -117,16 +117,16 @@ def is_made(change: Change) -> bool:
     return change.kind == "webapp" and change.action in ("create", "update")
 
 
-def make_app(scope: TenantScope, webapps: WebApps, change: Change, wanted: SolutionApp, prepared: Prepared | None) -> int | None:
+def make_app(scope: TenantScope, webapps: WebApps, change: Change, target: SolutionApp, prepared: Prepared | None) -> int | None:
     """Inside the write: create the app and its version, and publish it unless it has checks; then answers its number."""
     if change.action == "create":
         webapps.create_app(scope, NewApp(change.id))
-    number = find_same(scope, webapps, change.id, wanted)
+    number = find_same(scope, webapps, change.id, target)
     if number is None:
         if prepared is None:
             raise Conflict(Sentence("the WebApp %(id)s changed while the solution was applied; apply it again", id=change.id))
         number = webapps.add_version(scope, change.id, prepared).number
-    if wanted.settings.smoke:
+    if target.settings.smoke:
         return number
     webapps.publish_version(scope, change.id, number)
     return None
@@ -145,22 +145,22 @@ def publish_apps(scope: TenantScope, publishing: Publishing, numbers: Mapping[st
         running += [started.over] if started.over is not None else []
     wait(running, LONGEST_WAIT_S)
     for app_id, number in numbers.items():
-        if app_id not in failures and (reason := _reason(scope, publishing, app_id, number)):
+        if app_id not in failures and (reason := _failure_reason(scope, publishing, app_id, number)):
             failures[app_id] = reason
     return failures
 
 
-def _reason(scope: TenantScope, publishing: Publishing, app_id: str, number: int) -> str | None:
+def _failure_reason(scope: TenantScope, publishing: Publishing, app_id: str, number: int) -> str | None:
     try:
-        found = publishing.get_publication(scope, app_id, number)
+        publication = publishing.get_publication(scope, app_id, number)
     except NotFound:
         return None  # it was already published
-    if found.is_running:
+    if publication.is_running:
         return f"version {number} is still being checked; see GET /api/v1/webapps/{app_id}/versions/{number}/publication"
-    if found.state == "published":
+    if publication.state == "published":
         return None
-    seen = next((str(check["seen"]) for check in found.checks if check["outcome"] == "failed"), "")
-    return f"{found.reason}{f'; it answered: {seen}' if seen else ''}"
+    response = next((str(check["seen"]) for check in publication.checks if check["outcome"] == "failed"), "")
+    return f"{publication.reason}{f'; it answered: {response}' if response else ''}"
 
 
 # -- exporting
@@ -168,13 +168,13 @@ def _reason(scope: TenantScope, publishing: Publishing, app_id: str, number: int
 
 def load_published(scope: TenantScope, webapps: WebApps, blobs: Blobs) -> tuple[dict[str, SolutionApp], list[str]]:
     """The published WebApps, and the ids of those that are too large for a solution.  ScopeMissing."""
-    served = [app for app in read_all(lambda page: webapps.list_apps(scope, page)) if app.published_version is not None]
-    if served:
+    published = [app for app in read_all(lambda page: webapps.list_apps(scope, page)) if app.published_version is not None]
+    if published:
         scope.require("webapps.read")
-    found: dict[str, SolutionApp] = {}
+    apps: dict[str, SolutionApp] = {}
     left_out: list[str] = []
     size = count = 0
-    for app in served:
+    for app in published:
         version = webapps.get_version(scope, app.id, app.published_version or 0)
         if size + version.bytes > MOST_PULLED_BYTES or count + version.files > MOST_PULLED_FILES:
             left_out.append(app.id)
@@ -182,5 +182,5 @@ def load_published(scope: TenantScope, webapps: WebApps, blobs: Blobs) -> tuple[
         size, count = size + version.bytes, count + version.files
         specs = webapps.list_files(scope, app.id, version.number)
         files = {path: blobs.read_whole(scope, spec.sha256, MOST_PULLED_BYTES) for path, spec in specs.items()}
-        found[app.id] = SolutionApp(version.settings, files)
-    return found, left_out
+        apps[app.id] = SolutionApp(version.settings, files)
+    return apps, left_out

@@ -11,29 +11,29 @@ from appliance.solutions.kinds.changes import Change, read_all
 _service = PolicyService()  # it has no state but a cache of the active policies
 
 
-def plan_policy(scope: TenantScope, wanted: Policy) -> Change:
+def plan_policy(scope: TenantScope, policy: Policy) -> Change:
     """What an apply would do with this policy; afterwards the version of the folder is active."""
-    rules = f"{len(wanted.rules)} {'rule' if len(wanted.rules) == 1 else 'rules'}, {wanted.mode}"
+    rules = f"{len(policy.rules)} {'rule' if len(policy.rules) == 1 else 'rules'}, {policy.mode}"
     try:
-        found = _service.get_policy(scope, wanted.name)
+        stored = _service.get_policy(scope, policy.name)
     except NotFound:
-        return Change("policy", wanted.name, "create", f"{rules}; activated as version 1")
-    if found.active_version is None:
-        return Change("policy", wanted.name, "update", f"{rules}; not active yet, will be activated")
-    active = _service.get_version(scope, wanted.name, found.active_version)
-    if active.digest == wanted.digest():
-        if found.draft_digest == active.digest:
-            return Change("policy", wanted.name, "unchanged", f"version {active.number}")
-        return Change("policy", wanted.name, "update", f"the draft is replaced by version {active.number}")
-    changes = differences(active.document, wanted.document())
-    told = [f"{each.happened} {f'the rule {each.rule}' if each.rule else each.member}" for each in changes]
-    return Change("policy", wanted.name, "update", f"{', '.join(dict.fromkeys(told))}; activated as the next version")
+        return Change("policy", policy.name, "create", f"{rules}; activated as version 1")
+    if stored.active_version is None:
+        return Change("policy", policy.name, "update", f"{rules}; not active yet, will be activated")
+    active = _service.get_version(scope, policy.name, stored.active_version)
+    if active.digest == policy.digest():
+        if stored.draft_digest == active.digest:
+            return Change("policy", policy.name, "unchanged", f"version {active.number}")
+        return Change("policy", policy.name, "update", f"the draft is replaced by version {active.number}")
+    changes = differences(active.document, policy.document())
+    parts = [f"{each.happened} {f'the rule {each.rule}' if each.rule else each.member}" for each in changes]
+    return Change("policy", policy.name, "update", f"{', '.join(dict.fromkeys(parts))}; activated as the next version")
 
 
-def apply_policy(scope: TenantScope, wanted: Policy, message: str) -> None:
+def apply_policy(scope: TenantScope, policy: Policy, message: str) -> None:
     """Inside the write: activate the policy of the folder."""
-    _service.put_draft(scope, wanted.name, wanted.document())
-    _service.activate(scope, wanted.name, message=message)
+    _service.put_draft(scope, policy.name, policy.document())
+    _service.activate(scope, policy.name, message=message)
 
 
 def delete_policy(scope: TenantScope, name: str) -> None:
@@ -49,9 +49,9 @@ def find_policy(scope: TenantScope, name: str) -> StoredPolicy:
 
 def written_policies(scope: TenantScope, *, drafts: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and document of every active policy, or with `drafts` of all drafts; ScopeMissing if there are any."""
-    for found in read_all(lambda page: _service.list_policies(scope, page)):
-        if drafts or found.active_version is not None:
+    for policy in read_all(lambda page: _service.list_policies(scope, page)):
+        if drafts or policy.active_version is not None:
             scope.require("policies.read")
-            active = found.active_version
-            document = found.draft if drafts or active is None else _service.get_version(scope, found.name, active).document
-            yield found.name, {member: value for member, value in document.items() if member != "name"}
+            active = policy.active_version
+            document = policy.draft if drafts or active is None else _service.get_version(scope, policy.name, active).document
+            yield policy.name, {member: value for member, value in document.items() if member != "name"}

@@ -21,29 +21,29 @@ def read_skill(name: str, files: Mapping[str, bytes]) -> tuple[ParsedSkill | Non
     try:
         return parse_skill(name, files), []
     except ApplianceError as error:
-        found = []
+        problems = []
         for each in error.details:
             file = each.pointer.removeprefix("/files/") if each.pointer.startswith("/files/") else SKILL_FILE
-            found.append((file, each.code, each.message.removeprefix(f"{file}: ")))
-        return None, found or [(SKILL_FILE, error.code, error.message)]
+            problems.append((file, each.code, each.message.removeprefix(f"{file}: ")))
+        return None, problems or [(SKILL_FILE, error.code, error.message)]
 
 
-def plan_skill(scope: TenantScope, skills: Skills | None, wanted: ParsedSkill) -> Change:
+def plan_skill(scope: TenantScope, skills: Skills | None, parsed: ParsedSkill) -> Change:
     """What an apply would do with this skill."""
     if skills is None:
-        return Change("skill", wanted.name, "create", _count(len(wanted.files)), "this appliance has no skills")
+        return Change("skill", parsed.name, "create", _count(len(parsed.files)), "this appliance has no skills")
     try:
-        skill = skills.get_skill(scope, wanted.name)
+        skill = skills.get_skill(scope, parsed.name)
     except NotFound:
-        return Change("skill", wanted.name, "create", f"{_count(len(wanted.files))}; {_trust(wanted, None)}")
-    if skill.version_digest == wanted.digest:
-        return Change("skill", wanted.name, "unchanged", skill.trust)
-    told = ", ".join(_changed(scope, skills, skill, wanted))
-    return Change("skill", wanted.name, "update", f"{told}; {_trust(wanted, skill)}")
+        return Change("skill", parsed.name, "create", f"{_count(len(parsed.files))}; {_trust(parsed, None)}")
+    if skill.version_digest == parsed.digest:
+        return Change("skill", parsed.name, "unchanged", skill.trust)
+    summary = ", ".join(_changed(scope, skills, skill, parsed))
+    return Change("skill", parsed.name, "update", f"{summary}; {_trust(parsed, skill)}")
 
 
-def _trust(wanted: ParsedSkill, skill: Skill | None) -> str:
-    if skill is not None and skill.grant is not None and skill.grant.digest == wanted.digest:
+def _trust(parsed: ParsedSkill, skill: Skill | None) -> str:
+    if skill is not None and skill.grant is not None and skill.grant.digest == parsed.digest:
         return "trusted, because this content was approved"
     return "untrusted until a person approves it"
 
@@ -52,9 +52,9 @@ def _count(files: int) -> str:
     return f"{files} file{'s' * (files != 1)}"
 
 
-def _changed(scope: TenantScope, skills: Skills, skill: Skill, wanted: ParsedSkill) -> Iterator[str]:
+def _changed(scope: TenantScope, skills: Skills, skill: Skill, parsed: ParsedSkill) -> Iterator[str]:
     before = {file.path: file.sha256 for file in skills.list_files(scope, skill.name, skill.version_digest)}
-    after = {file.path: file.sha256 for file in wanted.files}
+    after = {file.path: file.sha256 for file in parsed.files}
     counts = (
         ("added", len(after.keys() - before.keys())),
         ("changed", sum(before[path] != after[path] for path in before.keys() & after.keys())),
@@ -72,12 +72,12 @@ class PreparedSkills:
     """Stores, before the write, the contents of every skill that an apply changes."""
 
     def __init__(
-        self, scope: TenantScope, skills: Skills | None, wanted: Mapping[str, ParsedSkill], changes: Iterable[Change]
+        self, scope: TenantScope, skills: Skills | None, parsed: Mapping[str, ParsedSkill], changes: Iterable[Change]
     ) -> None:
         self._put: dict[str, Callable[[], None]] = {}
         for change in changes:
             if is_put(change) and skills is not None:
-                self._put[change.id] = skills.prepare(scope, wanted[change.id])
+                self._put[change.id] = skills.prepare(scope, parsed[change.id])
 
     def put(self, name: str) -> None:
         """Inside the write: make the prepared files the current ones of the skill."""
@@ -97,6 +97,6 @@ def load_skills(scope: TenantScope, skills: Skills) -> tuple[dict[str, bytes], l
             left_out.append(skill.name)
             continue
         size += skill.bytes
-        held = skills.read_files(scope, skill.name, skill.version_digest)
-        files |= {f"{FOLDER}/{skill.name}/{path}": content for path, content in held.items()}
+        contents = skills.read_files(scope, skill.name, skill.version_digest)
+        files |= {f"{FOLDER}/{skill.name}/{path}": content for path, content in contents.items()}
     return files, left_out

@@ -99,6 +99,6 @@ def comparable(settings: Settings) -> str:
 
 def write_app(app_id: str, app: SolutionApp) -> dict[str, bytes]:
     """The files of webapps/<app>/; settings that are empty are omitted."""
-    said = {name: value for name, value in json.loads(comparable(app.settings)).items() if value}
-    about = yaml12.dump(said).encode()
+    settings = {name: value for name, value in json.loads(comparable(app.settings)).items() if value}
+    about = yaml12.dump(settings).encode()
     return {f"{FOLDER}/{app_id}/{ABOUT}": about} | {f"{FOLDER}/{app_id}/{PUBLIC}{path}": data for path, data in app.files.items()}

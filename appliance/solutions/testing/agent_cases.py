@@ -62,84 +62,85 @@ class Noting(Protocol):
 
 def read_answers(reader: Noting, value: Any, pointer: str) -> tuple[ToolAnswer, ...]:
     """`mocks`: per tool one answer, or a list of them with `when`."""
-    found: list[ToolAnswer] = []
-    for tool, given in reader.mapping(value, pointer).items():
+    answers: list[ToolAnswer] = []
+    for tool, answer in reader.mapping(value, pointer).items():
         at = f"{pointer}/{tool.replace('~', '~0').replace('/', '~1')}"
-        listed = given if isinstance(given, list) else [given]
-        places = [f"{at}/{index}" for index in range(len(listed))] if isinstance(given, list) else [at]
-        found += [_answer(reader, tool, each, place) for each, place in zip(listed, places, strict=True)]
-    return tuple(found)
+        listed = answer if isinstance(answer, list) else [answer]
+        pointers = [f"{at}/{index}" for index in range(len(listed))] if isinstance(answer, list) else [at]
+        answers += [_answer(reader, tool, each, place) for each, place in zip(listed, pointers, strict=True)]
+    return tuple(answers)
 
 
 def _answer(reader: Noting, tool: str, value: Any, pointer: str) -> ToolAnswer:
-    given = reader.mapping(value, pointer, ANSWER_MEMBERS)
-    if sum(name in given for name in ("output", "outputs", "error")) != 1:
+    members = reader.mapping(value, pointer, ANSWER_MEMBERS)
+    if sum(name in members for name in ("output", "outputs", "error")) != 1:
         reader.problem(pointer, "an answer has exactly one of output, outputs and error")
-    error = reader.mapping(given["error"], f"{pointer}/error", ("code", "message")) if "error" in given else None
+    error = reader.mapping(members["error"], f"{pointer}/error", ("code", "message")) if "error" in members else None
     if error is not None and error.get("code") not in ERROR_CODES:
         reader.problem(f"{pointer}/error/code", f"this must be one of {', '.join(ERROR_CODES)}")
-    outputs = given.get("outputs", [given["output"]] if "output" in given else [])
-    if not isinstance(outputs, list) or ("outputs" in given and not outputs):
+    outputs = members.get("outputs", [members["output"]] if "output" in members else [])
+    if not isinstance(outputs, list) or ("outputs" in members and not outputs):
         reader.problem(f"{pointer}/outputs", "this must be a list of at least one")
         outputs = []
     if ":" not in tool:
         outputs = [reader.mapping(output, f"{pointer}/output") for output in outputs]
-    return ToolAnswer(tool, reader.mapping(given.get("when", {}), f"{pointer}/when"), tuple(outputs), error)
+    return ToolAnswer(tool, reader.mapping(members.get("when", {}), f"{pointer}/when"), tuple(outputs), error)
 
 
 def read_agent_expectation(reader: Noting, value: Any, pointer: str) -> AgentExpectation:
     """`expect` of an agent's case."""
-    given = reader.mapping(value, pointer, AGENT_EXPECT_MEMBERS)
-    error = reader.mapping(given["error"], f"{pointer}/error", ("code", "message")) if "error" in given else None
-    status, order = given.get("status", "failed" if error else "succeeded"), given.get("order", ORDERS[0])
-    turns = given.get("most_turns")
+    members = reader.mapping(value, pointer, AGENT_EXPECT_MEMBERS)
+    error = reader.mapping(members["error"], f"{pointer}/error", ("code", "message")) if "error" in members else None
+    status, order = members.get("status", "failed" if error else "succeeded"), members.get("order", ORDERS[0])
+    turns = members.get("most_turns")
     if status not in AGENT_STATUSES:
         reader.problem(f"{pointer}/status", f"this must be one of {', '.join(AGENT_STATUSES)}")
     if order not in ORDERS:
         reader.problem(f"{pointer}/order", f"this must be one of {', '.join(ORDERS)}")
     if turns is not None and (type(turns) is not int or turns < 1):
         reader.problem(f"{pointer}/most_turns", "this must be a whole number from 1")
-    if status != "succeeded" and any(name in given for name in ("output", "output_schema", "output_where")):
+    if status != "succeeded" and any(name in members for name in ("output", "output_schema", "output_where")):
         reader.problem(pointer, "only a successful run has an output")
-    calls, never = (_uses(reader, given.get(name), f"{pointer}/{name}") for name in ("calls", "never"))
-    output = {"output": given["output"]} if "output" in given else {}
-    schema, where = _schema(reader, given, pointer), _where(reader, given, pointer)
+    calls, never = (_tool_uses(reader, members.get(name), f"{pointer}/{name}") for name in ("calls", "never"))
+    output = {"output": members["output"]} if "output" in members else {}
+    schema, where = _schema(reader, members, pointer), _where(reader, members, pointer)
     return AgentExpectation(str(status), error, output, schema, where, calls, order, never or (), turns)
 
 
-def _uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:
+def _tool_uses(reader: Noting, value: Any, pointer: str) -> tuple[ToolUse, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list):
         reader.problem(pointer, "this must be a list of calls, {tool, input, decision}")
         return None
-    found = []
+    uses = []
     for index, each in enumerate(value):
-        given = reader.mapping(each, f"{pointer}/{index}", USE_MEMBERS)
-        if not isinstance(given.get("tool"), str):
+        members = reader.mapping(each, f"{pointer}/{index}", USE_MEMBERS)
+        if not isinstance(members.get("tool"), str):
             reader.problem(f"{pointer}/{index}/tool", "this must be the name of a tool, or integration:operation")
-        decision = given.get("decision", "")
-        if "decision" in given and decision not in DECISIONS:
+        decision = members.get("decision", "")
+        if "decision" in members and decision not in DECISIONS:
             reader.problem(f"{pointer}/{index}/decision", f"this must be one of {', '.join(DECISIONS)}")
-        found.append(ToolUse(str(given.get("tool")), reader.mapping(given.get("input", {}), f"{pointer}/{index}/input"), decision))
-    return tuple(found)
+        tool_input = reader.mapping(members.get("input", {}), f"{pointer}/{index}/input")
+        uses.append(ToolUse(str(members.get("tool")), tool_input, decision))
+    return tuple(uses)
 
 
-def _schema(reader: Noting, given: Mapping[str, Any], pointer: str) -> Schema | None:
-    if "output_schema" not in given:
+def _schema(reader: Noting, members: Mapping[str, Any], pointer: str) -> Schema | None:
+    if "output_schema" not in members:
         return None
     try:
-        return compile_schema(given["output_schema"])
+        return compile_schema(members["output_schema"])
     except (SchemaInvalid, TypeError) as error:
         reader.problem(f"{pointer}/output_schema", f"this is not a valid JSON Schema: {str(error)[:300]}")
         return None
 
 
-def _where(reader: Noting, given: Mapping[str, Any], pointer: str) -> Condition | None:
-    if "output_where" not in given:
+def _where(reader: Noting, members: Mapping[str, Any], pointer: str) -> Condition | None:
+    if "output_where" not in members:
         return None
     try:
-        return parse(given["output_where"], pointer=f"{pointer}/output_where")
+        return parse(members["output_where"], pointer=f"{pointer}/output_where")
     except ApplianceError as error:
         reader.problem(f"{pointer}/output_where", error.message)
         return None

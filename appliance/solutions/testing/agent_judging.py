@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from appliance.agents import Rehearsed
 
 
-def judge(case: AgentCase, outcome: "Rehearsed", told: Answering) -> Iterator[str]:
+def judge(case: AgentCase, run: "Rehearsed", answering: Answering) -> Iterator[str]:
     """Every difference between the run and the expectations, one sentence each."""
     expect = case.expect
-    if told.problems:
-        yield from told.problems
+    if answering.problems:
+        yield from answering.problems
         return
-    if outcome.status != expect.status:
-        why = f": {outcome.error.get('code')}: {outcome.error.get('message')}" if outcome.error else ""
-        yield f"status: expected {expect.status}, found {outcome.status}{why}"
-    if expect.error is not None and outcome.error is not None:
-        yield from error_problems("error", expect.error, outcome.error)
-    if outcome.status == "succeeded":
-        yield from _output(expect, outcome.output)
-    yield from _calls(expect, told.calls)
-    if expect.most_turns is not None and outcome.turns > expect.most_turns:
-        yield f"most_turns: expected at most {expect.most_turns}, found {outcome.turns}"
-    yield from (f"mocks: nothing asked for {answer.shown}" for answer in told.unused() if answer in case.own_answers)
+    if run.status != expect.status:
+        why = f": {run.error.get('code')}: {run.error.get('message')}" if run.error else ""
+        yield f"status: expected {expect.status}, found {run.status}{why}"
+    if expect.error is not None and run.error is not None:
+        yield from error_problems("error", expect.error, run.error)
+    if run.status == "succeeded":
+        yield from _output(expect, run.output)
+    yield from _calls(expect, answering.calls)
+    if expect.most_turns is not None and run.turns > expect.most_turns:
+        yield f"most_turns: expected at most {expect.most_turns}, found {run.turns}"
+    yield from (f"mocks: nothing asked for {answer.shown}" for answer in answering.unused() if answer in case.own_answers)
 
 
 def _output(expect: AgentExpectation, output: Any) -> Iterator[str]:
@@ -42,52 +42,52 @@ def _output(expect: AgentExpectation, output: Any) -> Iterator[str]:
         yield f"output_where: it does not hold for {record}"
 
 
-def _calls(expect: AgentExpectation, made: Sequence[ToolUse]) -> Iterator[str]:
-    for refused in expect.never:
-        yield from (f"never: {use.tool} was called with {dict(use.input)}" for use in made if _fits(refused, use))
+def _calls(expect: AgentExpectation, actual: Sequence[ToolUse]) -> Iterator[str]:
+    for forbidden in expect.never:
+        yield from (f"never: {use.tool} was called with {dict(use.input)}" for use in actual if _is_match(forbidden, use))
     if expect.calls is None:
         return
-    wanted = expect.calls
+    expected = expect.calls
     if expect.order == "as_written":
-        yield from differences("calls", [_shown(use) for use in wanted], [_shown(use) for use in made])
+        yield from differences("calls", [_to_comparable(use) for use in expected], [_to_comparable(use) for use in actual])
         return
-    taken = pair(wanted, made)
-    for place, use in enumerate(wanted):
-        if place not in taken.values():
-            yield f"calls/{place}: {use.tool} was not called with {dict(use.input)}{_expected(use)}"
+    matching = pair(expected, actual)
+    for place, use in enumerate(expected):
+        if place not in matching.values():
+            yield f"calls/{place}: {use.tool} was not called with {dict(use.input)}{_describe_decision(use)}"
     if expect.order == "any":
-        for place, use in enumerate(made):
-            if place not in taken:
+        for place, use in enumerate(actual):
+            if place not in matching:
                 yield f"calls: {use.tool} was called with {dict(use.input)}, which is not expected"
 
 
-def pair(wanted: Sequence[ToolUse], made: Sequence[ToolUse]) -> dict[int, int]:
+def pair(expected: Sequence[ToolUse], actual: Sequence[ToolUse]) -> dict[int, int]:
     """A maximum matching of expected and actual calls, as {actual index: expected index} (augmenting paths)."""
-    taken: dict[int, int] = {}
+    matching: dict[int, int] = {}
 
     def find(place: int, tried: set[int]) -> bool:
-        for index, use in enumerate(made):
-            if index in tried or not _fits(wanted[place], use):
+        for index, use in enumerate(actual):
+            if index in tried or not _is_match(expected[place], use):
                 continue
             tried.add(index)
-            if index not in taken or find(taken[index], tried):
-                taken[index] = place
+            if index not in matching or find(matching[index], tried):
+                matching[index] = place
                 return True
         return False
 
-    for place in range(len(wanted)):
+    for place in range(len(expected)):
         find(place, set())
-    return taken
+    return matching
 
 
-def _shown(use: ToolUse) -> dict[str, Any]:
+def _to_comparable(use: ToolUse) -> dict[str, Any]:
     return {"tool": use.tool, "input": dict(use.input), **({"decision": use.decision} if use.decision else {})}
 
 
-def _expected(use: ToolUse) -> str:
+def _describe_decision(use: ToolUse) -> str:
     return f" and the decision {use.decision}" if use.decision else ""
 
 
-def _fits(wanted: ToolUse, use: ToolUse) -> bool:
-    is_judged_so = wanted.decision in ("", use.decision)
-    return is_judged_so and wanted.tool == use.tool and not any(find_differences(wanted.input, use.input))
+def _is_match(expected: ToolUse, use: ToolUse) -> bool:
+    has_decision = expected.decision in ("", use.decision)
+    return has_decision and expected.tool == use.tool and not any(find_differences(expected.input, use.input))

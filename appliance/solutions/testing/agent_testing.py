@@ -18,18 +18,18 @@ def run_agent_case(services: Services, scope: TenantScope, case: AgentCase) -> C
     from appliance.agents import rehearse  # imported late because the model clients take long to load
 
     began = clock.monotonic()
-    outcome = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)
-    told = Answering((*case.own_answers, *case.shared_answers))
+    result = CaseOutcome("agent", case.file, case.line, case.name, "", (), agent=case.agent)
+    answering = Answering((*case.own_answers, *case.shared_answers))
     try:
         definition = get_version(scope, case.agent).definition
         with kept(scope, case.records):
-            rehearsed = rehearse(scope, definition, case.input, told, services.agents.runner.means)
+            run = rehearse(scope, definition, case.input, answering, services.agents.runner.means)
     except ApplianceError as error:
-        return replace(outcome, problems=tuple(_refusal(error)), duration_ms=_since(began), status="refused")
+        return replace(result, problems=tuple(_refusal(error)), duration_ms=_elapsed_ms(began), status="refused")
     return replace(
-        outcome, problems=tuple(judge(case, rehearsed, told)), duration_ms=_since(began), status=rehearsed.status,
-        output=rehearsed.output, error=rehearsed.error, usage=rehearsed.usage,
-        logs=tuple(f"called {use.tool} with {dict(use.input)}: {use.judged}" for use in told.calls),
+        result, problems=tuple(judge(case, run, answering)), duration_ms=_elapsed_ms(began), status=run.status,
+        output=run.output, error=run.error, usage=run.usage,
+        logs=tuple(f"called {use.tool} with {dict(use.input)}: {use.judged}" for use in answering.calls),
     )  # fmt: skip
 
 
@@ -38,5 +38,5 @@ def _refusal(error: ApplianceError) -> Iterator[str]:
     yield from (detail.message for detail in error.details if detail.message not in error.message)
 
 
-def _since(began: float) -> int:
+def _elapsed_ms(began: float) -> int:
     return round((clock.monotonic() - began) * 1000)

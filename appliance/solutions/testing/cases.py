@@ -71,14 +71,14 @@ class _CaseReader:
         place = line or line_of(pointer, self.lines) or self.lines.get("")
         self.problems.append(Problem(self.path, "case_invalid", f"{pointer} {message}".strip(), place, column=column))
 
-    def mapping(self, value: Any, pointer: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
-        """An object that may only have the members `known`; any members if that is empty."""
+    def mapping(self, value: Any, pointer: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
+        """An object that may only have the members `allowed`; any members if that is empty."""
         if not isinstance(value, dict):
             self.problem(pointer, "this must be an object")
             return {}
-        for name in value if known else ():
-            if name not in known:
-                self.problem(f"{pointer}/{pointer_token(name)}", f"{name[:60]!r} is not known here; known are {', '.join(known)}")
+        for name in value if allowed else ():
+            if name not in allowed:
+                self.problem(f"{pointer}/{pointer_token(name)}", f"{name[:60]!r} is not known here; known are {', '.join(allowed)}")
         return value
 
     def read(self) -> list[Case | AgentCase]:
@@ -90,64 +90,64 @@ class _CaseReader:
         except yaml12.YamlInvalid as error:
             self.problem("", error.message, line=error.line, column=error.column)
             return []
-        given = self.mapping(data, "", ("process", "agent", "records", "mocks", "cases"))
-        listed = given.get("cases")
+        members = self.mapping(data, "", ("process", "agent", "records", "mocks", "cases"))
+        listed = members.get("cases")
         if not isinstance(listed, list) or not listed:
             self.problem("/cases", "a test file needs `cases`, a list of at least one")
             return []
-        if "agent" in given and "process" in given:
+        if "agent" in members and "process" in members:
             self.problem("/agent", "a test file is either for a process or for an agent")
-        found = [self.any_case(given, value, index) for index, value in enumerate(listed)]
-        return [case for case in found if case is not None]
+        cases = [self.any_case(members, value, index) for index, value in enumerate(listed)]
+        return [case for case in cases if case is not None]
 
-    def any_case(self, around: Mapping[str, Any], value: Any, index: int) -> Case | AgentCase | None:
-        of_agent = "agent" in around or (isinstance(value, dict) and "agent" in value)
-        return self.agent_case(around, value, index) if of_agent else self.case(around, value, index)
+    def any_case(self, defaults: Mapping[str, Any], value: Any, index: int) -> Case | AgentCase | None:
+        of_agent = "agent" in defaults or (isinstance(value, dict) and "agent" in value)
+        return self.agent_case(defaults, value, index) if of_agent else self.case(defaults, value, index)
 
-    def agent_case(self, around: Mapping[str, Any], value: Any, index: int) -> AgentCase | None:
-        before, pointer = len(self.problems), f"/cases/{index}"
-        given = self.mapping(value, pointer, AGENT_CASE_MEMBERS)
-        name, agent = given.get("name", f"case {index + 1}"), given.get("agent", around.get("agent"))
+    def agent_case(self, defaults: Mapping[str, Any], value: Any, index: int) -> AgentCase | None:
+        problem_count, pointer = len(self.problems), f"/cases/{index}"
+        members = self.mapping(value, pointer, AGENT_CASE_MEMBERS)
+        name, agent = members.get("name", f"case {index + 1}"), members.get("agent", defaults.get("agent"))
         if not isinstance(name, str) or not isinstance(agent, str):
             self.problem(pointer, "name and agent must be texts")
         # The case's own answers come first, because the first match is used.
-        own = read_answers(self, given.get("mocks", {}), f"{pointer}/mocks")
-        shared = read_answers(self, around.get("mocks", {}), "/mocks")
-        records = {**self.records(around, ""), **self.records(given, pointer)}
-        expect = read_agent_expectation(self, given.get("expect", {}), f"{pointer}/expect")
-        text = given.get("input")
-        asked = text if isinstance(text, str) and "input_file" not in given else self.input(given, pointer)
-        if len(self.problems) > before:
+        own = read_answers(self, members.get("mocks", {}), f"{pointer}/mocks")
+        shared = read_answers(self, defaults.get("mocks", {}), "/mocks")
+        records = {**self.records(defaults, ""), **self.records(members, pointer)}
+        expect = read_agent_expectation(self, members.get("expect", {}), f"{pointer}/expect")
+        text = members.get("input")
+        case_input = text if isinstance(text, str) and "input_file" not in members else self.input(members, pointer)
+        if len(self.problems) > problem_count:
             return None
-        return AgentCase(self.path, self.lines.get(pointer), str(name), str(agent), asked, own, shared, records, expect)
+        return AgentCase(self.path, self.lines.get(pointer), str(name), str(agent), case_input, own, shared, records, expect)
 
-    def case(self, around: Mapping[str, Any], value: Any, index: int) -> Case | None:
-        before, pointer = len(self.problems), f"/cases/{index}"
-        given = self.mapping(value, pointer, _CASE_MEMBERS)
-        process = given.get("process", around.get("process"))
+    def case(self, defaults: Mapping[str, Any], value: Any, index: int) -> Case | None:
+        problem_count, pointer = len(self.problems), f"/cases/{index}"
+        members = self.mapping(value, pointer, _CASE_MEMBERS)
+        process = members.get("process", defaults.get("process"))
         if not isinstance(process, str):
             self.problem(f"{pointer}/process", "give the process, here or for the whole file")
-        name, step = given.get("name", f"case {index + 1}"), given.get("step")
+        name, step = members.get("name", f"case {index + 1}"), members.get("step")
         if not isinstance(name, str) or not isinstance(step, str | None):
             self.problem(pointer, "name and step must be texts")
-        records = {**self.records(around, ""), **self.records(given, pointer)}
-        mocks = {**self.mapping(around.get("mocks", {}), "/mocks"), **self.mapping(given.get("mocks", {}), f"{pointer}/mocks")}
-        context = self.mapping(given.get("context", {}), f"{pointer}/context", ("steps", "items"))
-        expect = self.expect(given.get("expect", {}), f"{pointer}/expect")
-        case_input = self.input(given, pointer)
-        if len(self.problems) > before:
+        records = {**self.records(defaults, ""), **self.records(members, pointer)}
+        mocks = {**self.mapping(defaults.get("mocks", {}), "/mocks"), **self.mapping(members.get("mocks", {}), f"{pointer}/mocks")}
+        context = self.mapping(members.get("context", {}), f"{pointer}/context", ("steps", "items"))
+        expect = self.expect(members.get("expect", {}), f"{pointer}/expect")
+        case_input = self.input(members, pointer)
+        if len(self.problems) > problem_count:
             return None
         return Case(
             self.path, self.lines.get(pointer), str(name), str(process), step, case_input, context, mocks, records, expect
         )
 
-    def input(self, given: Mapping[str, Any], pointer: str) -> Any:
-        if "input_file" not in given:
-            return self.mapping(given.get("input", {}), f"{pointer}/input")
+    def input(self, members: Mapping[str, Any], pointer: str) -> Any:
+        if "input_file" not in members:
+            return self.mapping(members.get("input", {}), f"{pointer}/input")
         at = f"{pointer}/input_file"
-        if "input" in given:
+        if "input" in members:
             self.problem(at, "a case has either `input` or `input_file`")
-        name = given["input_file"]
+        name = members["input_file"]
         if not isinstance(name, str) or name not in self.files:
             self.problem(at, "this must be a JSON or YAML file of the solution folder, such as sample/input.json")
             return {}
@@ -157,26 +157,26 @@ class _CaseReader:
             self.problem(at, f"{name} cannot be read: {error}")
             return {}
 
-    def records(self, given: Mapping[str, Any], pointer: str) -> dict[str, list[Any]]:
-        found = self.mapping(given.get("records", {}), f"{pointer}/records")
-        for name, records in found.items():
+    def records(self, members: Mapping[str, Any], pointer: str) -> dict[str, list[Any]]:
+        by_collection = self.mapping(members.get("records", {}), f"{pointer}/records")
+        for name, records in by_collection.items():
             if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
                 self.problem(f"{pointer}/records/{pointer_token(name)}", "this must be a list of objects")
-        return found
+        return by_collection
 
     def expect(self, value: Any, pointer: str) -> Expectation:
-        given = self.mapping(value, pointer, _EXPECT_MEMBERS)
-        error = self.mapping(given["error"], f"{pointer}/error", ERROR_MEMBERS) if "error" in given else None
-        status = given.get("status", "succeeded" if error is None else "failed")
+        members = self.mapping(value, pointer, _EXPECT_MEMBERS)
+        error = self.mapping(members["error"], f"{pointer}/error", ERROR_MEMBERS) if "error" in members else None
+        status = members.get("status", "succeeded" if error is None else "failed")
         if status not in STATUSES:
             self.problem(f"{pointer}/status", f"this must be one of {', '.join(STATUSES)}")
-        if "output" in given and status != "succeeded":
+        if "output" in members and status != "succeeded":
             self.problem(f"{pointer}/output", "only a successful execution has an output")
-        steps = self.mapping(given.get("steps", {}), f"{pointer}/steps")
+        steps = self.mapping(members.get("steps", {}), f"{pointer}/steps")
         for name, step in steps.items():
             self.mapping(step, f"{pointer}/steps/{pointer_token(name)}", STEP_MEMBERS)
-        output = {"output": given["output"]} if "output" in given else {}
-        effects, calls = (self.calls(given.get(name), f"{pointer}/{name}") for name in ("effects", "calls"))
+        output = {"output": members["output"]} if "output" in members else {}
+        effects, calls = (self.calls(members.get(name), f"{pointer}/{name}") for name in ("effects", "calls"))
         return Expectation(str(status), output, error, steps, effects, calls)
 
     def calls(self, value: Any, pointer: str) -> list[Any] | None:

@@ -19,8 +19,8 @@ from appliance.solutions.service import Tools, apply_solution
 from appliance.solutions.testing.cases import Case
 from appliance.tenants import service as tenants
 
-_STAND_IN, _SEALED = "stands-in-for-a-secret", "sealed_where_it_came_from"
-_MOST_DIFFERENCES = 20
+_PLACEHOLDER, _SEALED = "stands-in-for-a-secret", "sealed_where_it_came_from"
+_MAX_DIFFERENCES = 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def set_up(scope: TenantScope, sealer: Sealer, tools: Tools, solution: Solution)
     DefinitionInvalid and Conflict as for any apply.
     """
     for name in (*solution.needed_secrets(), _SEALED):
-        tenants.set_secret(scope, sealer, name, _STAND_IN)
+        tenants.set_secret(scope, sealer, name, _PLACEHOLDER)
     integrations = {
         slug: replace(each, spec=replace(each.spec, settings=_without_markers(each.spec.settings)))
         for slug, each in solution.integrations.items()
@@ -78,14 +78,14 @@ def run_rule_cases(pool: Pool, solution: Solution, text: str = "") -> Iterator[C
             case, problems = result.case, (result.problem,) if result.problem is not None else ()
             file = f"processes/{process_id}/{case.file}"
             if text in f"{file} {case.name}":
-                yield CaseOutcome("rule", file, case.line, case.name, process_id, problems, _since(began))
+                yield CaseOutcome("rule", file, case.line, case.name, process_id, problems, _elapsed_ms(began))
             began = clock.monotonic()
 
 
 def run_case(flow: ProcessFlow, scope: TenantScope, case: Case) -> CaseOutcome:
     """Run one case; its records exist while it runs."""
     began = clock.monotonic()
-    outcome = CaseOutcome("process", case.file, case.line, case.name, case.process, ())
+    result = CaseOutcome("process", case.file, case.line, case.name, case.process, ())
     request = DryRunRequest(
         input=case.input, step=case.step, mocks=case.mocks, context_steps=case.context.get("steps", {}),
         context_items=case.context.get("items", {}),
@@ -94,28 +94,28 @@ def run_case(flow: ProcessFlow, scope: TenantScope, case: Case) -> CaseOutcome:
         with kept(scope, case.records):
             run = flow.test_process(scope, case.process, request, offline=True)
     except ApplianceError as error:
-        return replace(outcome, problems=tuple(_refusal(case, error)), duration_ms=_since(began), status="refused")
-    logs = tuple(f"{told.run.step}: {line.level} {line.message}" for told in run.steps for line in told.logs)
+        return replace(result, problems=tuple(_refusal(case, error)), duration_ms=_elapsed_ms(began), status="refused")
+    logs = tuple(f"{step.run.step}: {line.level} {line.message}" for step in run.steps for line in step.logs)
     return replace(
-        outcome, problems=tuple(_problems(case, run)), duration_ms=_since(began), status=run.status, output=run.output,
+        result, problems=tuple(_problems(case, run)), duration_ms=_elapsed_ms(began), status=run.status, output=run.output,
         error=run.error, logs=logs,
     )  # fmt: skip
 
 
-def _since(began: float) -> int:
+def _elapsed_ms(began: float) -> int:
     return round((clock.monotonic() - began) * 1000)
 
 
 @contextmanager
 def kept(scope: TenantScope, records: Mapping[str, list[Any]]) -> Iterator[None]:
     """Create the records in DataPool for the duration of the block."""
-    made: list[tuple[str, str]] = []
+    created: list[tuple[str, str]] = []
     try:
         for collection, values in ((name, each) for name, entities in records.items() for each in entities):
-            made.append((collection, datapool.create_entity(scope, collection, values)["id"]))
+            created.append((collection, datapool.create_entity(scope, collection, values)["id"]))
         yield
     finally:
-        for collection, entity_id in reversed(made):
+        for collection, entity_id in reversed(created):
             datapool.delete_entity(scope, collection, entity_id)
 
 
@@ -129,8 +129,8 @@ def _problems(case: Case, run: DryRun) -> Iterator[str]:
         yield from differences("output", expect.output["output"], run.output)
     if expect.error is not None and run.error is not None:
         yield from error_problems("error", expect.error, run.error)
-    for name, wanted in expect.steps.items():
-        yield from _step_problems(name, wanted, run)
+    for name, expected in expect.steps.items():
+        yield from _step_problems(name, expected, run)
     if expect.effects is not None:
         yield from differences("effects", expect.effects, _calls(run.effects))
     if expect.calls is not None:
@@ -142,53 +142,53 @@ def _problems(case: Case, run: DryRun) -> Iterator[str]:
 def _refusal(case: Case, error: ApplianceError) -> Iterator[str]:
     """The problems of a case that did not start; none if that was expected."""
     if case.expect.status == "refused":
-        told = " ".join([error.message, *(detail.message for detail in error.details)])
-        yield from error_problems("error", case.expect.error or {}, {"code": error.code, "message": told})
+        message = " ".join([error.message, *(detail.message for detail in error.details)])
+        yield from error_problems("error", case.expect.error or {}, {"code": error.code, "message": message})
         return
     yield error.message
     yield from (detail.message for detail in error.details if detail.message not in error.message)
 
 
-def differences(what: str, expected: Any, found: Any) -> Iterator[str]:
+def differences(name: str, expected: Any, actual: Any) -> Iterator[str]:
     """The differences between expected and actual value, one sentence each."""
-    differences = list(find_differences(expected, found))
-    for each in differences[:_MOST_DIFFERENCES]:
-        yield what + each.describe().replace("/:", ":", 1) if not each.pointer else what + each.describe()
-    if len(differences) > _MOST_DIFFERENCES:
-        yield f"{what}: and {len(differences) - _MOST_DIFFERENCES} more differences"
+    differences = list(find_differences(expected, actual))
+    for each in differences[:_MAX_DIFFERENCES]:
+        yield name + each.describe().replace("/:", ":", 1) if not each.pointer else name + each.describe()
+    if len(differences) > _MAX_DIFFERENCES:
+        yield f"{name}: and {len(differences) - _MAX_DIFFERENCES} more differences"
 
 
-def error_problems(what: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def error_problems(prefix: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> Iterator[str]:
     """The members in which an error differs from the expected one; for the message a part is enough."""
     for name, value in expected.items():
-        there = found.get(name)
-        if name == "message" and isinstance(value, str) and value in str(there):
+        value_found = actual.get(name)
+        if name == "message" and isinstance(value, str) and value in str(value_found):
             continue
-        if there != value:
-            yield f"{what}/{name}: expected {value!r}, found {there!r}"
+        if value_found != value:
+            yield f"{prefix}/{name}: expected {value!r}, found {value_found!r}"
 
 
-def _step_problems(name: str, wanted: Mapping[str, Any], run: DryRun) -> Iterator[str]:
-    runs = [told.run for told in run.steps if name in (told.run.step, told.run.path)]
-    what = f"steps/{name}"
-    if "times" in wanted and len(runs) != wanted["times"]:
-        yield f"{what}/times: expected {wanted['times']}, found {len(runs)}"
+def _step_problems(name: str, expected: Mapping[str, Any], run: DryRun) -> Iterator[str]:
+    runs = [step.run for step in run.steps if name in (step.run.step, step.run.path)]
+    prefix = f"steps/{name}"
+    if "times" in expected and len(runs) != expected["times"]:
+        yield f"{prefix}/times: expected {expected['times']}, found {len(runs)}"
     if not runs:
-        if set(wanted) != {"times"}:
-            yield f"{what}: it did not run"
+        if set(expected) != {"times"}:
+            yield f"{prefix}: it did not run"
         return
-    if "outputs" in wanted:
-        yield from differences(f"{what}/outputs", wanted["outputs"], [each.output for each in runs])
+    if "outputs" in expected:
+        yield from differences(f"{prefix}/outputs", expected["outputs"], [each.output for each in runs])
     last = runs[-1]
     for member in ("status", "result_source", "output"):
-        if member in wanted:
-            yield from differences(f"{what}/{member}", wanted[member], getattr(last, member))
-    if "error" in wanted:
+        if member in expected:
+            yield from differences(f"{prefix}/{member}", expected[member], getattr(last, member))
+    if "error" in expected:
         if last.error is None:
-            yield f"{what}/error: there was none"
-        elif isinstance(wanted["error"], Mapping):
-            yield from error_problems(f"{what}/error", wanted["error"], last.error)
+            yield f"{prefix}/error: there was none"
+        elif isinstance(expected["error"], Mapping):
+            yield from error_problems(f"{prefix}/error", expected["error"], last.error)
 
 
-def _calls(made: Any) -> list[dict[str, Any]]:
-    return [{name: value for name, value in asdict(call).items() if name != "answer"} for call in made]
+def _calls(calls: Any) -> list[dict[str, Any]]:
+    return [{name: value for name, value in asdict(call).items() if name != "answer"} for call in calls]
