@@ -51,8 +51,8 @@ def read_authority(scope: TenantScope, user_id: str, role: str | None = None) ->
     keys = tuple(key for key in tree if key.scopes)  # ended keys have nothing to lose
     responsible = [(each, each.granted_by or each.published_by) for each in publishers.list_publications(scope)]
     people_by_actor = {actor: lineage.people_behind(scope, actor) for _publication, actor in responsible}
-    publications = [each for each, actor in responsible if user_id in people_by_actor[actor]]
-    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(publications))
+    theirs = [each for each, actor in responsible if user_id in people_by_actor[actor]]
+    return MemberAuthority(member, keys, tuple(sessions.list_sessions_in(scope, user_id)), tuple(theirs))
 
 
 def _to_dependent_key(row: ApiKey, depth: int, remaining: frozenset[str], issuers: Issuers) -> RestingKey:
