@@ -96,7 +96,7 @@ class Scanner:
         return Verdict("unknown", finding or f"exit status {process.returncode}")
 
 
-_running = Turns("the scanner", AT_ONCE, WAITING, WAIT_SECONDS)
+_running = Turns("the malware scanner", AT_ONCE, WAITING, WAIT_SECONDS)
 
 
 def _kill(pid: int, timed_out: threading.Event) -> None:

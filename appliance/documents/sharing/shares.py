@@ -34,7 +34,7 @@ MOST_SHARES = 1_000
 LONGEST_NOTE = 1_000
 VISIT_MS = 24 * 3_600_000  # how long a download can be continued
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)  # OWASP's recommendation for argon2id
-_hashing = Turns("a password to be kept", 4, 8, 5.0)
+_hashing = Turns("password hashing", 4, 8, 5.0)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def to_ascii(text: str) -> bytes:
 def read_private_key(text: str) -> Key:
     """The first private key of a PEM text, of a type and size that browsers accept; ValidationFailed with a code."""
     if "\nProc-Type: 4,ENCRYPTED" in text or "BEGIN ENCRYPTED PRIVATE KEY" in text:
-        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted; it is stored encrypted")
+        raise wrong(_POINTER, "encrypted_key", "the private key is encrypted; send it decrypted (it is stored encrypted)")
     try:
         block = _find_block(to_ascii(text).decode("ascii"))
         # The library's primality tests would block every other thread; the key is tested by `_check_rsa` below instead.
