@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField
 
 
 class AgentRow(TenantModel):
@@ -48,7 +49,7 @@ class AgentRunRow(TenantModel):
     waiting_for = JsonField(null=True)
     input = JsonField()
     output = JsonField(null=True)
-    error = JsonField(null=True)
+    error = ErrorField(null=True)
     turns = peewee.IntegerField()
     tool_calls = peewee.IntegerField()
     input_tokens = peewee.BigIntegerField()

@@ -70,7 +70,7 @@ def make_alerts(config: Config, flow: ProcessFlow, writing: Writing, reached: Re
 
 def find_expiring(scope: TenantScope, until: int) -> list[str]:
     """API keys nobody has rotated yet and certificates of domains that end before `until`."""
-    found = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
+    found: list[str] = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
     return found + [_ENDING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
 
 

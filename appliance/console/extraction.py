@@ -16,7 +16,7 @@ from appliance.connectors.registry import load_registry
 from appliance.core import texts
 from appliance.core.errors import ApplianceError, Detail
 from appliance.core.interface import ui_folder
-from appliance.core.sentences import Sentence
+from appliance.core.sentences import NAMED, Sentence
 
 from .frame import showing
 
@@ -24,7 +24,6 @@ PACKAGE = Path(__file__).parents[1]
 # Whose errors no page shows, or only by way of a domain's own.
 UNSHOWN = ("cli", "testing", "mcp", "hooks", "starter", "core/migrations")
 PAGES = ("console/", "sites/", "core/errors.py")
-_FEWEST_LETTERS = 8  # of a pattern's own, or it would take every sentence for its own
 _WORDS = re.compile(r"[^\W\d_]")
 _CLASS = re.compile(r"^class (\w+)\(([^()]*)\):", re.MULTILINE)
 
@@ -140,11 +139,11 @@ def of_python(tree: ast.Module, name: str, errors: Collection[str]) -> Iterator[
         given = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         if found := _read_call(called, given):
             yield Text(*found, place)
-        elif called == Sentence.__name__ and given and _WORDS.search(texts.NAMED.sub("", given[0])):
+        elif called == Sentence.__name__ and given and _WORDS.search(NAMED.sub("", given[0])):
             yield Text(given[0], "", texts.ERROR, place, is_needed=False)
         elif called in errors or called == Detail.__name__:
             index = 2 if called == Detail.__name__ else 0
-            sentence = as_pattern(node.args[index]) if len(node.args) > index else None
+            sentence = _constant_text(node.args[index]) if len(node.args) > index else None
             if sentence:
                 yield Text(sentence, "", texts.ERROR, place, is_needed=False)
 
@@ -172,35 +171,8 @@ def _errors(sources: Iterable[str]) -> set[str]:
     return found
 
 
-def as_pattern(node: ast.expr) -> str | None:
-    """The sentence of an error with its values as `%(name)s`; None for what is no text, or next to none of its own."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) and _WORDS.search(node.value) else None
-    if not isinstance(node, ast.JoinedStr):
-        return None
-    names: dict[str, int] = {}
-    pieces, letters = [], 0
-    for part in node.values:
-        if isinstance(part, ast.FormattedValue):
-            name = _name_of(part.value)
-            names[name] = names.get(name, 0) + 1
-            pieces.append(f"%({name}{names[name] if names[name] > 1 else ''})s")
-        elif isinstance(part, ast.Constant):
-            letters += len(_WORDS.findall(str(part.value)))
-            pieces.append(str(part.value).replace("%", "%%"))
-    return "".join(pieces) if letters >= _FEWEST_LETTERS else None
-
-
-def _name_of(node: ast.expr) -> str:
-    """What a translator sees of a value."""
-    if isinstance(node, ast.Name):
-        return node.id.strip("_") or "value"
-    if isinstance(node, ast.Attribute):
-        return node.attr.strip("_") or "value"
-    if isinstance(node, ast.Subscript):
-        return _name_of(node.value)
-    if isinstance(node, ast.Call):
-        return _name_of(node.args[0]) if node.args else _name_of(node.func)
-    if isinstance(node, ast.BinOp):
-        return _name_of(node.left)
-    return "value"
+def _constant_text(node: ast.expr) -> str | None:
+    """The text of a constant; None for anything else, or a text without a word."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and _WORDS.search(node.value):
+        return node.value
+    return None

@@ -4,7 +4,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from gettext import GNUTranslations, c2py
 from pathlib import Path
@@ -14,10 +14,10 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import PoFileError, read_po
 
-from appliance.core.sentences import Sentence
+from appliance.core.sentences import NAMED, Sentence
 
 from .errors import ConfigInvalid
-from .texts import ENGLISH, ERROR, NAMED, Language
+from .texts import ENGLISH, Language
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def read_catalogue(path: Path) -> Reading:
     except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
         told = Sentence("its header cannot be used (%(error)s); see Content-Type and Plural-Forms in it", error=_cause(error))
         raise CatalogueInvalid(Sentence("%(path)s: %(told)s", path=path, told=told)) from error
-    return Reading(path, _language(locale, texts, sound), catalogue, sound, tuple(problems))
+    return Reading(path, _language(locale, texts), catalogue, sound, tuple(problems))
 
 
 def read_text(path: Path) -> str:
@@ -131,12 +131,10 @@ def locale_of(path: Path) -> Locale:
         ) from error
 
 
-def _language(locale: Locale, texts: GNUTranslations, catalogue: Catalog) -> Language:
-    told = (each for each in catalogue if each.context == ERROR and each.string and not each.fuzzy)
-    patterns = tuple(each.id for each in told if isinstance(each.id, str) and NAMED.search(each.id))
+def _language(locale: Locale, texts: GNUTranslations) -> Language:
     tag, name = str(locale).replace("_", "-"), locale.get_display_name(locale) or str(locale)
     decimal = locale.number_symbols["latn"]["decimal"]
-    return Language(tag, name[:1].upper() + name[1:], locale.text_direction, str(decimal), texts, patterns)
+    return Language(tag, name[:1].upper() + name[1:], locale.text_direction, str(decimal), texts)
 
 
 def fault_of(message: Message) -> str:
@@ -230,6 +228,5 @@ def _read_languages(folders: Sequence[Path]) -> dict[str, Language]:
         language = found.language
         if (before := known.get(language.tag)) is not None:
             language.catalogue.add_fallback(before.catalogue)
-            language = replace(language, patterns=tuple(dict.fromkeys((*language.patterns, *before.patterns))))
         known[language.tag] = language
     return known

@@ -1,81 +1,37 @@
 """The language that is spoken now, and texts in it; English is what the texts are written in."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
 from gettext import NullTranslations
 from typing import Any
 
-from .sentences import Sentence
+from .sentences import Sentence, Value
 
 ERROR = "error"  # the context of the sentences of coded errors in a catalogue
-NAMED = re.compile(r"%\((\w+)\)s")
-_MEASURE = re.compile(r"\d{1,15}\.\d{1,6}( (?:ms|s|min|h|d|kB|MB|GB|TB))?")
-_MOST_PARTS = 5  # of a list in a sentence that are looked at one by one
 THIN_SPACE = "\u202f"
 
 
 @dataclass(frozen=True)
 class Language:
-    """A language with its catalogue; `patterns` are sentences of coded errors that hold values, in English."""
+    """A language with its catalogue."""
 
     tag: str
     name: str
     direction: str = "ltr"
     decimal: str = "."
     catalogue: NullTranslations = field(default_factory=NullTranslations, compare=False)
-    patterns: tuple[str, ...] = field(default=(), compare=False)
-
-    @cached_property
-    def _readers(self) -> list[tuple[str, re.Pattern[str], str]]:
-        """How each pattern begins and is recognised; those with most words of their own first, so that the closest one wins."""
-        ordered = sorted(self.patterns, key=lambda pattern: len(NAMED.sub("", pattern)), reverse=True)
-        return [(NAMED.split(pattern)[0].replace("%%", "%"), _reader(pattern), pattern) for pattern in ordered]
 
     def tell(self, sentence: str) -> str:
-        """The sentence of a coded error in this language, its full stop kept; as it is when no translation is known."""
+        """The sentence in this language, looked up by its id; as it is when there is no translation."""
         if isinstance(sentence, Sentence) and sentence.values:
-            return self._render(sentence)
-        found = self.catalogue.pgettext(ERROR, sentence) if sentence else ""
-        if found != sentence or not self.patterns:
-            return found
-        for beginning, reader, pattern in self._readers:
-            if sentence.startswith(beginning) and (match := reader.fullmatch(sentence)):
-                values = {name: self._value(name, value) for name, value in match.groupdict().items()}
-                return self.catalogue.pgettext(ERROR, pattern) % values
-        return f"{self.tell(sentence[:-1])}." if sentence.endswith(".") else sentence
+            values = {name: self._render(value) for name, value in sentence.values.items()}
+            return self.catalogue.pgettext(ERROR, sentence.id) % values
+        return self.catalogue.pgettext(ERROR, sentence) if sentence else ""
 
-    def _render(self, sentence: Sentence) -> str:
-        pattern = self.catalogue.pgettext(ERROR, sentence.id)
-        return pattern % {name: self._value(name, value) for name, value in sentence.values.items()}
-
-    def _value(self, name: str, value: str) -> str:
-        """What stands in a sentence: a measure with the decimal sign of this language, a quoted error or a list of such, told."""
-        if isinstance(value, Sentence) and value.values:
-            return self._render(value)
-        if _MEASURE.fullmatch(value) and "version" not in name:
-            return value.replace(".", self.decimal)
-        parts = value.split(", ", _MOST_PARTS)
-        told = [self.tell(part) for part in parts] if 1 < len(parts) <= _MOST_PARTS else []
-        return ", ".join(told) if told and all(map(str.__ne__, told, parts)) else self.tell(value)
-
-
-def _reader(pattern: str) -> re.Pattern[str]:
-    """A value at an edge holds no semicolon, or it would swallow every longer sentence that begins or ends like this one."""
-    pieces = NAMED.split(pattern)
-    edges = {1 if not pieces[0] else 0, len(pieces) - 2 if not pieces[-1] else 0}
-    read = []
-    for index, piece in enumerate(pieces):
-        if index % 2 == 0:
-            read.append(re.escape(piece.replace("%%", "%")))
-        elif piece in pieces[1:index:2]:
-            read.append(f"(?P={piece})")
-        else:
-            read.append(f"(?P<{piece}>{'[^;]*?' if index in edges else '.*?'})")
-    return re.compile("".join(read), re.DOTALL)
+    def _render(self, value: Value) -> str:
+        return f"{value:.15g}".replace(".", self.decimal) if isinstance(value, float) else self.tell(value)
 
 
 ENGLISH = Language("en", "English")
@@ -122,9 +78,9 @@ def mark_in(context: str, message: str) -> str:
     return message
 
 
-def mark_error(sentence: str) -> str:
-    """The same for a sentence that pages show as that of a coded error: with `tell`."""
-    return sentence
+def mark_error(sentence: str) -> Sentence:
+    """The same for a sentence that pages show with `tell`; `mark_error("%(name)s failed") % {"name": name}` fills it."""
+    return Sentence(sentence)
 
 
 def tell(sentence: str) -> str:

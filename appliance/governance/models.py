@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import SentenceField
 
 
 class ApprovalRow(TenantModel):
@@ -12,7 +13,7 @@ class ApprovalRow(TenantModel):
     id = peewee.TextField()
     kind = peewee.TextField()  # approval | input | choice
     title = peewee.TextField()
-    reason = peewee.TextField()
+    reason = SentenceField()
     details = JsonField(null=True)
     answer_schema = JsonField(null=True)
     choices = JsonField()

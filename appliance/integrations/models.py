@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField, SentenceField
 
 
 class IntegrationRow(TenantModel):
@@ -39,7 +40,7 @@ class CallRow(TenantModel):
     input = JsonField(null=True)
     output = JsonField(null=True)
     output_kept = peewee.IntegerField()  # 0 when the output was too large to be kept
-    error = JsonField(null=True)
+    error = ErrorField(null=True)
     idempotency_key = peewee.TextField(null=True)
     request_digest = peewee.TextField()
     sent_key = peewee.TextField()
@@ -77,7 +78,7 @@ class CircuitRow(TenantModel):
     open_until = peewee.BigIntegerField(null=True)
     probing_until = peewee.BigIntegerField(null=True)
     held_until = peewee.BigIntegerField(null=True)
-    reason = peewee.TextField()
+    reason = SentenceField()
     changed_at = peewee.BigIntegerField()
 
     class Meta:
@@ -124,7 +125,7 @@ class TokenRow(TenantModel):
     sealed = peewee.BlobField()
     renew_at = peewee.BigIntegerField(null=True)
     generation = peewee.IntegerField()
-    problem = peewee.TextField()
+    problem = SentenceField()
     lease_owner = peewee.TextField()
     lease_until = peewee.BigIntegerField()
     connected_by = peewee.TextField()

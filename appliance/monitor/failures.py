@@ -10,6 +10,7 @@ import peewee
 
 from appliance.core import clock, ids
 from appliance.core.database import db
+from appliance.core.database.sentence_fields import dump_sentence
 from appliance.core.errors import ApplianceError, ConcurrencyLimited, Draining, Overloaded, StorageFull
 from appliance.core.pages import Page, PageRequest, paginate
 from appliance.core.scope import TenantScope
@@ -92,7 +93,7 @@ def record_failure(scope: TenantScope, failure: Failure) -> str:
     )
     if found:
         return str(found[0][0])
-    message = storable_text(failure.message, MESSAGE_BYTES)
+    message = dump_sentence(storable_text(failure.message, MESSAGE_BYTES))
     ((group_id, settled_at),) = db.rows(
         "INSERT INTO failure (tenant_id, id, fingerprint, process_id, step, failure_class, code, message, state, "
         "count, first_seen, last_seen, sample_execution_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?) "

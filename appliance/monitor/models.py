@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import SentenceField
 
 
 class LogLine(TenantModel):
@@ -28,7 +29,7 @@ class FailureGroup(TenantModel):
     step = peewee.TextField()
     failure_class = peewee.TextField()
     code = peewee.TextField()
-    message = peewee.TextField()
+    message = SentenceField()
     state = peewee.TextField()  # open | acknowledged | resolved
     count = peewee.BigIntegerField()
     first_seen = peewee.BigIntegerField()

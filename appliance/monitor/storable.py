@@ -14,14 +14,18 @@ _TEXT_BYTES = 1 << 20
 def storable_text(text: str, most: int) -> str:
     """`text` redacted, then cut to `most` bytes of UTF-8 (in this order: half a secret would not be recognised).
 
-    Lone surrogates, which JavaScript strings may hold, and NUL, which no server database takes, are replaced.
+    Lone surrogates, which JavaScript strings may hold, and NUL, which no server database takes, are replaced.  A text with
+    nothing to change is answered as it came: a Sentence stays one.
     """
     redacted = logs.redact(text).replace("\x00", "\ufffd")
+    if redacted == text:
+        redacted = text
     if redacted.isascii() and len(redacted) <= most:
         return redacted
     encoded = redacted.encode("utf8", "replace")
     if len(encoded) <= most:
-        return encoded.decode()
+        decoded = encoded.decode()
+        return text if decoded == text else decoded
     return encoded[: most - 3].decode("utf8", "ignore") + "…"
 
 

@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField
 
 
 class Process(TenantModel):
@@ -49,7 +50,7 @@ class Execution(TenantModel):
     waiting_for = JsonField(null=True)
     input = JsonField()
     output = JsonField(null=True)
-    error = JsonField(null=True)
+    error = ErrorField(null=True)
     failure_class = peewee.TextField(null=True)
     failure_code = peewee.TextField(null=True)
     failed_step = peewee.TextField(null=True)
@@ -101,7 +102,7 @@ class StepRunRow(TenantModel):
     state = JsonField(null=True)
     input = JsonField(null=True)
     output = JsonField(null=True)
-    error = JsonField(null=True)
+    error = ErrorField(null=True)
     started_at = peewee.BigIntegerField(null=True)
     finished_at = peewee.BigIntegerField(null=True)
     next_run_at = peewee.BigIntegerField(null=True)

@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, PlatformModel, TenantModel
+from appliance.core.database.sentence_fields import SentenceField
 
 
 class Tenant(PlatformModel):
@@ -42,7 +43,7 @@ class InvitationRow(PlatformModel):
     approver = peewee.BooleanField()
     digest = peewee.BlobField()
     state = peewee.TextField()  # link | sending | sent | failed
-    problem = peewee.TextField()
+    problem = SentenceField()
     invited_by = peewee.TextField()
     created_at = peewee.BigIntegerField()
     expires_at = peewee.BigIntegerField()

@@ -3,6 +3,7 @@
 from peewee import BigIntegerField, BlobField, CompositeKey, IntegerField, TextField
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField, SentenceField
 
 
 class WebAppRow(TenantModel):
@@ -39,7 +40,7 @@ class VersionRow(TenantModel):
     rules = JsonField()
     files = IntegerField()
     bytes = BigIntegerField()
-    reason = TextField(null=True)
+    reason = SentenceField(null=True)
     created_at = BigIntegerField()
     created_by = TextField()
     published_at = BigIntegerField(null=True)
@@ -59,8 +60,8 @@ class PublicationRow(TenantModel):
     state = TextField()
     previous = IntegerField()
     before_at = BigIntegerField(null=True)
-    checks = JsonField()
-    reason = TextField(null=True)
+    checks = ErrorField()
+    reason = SentenceField(null=True)
     started_by = TextField()
     owner = TextField()
     fence = IntegerField()

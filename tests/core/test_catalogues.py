@@ -8,6 +8,7 @@ from jinja2 import Environment
 from appliance.core import texts
 from appliance.core.catalogues import CatalogueInvalid, Languages, load_languages, read_catalogue, survey
 from appliance.core.errors import ConfigInvalid
+from appliance.core.sentences import Sentence
 from appliance.core.texts import ENGLISH, Language
 
 HEADER = (
@@ -58,24 +59,22 @@ def test_templates_escape_values_and_speak_the_language_of_their_rendering(tmp_p
     assert page.render(name="x").startswith("Hello <b>x</b>")
 
 
-def test_the_sentence_of_an_error_is_found_with_its_values(tmp_path: Path) -> None:
+def test_a_sentence_is_found_by_its_id_and_never_by_its_text(tmp_path: Path) -> None:
     german = read_catalogue(
         po(
             tmp_path, "de.po",
             message("there is no user %(login)s", "%(login)s gibt es nicht", "error"),
-            message("there is no %(kind)s", "kein %(kind)s", "error"),
-            message("%(told)s; ask an owner", "%(told)s; fragen Sie einen Eigentümer", "error"),
+            message("no key", "kein Schlüssel", "error"),
         )
     ).language  # fmt: skip
-    assert german.tell("there is no user 'ada (or so)'") == "'ada (or so)' gibt es nicht"
-    assert german.tell("there is no tenant") == "kein tenant"
-    assert german.tell("there is no user ada; ask an owner") == "ada gibt es nicht; fragen Sie einen Eigentümer"
-    assert german.tell("there is no user ada; ask somebody") == "there is no user ada; ask somebody"
-    assert german.tell("anything else") == "anything else"
+    assert german.tell(Sentence("there is no user %(login)s", login="'ada (or so)'")) == "'ada (or so)' gibt es nicht"
+    assert german.tell("there is no user ada") == "there is no user ada"
+    assert german.tell("no key") == "kein Schlüssel"
+    assert german.tell("") == ""
     assert ENGLISH.tell("there is no user ada") == "there is no user ada"
 
 
-def test_a_sentence_keeps_its_full_stop_and_its_measures_get_the_decimal_sign(tmp_path: Path) -> None:
+def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(tmp_path: Path) -> None:
     german = read_catalogue(
         po(
             tmp_path, "de.po",
@@ -84,10 +83,12 @@ def test_a_sentence_keeps_its_full_stop_and_its_measures_get_the_decimal_sign(tm
             message("the key %(name)s", "der Schlüssel %(name)s", "error"),
         )
     ).language  # fmt: skip
-    assert german.tell("weigh took 1.5 s of 1.5") == "weigh dauerte 1,5 s von 1.5"
-    assert german.tell("weigh took 1.5 s of 1.5.") == "weigh dauerte 1,5 s von 1.5."
-    assert german.tell("these end: the key a, the key b") == "zu Ende: der Schlüssel a, der Schlüssel b"
-    assert german.tell("these end: a, the key b") == "zu Ende: a, the key b"
+    time = Sentence("%(number)s s", number=1.5)
+    took = Sentence("%(step)s took %(time)s of %(version)s", step="weigh", time=time, version="1.5")
+    assert (took, german.tell(took)) == ("weigh took 1.5 s of 1.5", "weigh dauerte 1,5 s von 1.5")
+    keys = Sentence.joined([Sentence("the key %(name)s", name="a"), Sentence("the key %(name)s", name="b"), "c"])
+    these = Sentence("these end: %(names)s", names=keys)
+    assert (these, german.tell(these)) == ("these end: the key a, the key b, c", "zu Ende: der Schlüssel a, der Schlüssel b, c")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,8 @@ def test_the_data_folder_goes_first_text_by_text(tmp_path: Path) -> None:
     german = load_languages([tmp_path / "ours", tmp_path / "theirs", tmp_path / "none"], "de").default
     with texts.speaking(german):
         assert texts.gettext("Sign in") == "Einloggen"
-        assert (texts.tell("no key"), texts.tell("bad key")) == ("kein key", "falsch: key")
+        assert texts.tell(Sentence("no %(x)s", x="key")) == "kein key"
+        assert texts.tell(Sentence("bad %(y)s", y="key")) == "falsch: key"
 
 
 def test_what_a_connector_brings_goes_last_and_adds_no_language(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_a_rate_says_nothing_of_a_few(world: World, acme: TenantScope) -> None:
     assert world.watch() == 0
     fail(acme)
     assert world.watch() == 1
-    assert world.alerts.look(acme, made).text == "100.0 % of 4 executions of intake failed within 15m, at most 50 % allowed"
+    assert world.alerts.look(acme, made).text == "100 % of 4 executions of intake failed within 15m, at most 50 % allowed"
 
 
 def test_slow_executions_fire(world: World, acme: TenantScope) -> None:
@@ -361,6 +361,6 @@ def test_a_disk_that_fills_up_is_told_in_percent(world: World, acme: TenantScope
     world.used = 90.04
     assert world.watch() == 1
     (event,) = world.alerts.list_events(acme, made.id, PageRequest()).items
-    assert event.text == "90.0 % of the appliance's disk are in use, at most 90 % allowed"
+    assert event.text == "90 % of the appliance's disk are in use, at most 90 % allowed"
     with pytest.raises(ValidationFailed):
         world.alerts.create_alert(acme, Spec("Disk", Condition("disk_full", above=100)))

@@ -7,6 +7,7 @@ from peewee import BigIntegerField, CompositeKey, IntegerField, TextField
 
 from appliance.core.database import db
 from appliance.core.database.db import TenantModel
+from appliance.core.database.sentence_fields import SentenceField, dump_sentence
 from appliance.core.errors import NotFound
 from appliance.core.scope import TenantScope
 from appliance.documents.models import DocumentRevision
@@ -22,7 +23,7 @@ class PreviewRow(TenantModel):
     sha256 = TextField(null=True)
     size = BigIntegerField()
     refusal = TextField(null=True)
-    reason = TextField(null=True)
+    reason = SentenceField(null=True)
 
     class Meta:
         primary_key = CompositeKey("tenant_id", "content", "page", "width")
@@ -71,7 +72,7 @@ def keep(scope: TenantScope, key: Frame, result: Outcome) -> None:
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_id, content, page, width) DO NOTHING",
         (
             scope.tenant_id, key.content, key.page, key.width,
-            result.sha256, result.size, result.refusal, result.reason,
+            result.sha256, result.size, result.refusal, dump_sentence(result.reason),
         ),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from peewee import AutoField, BigIntegerField, IntegerField, TextField
 
 from appliance.core.database.db import TenantModel
+from appliance.core.database.sentence_fields import SentenceField
 
 
 class TextRow(TenantModel):
@@ -13,7 +14,7 @@ class TextRow(TenantModel):
     content = TextField()
     media_type = TextField()
     state = TextField()  # none | pending | ready | failed
-    reason = TextField()
+    reason = SentenceField()
     code = TextField(default="")  # error code of a failure
     is_scan = IntegerField(default=0)  # 1: needs OCR, which is slow
     sha256 = TextField(null=True)

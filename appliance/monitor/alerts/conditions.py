@@ -63,7 +63,7 @@ def check_condition(condition: Condition) -> Condition:
         wrong.append(("process", "a group of failures belongs to a process already; leave one of them out"))
     if wrong:
         details = [Detail(f"/condition/{_written(name)}", "validation_failed", told) for name, told in wrong]
-        raise ValidationFailed("; ".join(told for _, told in wrong), details=details)
+        raise ValidationFailed(Sentence.joined((told for _, told in wrong), "; "), details=details)
     return condition
 
 
@@ -129,7 +129,7 @@ def describe(condition: Condition) -> str:
     elif condition.integration:
         name += " of one"
     return _SENTENCES[name] % {
-        "count": f"{above:g}", "percent": f"{above:g}", "process": condition.process, "failure": condition.failure,
+        "count": float(above), "percent": float(above), "process": condition.process, "failure": condition.failure,
         "integration": condition.integration, "window": shown_duration(condition.window_ms or 0),
         "longer": shown_duration(condition.longer_than_ms or 0),
     }  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from appliance.core import clock
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 from appliance.monitor.analytics import Summary, read_total
 from appliance.monitor.tally import MINUTE
@@ -90,7 +91,7 @@ def measure(scope: TenantScope, condition: Condition, facts: Facts, armed_at: in
         return _silent([slug for slug in facts.failing(scope) if condition.integration in (None, slug)])
     if condition.kind == "disk_full":
         used, above = facts.disk_used(), condition.above or 0
-        return Finding(used > above, _DISK % {"percent": f"{used:.1f}", "allowed": f"{above:g}"})
+        return Finding(used > above, _DISK % {"percent": round(used, 1), "allowed": float(above)})
     if condition.kind == "no_execution":
         return _missed(scope, condition, facts, armed_at)
     window = condition.window_ms or 0
@@ -109,7 +110,7 @@ def _counted(scope: TenantScope, condition: Condition) -> Finding:
     about, above = "process" if condition.process else "", condition.above or 0
     said: dict[str, object] = {
         "window": shown_duration(condition.window_ms or 0), "process": condition.process, "failure": condition.failure,
-        "allowed": f"{above:g}",
+        "allowed": float(above),
     }  # fmt: skip
     if condition.kind == "failures" and condition.failure is not None:
         return _failures(_occurrences(scope, condition.failure, since), above, "group", said)
@@ -119,7 +120,7 @@ def _counted(scope: TenantScope, condition: Condition) -> Finding:
     if condition.kind == "failure_rate":
         rate = 100 * total.failures / total.count if total.count else 0.0
         enough = total.count >= (condition.at_least or ENOUGH_FOR_A_RATE)
-        return Finding(enough and rate > above, _RATE[about] % {**said, "percent": f"{rate:.1f}", "count": total.count})
+        return Finding(enough and rate > above, _RATE[about] % {**said, "percent": round(rate, 1), "count": total.count})
     slow, most = total.percentile(0.95), condition.longer_than_ms or 0
     if slow is None:
         return Finding(False, _NONE_ENDED[about] % said)
@@ -151,10 +152,10 @@ def _rough(ms: float) -> str:
     """A measured duration, to three digits."""
     for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if ms >= unit:
-            return f"{ms / unit:.3g} {name}"
+            return Sentence("%(number)s %(unit)s", number=float(f"{ms / unit:.3g}"), unit=name)
     return f"{ms:.0f} ms"
 
 
 def _listed(names: list[str]) -> str:
-    more, shown = len(names) - _NAMED, ", ".join(names[:_NAMED])
+    more, shown = len(names) - _NAMED, Sentence.joined(names[:_NAMED])
     return _AND_MORE % {"names": shown, "count": more} if more > 0 else shown

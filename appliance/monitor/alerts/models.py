@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField, SentenceField
 
 
 class AlertRow(TenantModel):
@@ -25,7 +26,7 @@ class AlertRow(TenantModel):
     turn = peewee.IntegerField()
     told = peewee.BooleanField()
     next_notice_at = peewee.BigIntegerField(null=True)
-    problem = peewee.TextField(null=True)
+    problem = SentenceField(null=True)
     armed_at = peewee.BigIntegerField()
     revision = peewee.IntegerField()
     created_at = peewee.BigIntegerField()
@@ -46,10 +47,10 @@ class AlertEventRow(TenantModel):
     turn = peewee.IntegerField()
     kind = peewee.TextField()  # firing | repeated | resolved | test
     at = peewee.BigIntegerField()
-    text = peewee.TextField()
+    text = SentenceField()
     silenced = peewee.BooleanField()
     told_at = peewee.BigIntegerField(null=True)
-    problems = JsonField()
+    problems = ErrorField()
     told_to = JsonField(null=True)  # see hearers; members become sign-in names once they were written to
 
     class Meta:

@@ -1,6 +1,7 @@
 """Failures of steps: one exception that carries the error object (docs/contract.md § 17)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from appliance.core.database.db import dump_json
@@ -87,14 +88,19 @@ def from_coded(error: ApplianceError) -> StepFailed:
     return StepFailed(make_error(error.code, failure_class_of(error), error.message, retryable=retryable, **more))
 
 
-def from_sandbox(failure: Failure) -> StepFailed:
-    """A sandbox failure as a step's failure, with the position in the original source."""
+def from_sandbox(failure: Failure, fault_messages: Mapping[str, str] = MappingProxyType({})) -> StepFailed:
+    """A sandbox failure as a step's failure, with the position in the original source.
+
+    `fault_messages` are the messages of the faults that host calls returned, by their text: an uncaught one stays a Sentence.
+    """
     position = failure.position
     source_position = {"file": position.file, "line": position.line, "column": position.column} if position else None
     is_plain = failure.failure_class != "user_code" or failure.name in ("", "Error")
-    message = failure.message if is_plain else Sentence("%(name)s: %(message)s", name=failure.name, message=failure.message)
+    message = fault_messages.get(failure.message, failure.message)
+    if not is_plain:
+        message = Sentence("%(name)s: %(message)s", name=failure.name, message=failure.message)
     if not failure.message:
-        message = Sentence("%(name)s without a message", name=failure.name or 'Error')
+        message = Sentence("%(name)s without a message", name=failure.name or "Error")
     return StepFailed(
         make_error(
             failure.code or "step_failed", failure.failure_class, message,

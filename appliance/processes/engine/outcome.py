@@ -5,6 +5,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.sentence_fields import dump_error
 from appliance.monitor import failures, metrics, tally
 from appliance.monitor import logs as log_lines
 from appliance.processes.definitions.nodes import ASKING_KINDS
@@ -57,7 +58,7 @@ def cancelled() -> Ending:
 
 
 def timed_out(limit_ms: int) -> Ending:
-    message = TOO_LONG % {"seconds": f"{limit_ms / 1000:g}"}
+    message = TOO_LONG % {"seconds": limit_ms / 1000}
     return Ending("timed_out", error=make_error("execution_timeout", "timeout", message))
 
 
@@ -153,7 +154,7 @@ def write_end(claim: Claim, active_ms: int, transition: Ending) -> None:
         changes |= {
             "finished_at": now,
             "output": None if transition.output is None else db.dump_json(transition.output),
-            "error": None if transition.error is None else db.dump_json(transition.error),
+            "error": None if transition.error is None else dump_error(transition.error),
             "failure_class": error.get("failure_class"),
             "failure_code": error.get("code"),
             "failed_step": error.get("step"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from appliance.core import clock
 from appliance.core.database import db
+from appliance.core.database.sentence_fields import dump_error, load_error
 from appliance.core.scope import TenantScope
 
 from .decide import StepRun
@@ -137,7 +138,7 @@ def save_run(claim_scope: TenantScope, execution_id: str, run: StepRun) -> None:
         "measured_by = excluded.measured_by",
         (
             claim_scope.tenant_id, execution_id, run.path, run.iteration, run.step, run.kind, run.status, run.attempt,
-            run.result_source, _json(run.state), _json(run.input), _json(run.output), _json(run.error), run.started_at,
+            run.result_source, _json(run.state), _json(run.input), _json(run.output), _error(run.error), run.started_at,
             run.finished_at, run.next_run_at, run.undo_order, run.measured_by,
         ),
     )  # fmt: skip
@@ -198,7 +199,7 @@ def load_runs(scope: TenantScope, execution_id: str) -> list[StepRun]:
 
 
 def _run(r: tuple[Any, ...]) -> StepRun:
-    state, output, error, run_input = _load(r[6]), _load(r[7]), _load(r[8]), _load(r[11])
+    state, output, error, run_input = _load(r[6]), _load(r[7]), _load_error(r[8]), _load(r[11])
     return StepRun(r[0], r[1], r[2], r[3], r[4], r[5], state, output, error, r[9], r[10], run_input, r[12], r[13], r[14], r[15])
 
 
@@ -259,6 +260,14 @@ def add_step_event(claim: Claim, run: StepRun, attempt: int) -> None:
 
 def _json(value: Any) -> str | None:
     return None if value is None else db.dump_json(value)
+
+
+def _error(error: Any) -> str | None:
+    return None if error is None else dump_error(error)
+
+
+def _load_error(text: str | None) -> Any:
+    return None if text is None else load_error(text)
 
 
 def _load(text: str | None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from appliance.core.database import db
 from appliance.core.scope import TenantScope
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark_error
 from appliance.processes.definitions.compiled import Compiled
 from appliance.processes.definitions.nodes import BLOCK_KINDS, Step
@@ -27,9 +28,10 @@ Fate = Literal["reused", "continued", "passed_over", "again", "first", "dropped"
 FindActions = Callable[[str], Actions | None]
 HUMAN = "human.request"
 _READ_METHODS = READS | {SECRET, "wait.for", "wait.until", "events.wait", "end"}
-_FATES: Mapping[Fate, str] = {
-    "reused": "reused", "continued": "continued", "passed_over": "skipped", "again": "run again",
-    "first": "may run for the first time", "dropped": "not in this version",
+_FATES: Mapping[Fate, Sentence] = {
+    "reused": mark_error("%(count)s reused"), "continued": mark_error("%(count)s continued"),
+    "passed_over": mark_error("%(count)s skipped"), "again": mark_error("%(count)s run again"),
+    "first": mark_error("%(count)s may run for the first time"), "dropped": mark_error("%(count)s not in this version"),
 }  # fmt: skip
 
 # What a step would do, by the method of its call; in English here, translated where it is shown.
@@ -40,7 +42,7 @@ _WRITE = mark_error("%(step)s would write again to %(target)s")
 _BATCH = mark_error("%(step)s would write the same batch of records again")
 _DOCUMENTS = mark_error("%(step)s would create its documents again")
 _OTHER = mark_error("%(step)s would call %(method)s again")
-_REPEATED_EFFECTS: Mapping[str, str] = {
+_REPEATED_EFFECTS: Mapping[str, Sentence] = {
     CHILD: mark_error("%(step)s would execute %(target)s again"),
     GENERATE: mark_error("%(step)s would ask the model of %(target)s again, which costs again"),
     LOAD: mark_error("%(step)s would write the rows of its file again to %(target)s"),
@@ -103,10 +105,10 @@ class RetryPlan:
     def sentences(self) -> list[str]:
         """The plan in words: a summary of the step runs, then every effect with its count."""
         counts = self.counts
-        summary = ", ".join(f"{counts[fate]} {word}" for fate, word in _FATES.items() if fate in counts)
+        summary = Sentence.joined(text % {"count": counts[fate]} for fate, text in _FATES.items() if fate in counts)
         repeated = Counter(effect.sentence for effect in self.effects)
         effects = [text if count == 1 else _REPEATED % {"sentence": text, "count": count} for text, count in repeated.items()]
-        return [f"Step runs: {summary}.", *(effects or ["No external action will be repeated."])]
+        return [Sentence("Step runs: %(summary)s.", summary=summary), *(effects or ["No external action will be repeated."])]
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,10 @@ def _fate(run: StepRun, reused: StepRun | None, step: Step | None) -> Fate:
     return "passed_over" if reused.status == "skipped" != run.status else "reused"
 
 
+def _ended(sentence: Sentence) -> Sentence:
+    return Sentence("%(sentence)s.", sentence=sentence)
+
+
 # -- effects
 
 
@@ -171,11 +177,11 @@ def _agent_effects(step: Step, run: StepRun, calls: list[MadeCall]) -> Iterator[
     """The effects of an agent step: a new run decides for itself, so it may repeat what the previous one did."""
     name = step.settings["use"]
     place = (run.step, run.path, run.iteration, run.attempt)
-    yield RepeatedEffect(*place, RUN, name, True, f"{_AGENT % {'step': run.step, 'agent': name}}.")
+    yield RepeatedEffect(*place, RUN, name, True, _ended(_AGENT % {"step": run.step, "agent": name}))
     for call in calls:
         slug, _, operation = call.target.partition("/")
         sentence = (_MAY_CALL if operation else _MAY_USE)[call.certain] % {"step": run.step, "target": slug, "action": operation}
-        yield RepeatedEffect(*place, RUN, f"{name}/{call.target}", False, f"{sentence}.")
+        yield RepeatedEffect(*place, RUN, f"{name}/{call.target}", False, _ended(sentence))
 
 
 def _step_effects(describer: "_Teller", step: Step, run: StepRun) -> Iterator[RepeatedEffect]:
@@ -253,9 +259,9 @@ class _Teller:
             slug, _, action = target.partition("/")
             text = pattern % {"step": run.step, "method": method, "target": target, "slug": slug, "action": action}
             sentence = text if certain else _UNCERTAIN % {"sentence": text}
-            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, f"{sentence}.")
+            yield RepeatedEffect(run.step, run.path, run.iteration, attempt, method, target, certain, _ended(sentence))
 
-    def _pattern(self, method: str, args: list[Any], target: str) -> str | None:
+    def _pattern(self, method: str, args: list[Any], target: str) -> Sentence | None:
         if method == ACTION:
             return self._action(args)
         if method in _REPEATED_EFFECTS and (target or method in (HUMAN, "documents.create")):
@@ -266,7 +272,7 @@ class _Teller:
             return _WRITE if target else _BATCH
         return None if method in _READ_METHODS else _OTHER
 
-    def _action(self, args: list[Any]) -> str | None:
+    def _action(self, args: list[Any]) -> Sentence | None:
         slug, name = (str(part) for part in [*args[:2], "", ""][:2])
         if slug not in self._actions:
             self._actions[slug] = self._find_actions(slug) or {}

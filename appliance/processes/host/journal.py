@@ -79,16 +79,16 @@ class StepHost:
         pending = stored.snapshot.pending if stored else ()
         self._asked: set[int] = set(pending)
         self._waiting = {call for call in pending if call not in {entry.call for entry in answered}}
-        waited_for = [entry for entry in recorded if entry.call in self._waiting and entry.method == ACTION]
-        self._actions = {entry.call: HostCall(entry.call, entry.method, entry.args) for entry in waited_for}
-        self._under_way = 0
-        self._told = 0
+        actions = (entry for entry in recorded if entry.call in self._waiting and entry.method == ACTION)
+        self._actions = {entry.call: HostCall(entry.call, entry.method, entry.args) for entry in actions}
+        self._under_way = self._told = 0
         self._new: deque[HostCall] = deque()
         self._live: queue.SimpleQueue[tuple[HostCall, Future[Any]]] = queue.SimpleQueue()
         self._clock: dict[int, list[int]] = {}
         self.position = (stored.position if stored else 0) + len(answered)
         self.unwritten: list[JournalEntry] = []
         self.retry_after: float | None = None
+        self.fault_messages: dict[str, str] = {}  # by their own text, which is all that code returns of a Sentence
 
     # -- what the sandbox calls
 
@@ -311,10 +311,11 @@ class StepHost:
         """Advances the position past a recorded entry and drops its clock values."""
         self.position += 1
         self._forget_clock(entry.call)
+        if not entry.ok:
+            self.fault_messages[entry.answer["message"]] = entry.answer["message"]
 
     def _forget_clock(self, call: int) -> None:
-        for number in [number for number in self._clock if number <= call]:
-            del self._clock[number]
+        self._clock = {number: values for number, values in self._clock.items() if number > call}
 
     def _flush(self, more: list[JournalEntry], generated: Generated | None = None) -> None:
         check_fence(self._reach.claim)
@@ -363,8 +364,7 @@ class StepHost:
 
     def _begin_action(self, call: HostCall, seconds: float, approval_id: str | None = None) -> None:
         """Executes an action in a thread, because foreign systems are slow and calls may overlap."""
-        path, iteration, _ = self._reach.run_key
-        where = ".".join(part for part in (path, iteration, str(call.id)) if part)
+        where = ".".join(str(part) for part in (*self._reach.run_key[:2], call.id) if part)
 
         def ask() -> tuple[bool, Any]:
             try:

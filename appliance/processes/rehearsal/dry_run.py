@@ -214,7 +214,7 @@ def _conclude(tools: Tools, job: Job, report: DryRun, decision: Decision, only: 
     elif only is not None:
         report.output = only.run.output
     elif job.left_ms() <= 0:
-        message = TOO_LONG % {"seconds": f"{job.limit_ms / 1000:g}"}
+        message = TOO_LONG % {"seconds": job.limit_ms / 1000}
         report.status, report.error = "timed_out", make_error("execution_timeout", "timeout", message)
     else:
         report.output = decision.output

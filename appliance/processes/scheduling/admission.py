@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.core.database import db
+from appliance.core.database.sentence_fields import dump_error
 from appliance.core.errors import ConcurrencyLimited
 from appliance.core.scope import TenantScope
 from appliance.core.sentences import Sentence
@@ -150,7 +151,7 @@ def expire(tenant_id: str, execution_id: str, now: int) -> bool:
         "UPDATE execution SET status = 'expired', finished_at = ?, next_run_at = NULL, wait_reason = NULL, waiting_for = NULL, "
         "error = ?, failure_class = ?, failure_code = ?, fence = fence + 1 WHERE tenant_id = ? AND id = ? AND started_at IS NULL "
         "AND finished_at IS NULL AND expires_at <= ?",
-        (now, db.dump_json(error), error["failure_class"], error["code"], tenant_id, execution_id, now),
+        (now, dump_error(error), error["failure_class"], error["code"], tenant_id, execution_id, now),
     )
     if changed != 1:
         return False

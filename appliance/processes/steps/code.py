@@ -52,7 +52,7 @@ def perform(tools: Tools, task: Task) -> Result:
     if result.snapshot is None and (result.failure is None or result.failure.code not in LOST_CODES):
         host.close(result, seed_of(tools, task), task.wall_ms(tools.default_time_ms, earlier_run.used_ms))
     if result.failure is not None:
-        error_object = from_sandbox(result.failure).error
+        error_object = from_sandbox(result.failure, host.fault_messages).error
         if error_object["failure_class"] == "connector" and host.retry_after:
             error_object["retry_after"] = host.retry_after
         raise StepFailed(error_object, result.logs, host.unwritten)

@@ -13,6 +13,7 @@ from typing import Any
 
 from appliance.core import clock, ids, logs
 from appliance.core.database import db
+from appliance.core.database.sentence_fields import dump_error
 from appliance.core.errors import (
     ApplianceError,
     ConcurrencyLimited,
@@ -318,7 +319,7 @@ def _fail(scope: TenantScope, firing_id: str, mark: Mark, error: dict[str, Any])
     changed = db.execute(
         "UPDATE firing SET status = 'failed', error = ?, next_try_at = NULL WHERE tenant_id = ? AND id = ? "
         "AND status IN ('pending', 'failed')",
-        (db.dump_json(error), scope.tenant_id, firing_id),
+        (dump_error(error), scope.tenant_id, firing_id),
     )
     if changed:
         db.after_commit(lambda: FIRINGS.inc(1, mark.kind, "failed"))

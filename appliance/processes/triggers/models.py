@@ -3,6 +3,7 @@
 import peewee
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import ErrorField
 
 
 class TriggerState(TenantModel):
@@ -20,7 +21,7 @@ class TriggerState(TenantModel):
     failed_in_row = peewee.IntegerField()
     last_fired_at = peewee.BigIntegerField(null=True)
     last_execution_id = peewee.TextField(null=True)
-    last_error = JsonField(null=True)
+    last_error = ErrorField(null=True)
     last_error_at = peewee.BigIntegerField(null=True)
     created_at = peewee.BigIntegerField()
 
@@ -47,7 +48,7 @@ class Firing(TenantModel):
     attempts = peewee.IntegerField()
     next_try_at = peewee.BigIntegerField(null=True)
     execution_id = peewee.TextField(null=True)
-    error = JsonField(null=True)
+    error = ErrorField(null=True)
 
     class Meta:
         table_name = "firing"

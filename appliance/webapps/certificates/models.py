@@ -3,6 +3,7 @@
 from peewee import BigIntegerField, BlobField, IntegerField, TextField
 
 from appliance.core.database.db import JsonField, PlatformModel
+from appliance.core.database.sentence_fields import ErrorField
 
 
 class CertificateRow(PlatformModel):
@@ -42,7 +43,7 @@ class OrderRow(PlatformModel):
     due_at = BigIntegerField()
     tries = JsonField()
     failures = IntegerField()
-    problem = JsonField(null=True)
+    problem = ErrorField(null=True)
 
     class Meta:
         table_name = "certificate_order"

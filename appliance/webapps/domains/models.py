@@ -3,6 +3,7 @@
 from peewee import BigIntegerField, BooleanField, CompositeKey, IntegerField, TextField
 
 from appliance.core.database.db import JsonField, TenantModel
+from appliance.core.database.sentence_fields import SentenceField
 
 from .names import names_of
 
@@ -23,7 +24,7 @@ class DomainRow(TenantModel):
     redirect_from = TextField(null=True)
     is_primary = BooleanField()
     records = JsonField()
-    error = TextField(null=True)
+    error = SentenceField(null=True)
     created_at = BigIntegerField()
     created_by = TextField()
     verified_at = BigIntegerField(null=True)

@@ -12,7 +12,8 @@ from .records import Settings, State
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 PROVE_WITHIN_MS = 30 * DAY  # an unverified claim expires after this time
 GRACE_MS = 7 * DAY  # how long a verified domain may fail its checks before it is released
-_NOT_VERIFIED = mark_error("It was not verified within 30 days. %(error)s")
+_NOT_VERIFIED = mark_error("It was not verified within 30 days.")
+_NOT_VERIFIED_BECAUSE = mark_error("It was not verified within 30 days. %(error)s")
 _RELEASED = mark_error("Released after 7 days: %(error)s")
 PATIENCE_MS = HOUR  # how long name servers may not respond before an alert
 
@@ -58,7 +59,7 @@ def _decide_claim(settings: Settings, row: DomainRow, result: Look, now: int) ->
     if row.state == "failed":
         return Verdict({"error": result.error, "next_check_at": None})
     if now - row.created_at > PROVE_WITHIN_MS:
-        error = (_NOT_VERIFIED % {"error": result.error or ""}).strip()
+        error = _NOT_VERIFIED_BECAUSE % {"error": result.error} if result.error else _NOT_VERIFIED
         return Verdict({"state": "failed", "error": error, "next_check_at": None})
     return Verdict({"error": result.error, "leads_here": result.leads_here, **_schedule(row, MINUTE, now, HOUR)})
 
