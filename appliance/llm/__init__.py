@@ -1,4 +1,4 @@
-"""Language models: a tenant's profiles, the client that asks them, what it costs and what of a prompt stays here."""
+"""Language models: a tenant's profiles, the client that calls providers, budgets and usage, and redaction of prompts."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The messages of Anthropic; a structured answer comes through a tool that the model must use.
+"""Anthropic's Messages API; a structured answer is returned through a tool that the model must use.
 
 Source of the format: Anthropic's API reference, "Messages", version 2023-06-01.
 """
@@ -23,29 +23,29 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 
 
 def headers(key: str) -> list[tuple[str, str]]:
-    """How the key is shown, and the version of the format."""
+    """The headers with the key and the version of the API."""
     return [("anthropic-version", _VERSION), *([("x-api-key", key)] if key else [])]
 
 
 def write_body(question: Question) -> dict[str, Any]:
-    """The request's JSON; what a conversation says as `system` goes where Anthropic has it."""
+    """The request's JSON; messages with the role `system` become part of Anthropic's `system` member."""
     profile, parameters = question.profile, question.profile.parameters
-    said = [message for message in question.messages if not _is_system(message)]
+    messages = [message for message in question.messages if not _is_system(message)]
     system = [question.system, *(message.text for message in question.messages if _is_system(message))]
     body: dict[str, Any] = {
         "model": profile.model, "max_tokens": question.max_tokens or DEFAULT_MAX_TOKENS,
-        "messages": _merge([_message(message) for message in said]), **parameters.extra,
+        "messages": _merge([_message(message) for message in messages]), **parameters.extra,
         "system": "\n\n".join(filter(None, system)) or None, "temperature": question.temperature, "top_p": parameters.top_p,
     }  # fmt: skip
     if question.schema is not None and profile.structured == "native":
-        told = "Give the answer to what was asked. Use this tool once."
-        body["tools"] = [{"name": ANSWER, "description": told, "input_schema": dict(question.schema)}]
+        description = "Give the answer to what was asked. Use this tool once."
+        body["tools"] = [{"name": ANSWER, "description": description, "input_schema": dict(question.schema)}]
         body["tool_choice"] = {"type": "tool", "name": ANSWER}
     elif question.tools:
         body["tools"] = [
             {"name": tool.name, "description": tool.description, "input_schema": dict(tool.parameters)} for tool in question.tools
         ]
-        # A model that thinks first cannot be made to use a tool.
+        # With thinking enabled, the API refuses a forced tool choice.
         choice = "auto" if question.choice == "required" and "thinking" in parameters.extra else question.choice
         body["tool_choice"] = {"type": _CHOICES[choice]}
     return {name: value for name, value in body.items() if value is not None}
@@ -63,7 +63,7 @@ def _message(message: Message | ToolResult) -> dict[str, Any]:
         {"type": "tool_use", "id": call.id, "name": sendable_name(call.name), "input": sendable_arguments(call)}
         for call in message.calls
     ]
-    # The provider refuses an empty text.
+    # The API refuses an empty text.
     text = message.text if message.text.strip() else "" if calls else "(nothing)"
     parts: list[dict[str, Any]] = [*map(dict, message.thoughts), *([{"type": "text", "text": text}] if text else [])]
     images = [{"type": "base64", "media_type": each.media_type, "data": each.data} for each in message.images]
@@ -71,7 +71,7 @@ def _message(message: Message | ToolResult) -> dict[str, Any]:
 
 
 def _merge(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The provider wants the results of all calls in one message, and turns that alternate."""
+    """Merge consecutive messages of one role: the API requires alternating roles, and all tool results in one message."""
     merged: list[dict[str, Any]] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"]:
@@ -82,17 +82,17 @@ def _merge(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_reply(answer: Any, question: Question) -> Reply:
-    """The reply in a 200; ReplyInvalid when there is none."""
+    """Parse the reply from a 200 response; ReplyInvalid when it has none."""
     content = answer.get("content") if isinstance(answer, Mapping) else None
     if not isinstance(answer, Mapping) or not isinstance(content, list):
         raise ReplyInvalid("the answer has no content")
     parts = [part for part in content if isinstance(part, Mapping)]
-    used = [part for part in parts if part.get("type") == "tool_use"]
-    if len(used) > MOST_CALLS:
+    tool_uses = [part for part in parts if part.get("type") == "tool_use"]
+    if len(tool_uses) > MOST_CALLS:
         raise ReplyInvalid(f"the answer uses more than {MOST_CALLS} tools at once")
-    answers = [part for part in used if part.get("name") == ANSWER] if question.schema is not None else []
+    answers = [part for part in tool_uses if part.get("name") == ANSWER] if question.schema is not None else []
     texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
-    calls = () if answers else tuple(read_call(part.get("id"), part.get("name"), part.get("input")) for part in used)
+    calls = () if answers else tuple(read_call(part.get("id"), part.get("name"), part.get("input")) for part in tool_uses)
     reason = str(answer.get("stop_reason") or "")
     read, written, cached = _usage(answer.get("usage"))
     return Reply(
@@ -109,10 +109,10 @@ def _finish(reason: str, has_calls: bool) -> Finish:
 
 
 def _usage(usage: Any) -> tuple[int, int, int]:
-    """Tokens read, written, and of the read ones those from the cache; -1, -1, 0 where the server does not say."""
+    """Input tokens, output tokens, and how many of the input came from the cache; -1, -1, 0 if the server does not report them."""
     if not isinstance(usage, Mapping):
         return -1, -1, 0
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    read = [found for name in names if (found := count(usage.get(name))) >= 0]
+    read = [tokens for name in names if (tokens := count(usage.get(name))) >= 0]
     written = count(usage.get("output_tokens"))
     return (sum(read), written, max(count(usage.get(names[2])), 0)) if read and written >= 0 else (-1, -1, 0)

@@ -1,4 +1,4 @@
-"""One question over the wire: through the one way out, with the provider's failures in coded words."""
+"""Sends one question to a provider through the egress client, and converts its failures to coded errors."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -28,14 +28,14 @@ from .exchange import Question, Reply, ReplyInvalid
 from .profile import Profile
 
 DIALECTS: dict[str, ModuleType] = {"openai": openai, "anthropic": anthropic}
-# Refused although the status says that waiting would help.
+# Error codes that come with status 429, but that waiting does not resolve.
 _OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
 _LATER = (408, 409, 425, 500, 502, 503, 504, 529)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A profile with its key opened."""
+    """A profile with its unsealed key."""
 
     slug: str
     profile: Profile
@@ -43,9 +43,9 @@ class Ready:
 
 
 class ModelFailed(ConnectorFailed):
-    """The provider failed or refused the request; `extra` says whether asking again may help, and when.
+    """The provider failed or refused the request; `extra` says whether and when a retry may help.
 
-    `is_free`: nothing was generated, so that nothing is to be paid.
+    `is_free` means that nothing was generated, so the call costs nothing.
     """
 
     def __init__(self, slug: str, error: ConnectorError, *, is_free: bool) -> None:
@@ -61,9 +61,9 @@ class ModelFailed(ConnectorFailed):
 
 
 def ask(client: EgressClient, ready: Ready, question: Question, ends: float) -> Reply:
-    """The reply, at the latest at `ends` (monotonic) or after the profile's timeout.
+    """Send a question and return the reply, waiting until `ends` (monotonic) or the profile's timeout, whichever is first.
 
-    ModelFailed; TimedOut when it was `ends` that came first; AddressNotAllowed.
+    ModelFailed; TimedOut if `ends` was reached first; AddressNotAllowed.
     """
     dialect = DIALECTS[ready.profile.kind]
     until = min(ends, clock.monotonic() + ready.profile.timeout_ms / 1000)
@@ -77,7 +77,7 @@ def ask(client: EgressClient, ready: Ready, question: Question, ends: float) -> 
 
 
 def is_free(error: ApplianceError) -> bool:
-    """Whether a failed call costs nothing: it was never sent, or the provider said no."""
+    """Whether a failed call costs nothing, because it was never sent or the provider refused it."""
     return isinstance(error, errors.AddressNotAllowed) or (isinstance(error, ModelFailed) and error.is_free)
 
 
@@ -85,7 +85,7 @@ def _coded(ready: Ready, error: ConnectorError, *, is_late: bool) -> ApplianceEr
     error.message = error.message.replace(ready.key, "[redacted]") if ready.key else error.message
     if is_late and isinstance(error, TransientError):
         return TimedOut(Sentence(
-            "the LLM profile %(slug)s did not answer within the step's time; give the step more with `timeout`", slug=ready.slug
+            "the LLM profile %(slug)s did not answer within the step's time limit; raise the step's `timeout`", slug=ready.slug
         ))
     return ModelFailed(ready.slug, error, is_free=error.outcome == "not_done")
 
@@ -104,40 +104,42 @@ def _read(dialect: ModuleType, answer: HttpAnswer, question: Question) -> Reply:
     except (ValueError, RecursionError):
         data = None
     if answer.status != 200:
-        raise _refusal(dialect, answer, data)
+        raise _to_error(dialect, answer, data)
     try:
         reply: Reply = dialect.read_reply(data, question)
     except (ReplyInvalid, RecursionError) as error:
-        raise SystemFailure(f"it answered something that is no reply: {error}.", outcome="unknown") from error
+        raise SystemFailure(f"it answered something that is not a valid reply: {error}.", outcome="unknown") from error
     return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
 
 
-def _refusal(dialect: ModuleType, answer: HttpAnswer, data: Any) -> ConnectorError:
+def _to_error(dialect: ModuleType, answer: HttpAnswer, data: Any) -> ConnectorError:
     code, message = dialect.read_error(data)
-    said = f"it answered {answer.status}" + (f" ({message[:500]})" if message else "") + "."
+    description = f"it answered {answer.status}" + (f" ({message[:500]})" if message else "") + "."
     details = {"status": answer.status, "code": code[:100]}
     if answer.status in (401, 403):
-        return AuthError(f"{said} Check its key.", details=details)
+        return AuthError(f"{description} Check its key.", details=details)
     if answer.status == 429 and code not in _OUT_OF_CREDIT:
-        return RateLimited(said, retry_after=_retry_after(answer), details=details)
+        return RateLimited(description, retry_after=_retry_after(answer), details=details)
     if answer.status in _LATER:
-        waits = _retry_after(answer)
-        return TransientError(said, details=details) if waits is None else RateLimited(said, retry_after=waits, details=details)
+        retry_after = _retry_after(answer)
+        if retry_after is not None:
+            return RateLimited(description, retry_after=retry_after, details=details)
+        return TransientError(description, details=details)
     if 400 <= answer.status < 500:
-        return Rejected(said, details=details)
-    return SystemFailure(said, details=details)
+        return Rejected(description, details=details)
+    return SystemFailure(description, details=details)
 
 
 def _retry_after(answer: HttpAnswer) -> float | None:
-    """Seconds to be left alone for; None where it does not say."""
-    exact, given = answer.headers.get("retry-after-ms"), answer.headers.get("retry-after", "")
+    """The seconds that the provider asks to wait; None if it does not say."""
+    milliseconds, seconds_or_date = answer.headers.get("retry-after-ms"), answer.headers.get("retry-after", "")
     try:
-        if exact is not None:
-            return max(0.0, float(exact) / 1000)
-        return max(0.0, float(given))
+        if milliseconds is not None:
+            return max(0.0, float(milliseconds) / 1000)
+        return max(0.0, float(seconds_or_date))
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(given).timestamp() - clock.now_ms() / 1000)
+        return max(0.0, parsedate_to_datetime(seconds_or_date).timestamp() - clock.now_ms() / 1000)
     except (ValueError, TypeError):
         return None

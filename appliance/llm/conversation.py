@@ -1,4 +1,4 @@
-"""A conversation with tools, turn by turn: what a model is asked next, and what it answers or wants to be done."""
+"""Conversations with tools: asks a model for its next turn, which is an answer or a list of tool calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from .tools import Choice, ToolCall, ToolOffer, ToolResult, distinct, sendable_a
 
 @dataclass(frozen=True)
 class Conversation:
-    """What was said so far, and the tools that may be asked for.
+    """The messages so far, and the tools the model may call.
 
-    `restore`: whether what was redacted is put back into what the model says and asks for; None leaves that to the profile.
+    `restore` says whether redacted values are put back into the model's answer and tool calls; None leaves it to the profile.
     """
 
     profile: str
@@ -30,33 +30,33 @@ class Conversation:
     restore: bool | None = None
 
 
-def converse(conversation: Conversation, line: Line, told: Generated) -> ApplianceError | None:
-    """Notes the reply in `told`; what went wrong otherwise: a reply that was cut off or refused is none."""
+def converse(conversation: Conversation, line: Line, generated: Generated) -> ApplianceError | None:
+    """Store the model's reply in `told`, or return the error; a reply that was cut off or refused is an error."""
     mask = line.mask
     question = _question(conversation, line, mask)
-    reply, error = line.exchange(question, _news(question.messages), mask, told)
+    reply, error = line.exchange(question, _new_messages(question.messages), mask, generated)
     if reply is None:
         return error
     if reply.finish in ("length", "refused"):
         return broken_off(line.ready.slug, reply, question)
     profile = line.ready.profile
-    restores = profile.redaction.restore if conversation.restore is None else conversation.restore
+    should_restore = profile.redaction.restore if conversation.restore is None else conversation.restore
     calls = distinct(reply.calls, _call_ids(conversation.messages))
-    told.value = replace(reply, calls=calls)
-    if restores:
-        calls = tuple(_restored(call, mask) for call in calls)
-        told.value = replace(reply, text=mask.restore(reply.text), calls=calls)
+    generated.value = replace(reply, calls=calls)
+    if should_restore:
+        calls = tuple(_restore_call(call, mask) for call in calls)
+        generated.value = replace(reply, text=mask.restore(reply.text), calls=calls)
     return None
 
 
 def _question(conversation: Conversation, line: Line, mask: Mask) -> Question:
-    """What leaves: without what the patterns find.  Equal prefixes of a conversation give equal placeholders."""
+    """The redacted question.  Equal prefixes of a conversation get equal placeholders."""
     profile = line.ready.profile
     parameters = profile.parameters
     return Question(
         profile=profile,
         system=mask.hide(conversation.system),
-        messages=tuple(_hidden(message, mask) for message in conversation.messages),
+        messages=tuple(_redact(message, mask) for message in conversation.messages),
         max_tokens=conversation.max_tokens or parameters.max_tokens,
         temperature=parameters.temperature if conversation.temperature is None else conversation.temperature,
         tools=conversation.tools,
@@ -64,26 +64,26 @@ def _question(conversation: Conversation, line: Line, mask: Mask) -> Question:
     )
 
 
-def _hidden(message: Message | ToolResult, mask: Mask) -> Message | ToolResult:
-    hidden = replace(message, text=mask.hide(message.text))
-    if isinstance(hidden, Message) and hidden.calls:
-        return replace(hidden, calls=tuple(_hidden_call(call, mask) for call in hidden.calls))
-    return hidden
+def _redact(message: Message | ToolResult, mask: Mask) -> Message | ToolResult:
+    redacted = replace(message, text=mask.hide(message.text))
+    if isinstance(redacted, Message) and redacted.calls:
+        return replace(redacted, calls=tuple(_redact_call(call, mask) for call in redacted.calls))
+    return redacted
 
 
-def _hidden_call(call: ToolCall, mask: Mask) -> ToolCall:
+def _redact_call(call: ToolCall, mask: Mask) -> ToolCall:
     return replace(call, arguments=dump_json(mask.hide_json(sendable_arguments(call))))
 
 
-def _restored(call: ToolCall, mask: Mask) -> ToolCall:
+def _restore_call(call: ToolCall, mask: Mask) -> ToolCall:
     value = call.value
     return call if value is None else replace(call, arguments=dump_json(mask.restore(value)))
 
 
-def _news(messages: Sequence[Message | ToolResult]) -> Sequence[Message | ToolResult]:
-    """What was said since the model's last turn."""
-    said = [place for place, message in enumerate(messages) if isinstance(message, Message) and message.role == "assistant"]
-    return messages[said[-1] + 1 :] if said else messages
+def _new_messages(messages: Sequence[Message | ToolResult]) -> Sequence[Message | ToolResult]:
+    """The messages since the model's last turn."""
+    turns = [place for place, message in enumerate(messages) if isinstance(message, Message) and message.role == "assistant"]
+    return messages[turns[-1] + 1 :] if turns else messages
 
 
 def _call_ids(messages: Sequence[Message | ToolResult]) -> Iterator[str]:

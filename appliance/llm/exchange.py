@@ -1,4 +1,4 @@
-"""One question to a provider and its reply, in words that every provider's dialect is translated from and to.  Pure."""
+"""A question to a provider and its reply, independent of the provider's API.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from .profile import Profile
 from .prompt import Message
 from .tools import Choice, ToolCall, ToolOffer, ToolResult
 
-ANSWER = "answer"  # what the tool is called through which a structured answer comes
+ANSWER = "answer"  # the name of the tool that returns a structured answer
 IMAGE_TOKENS = 1_600
-MOST_TOKENS = 10**9  # no call costs as much: a server that says so does not count
+MOST_TOKENS = 10**9  # more than any call uses: a server that reports more does not count correctly
 
 Finish = Literal["stop", "length", "refused", "tools"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """What leaves: redacted already.  `schema` is that of the answer, always of an object; None asks for text.
+    """A redacted question.  `schema` is the schema of the answer, always of an object; None asks for text.
 
-    With `tools` the model may ask for some of them instead of answering.
+    With `tools`, the model may call some of them instead of answering.
     """
 
     profile: Profile
@@ -35,22 +35,22 @@ class Question:
 
     @property
     def estimated_tokens(self) -> int:
-        """What reading it costs at most, roughly: a token is hardly ever shorter than two bytes of text."""
+        """A rough upper bound of the input tokens: a token is hardly ever shorter than two bytes of text."""
         texts = [self.system, *(message.text for message in self.messages), str(self.schema or "")]
-        said = [message for message in self.messages if isinstance(message, Message)]
-        texts += [f"{call.name}{call.arguments}" for message in said for call in message.calls]
-        texts += [str(thought) for message in said for thought in message.thoughts]
+        turns = [message for message in self.messages if isinstance(message, Message)]
+        texts += [f"{call.name}{call.arguments}" for message in turns for call in message.calls]
+        texts += [str(thought) for message in turns for thought in message.thoughts]
         texts += [f"{tool.name}{tool.description}{dump_json(dict(tool.parameters))}" for tool in self.tools]
-        images = sum(len(message.images) for message in said)
+        images = sum(len(message.images) for message in turns)
         return sum(len(text.encode("utf-8", "replace")) for text in texts) // 2 + images * IMAGE_TOKENS + 16
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back; of a structured answer `text` is its JSON.  `model` is the one that answered.
+    """A provider's reply; for a structured answer, `text` is its JSON.  `model` is the model that answered.
 
-    Tokens are -1 where the server does not count; `cached_tokens` are those of the input that it had read before.
-    `reason` is the provider's own word for why it stopped.
+    Tokens are -1 if the server does not report them; `cached_tokens` counts input tokens from the provider's cache.
+    `reason` is the provider's own reason for stopping.
     """
 
     text: str
@@ -66,10 +66,10 @@ class Reply:
 
 
 class ReplyInvalid(ValueError):
-    """The provider answered 200 with something that is no answer."""
+    """The provider answered 200 with something that is not a valid reply."""
 
 
 def count(value: Any) -> int:
-    """Tokens as a server tells them; -1 when that is no number of tokens."""
+    """A token count as a server reports it; -1 if it is not a plausible number."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     return value if is_count else -1

@@ -1,4 +1,4 @@
-"""One question until it has an answer that fits: asked, judged against its schema, corrected a few times, and all of it told."""
+"""Generates an answer: asks a model, validates the answer against its schema, asks for corrections, and records every exchange."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +25,9 @@ from .usage import NANO, Origin, Reservation, Used
 
 @dataclass
 class Generated:
-    """What a question came to: its value, or an error; every exchange as it may be recorded (redacted), and what it cost.
+    """The result of a question: its value or an error, every exchange in redacted form, and the usage.
 
-    `settle` has to run inside the write that records it.
+    `settle` must run inside the write that records the result.
     """
 
     value: Any = None
@@ -38,16 +38,16 @@ class Generated:
 
     @property
     def retry_after(self) -> float | None:
-        """How long the provider wants to be left alone, in seconds."""
+        """The seconds that the provider asks to wait before a retry."""
         return None if self.error is None else self.error.extra.get("retry_after")
 
     def settle(self, scope: TenantScope) -> None:
-        """Inside a write: the calls are over; once is enough, twice does no harm."""
+        """Settle the reservations of finished calls; inside a write, and idempotent."""
         for reservation, used in self.owed:
             usage.settle(scope, reservation, used)
 
     def told(self) -> dict[str, Any]:
-        """The trace as the journal keeps it."""
+        """The exchanges and usage as the journal stores them."""
         sums = {"calls": self.used.calls, "input_tokens": self.used.input_tokens, "output_tokens": self.used.output_tokens}
         return {"exchanges": self.exchanges, "usage": sums | {"cost": self.used.cost_nano / NANO}}
 
@@ -58,7 +58,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Line:
-    """The way to one profile for one caller; `also` are patterns to be redacted beside the profile's own."""
+    """A caller's connection to one profile; `also` are redaction patterns besides the profile's own."""
 
     scope: TenantScope
     client: EgressClient
@@ -69,54 +69,57 @@ class Line:
 
     @property
     def mask(self) -> Mask:
-        """A fresh one, for one conversation."""
+        """A new mask, for one conversation."""
         return Mask((*self.also, *patterns_of(self.ready.profile)))
 
     def exchange(
-        self, question: Question, new: Sequence[Message | ToolResult], mask: Mask, told: Generated
+        self, question: Question, new: Sequence[Message | ToolResult], mask: Mask, generated: Generated
     ) -> tuple[Reply | None, ApplianceError | None]:
-        """One question and its reply, booked and noted in `told`; `new` is what of it was not noted before."""
-        reservation = self._reserve(question, told)
+        """Send one question, record it with its usage in `told`, and return the reply or the error.
+
+        `new` are the messages of the question that have not been recorded before.
+        """
+        reservation = self._reserve(question, generated)
         if isinstance(reservation, BudgetExceeded):
             return None, reservation
-        began = clock.monotonic()
-        noted: dict[str, Any] = {
-            "profile": self.ready.slug, "model": self.ready.profile.model, "request": _shown(question, new),
+        started = clock.monotonic()
+        entry: dict[str, Any] = {
+            "profile": self.ready.slug, "model": self.ready.profile.model, "request": _describe_request(question, new),
         }  # fmt: skip
-        told.exchanges.append(noted)
+        generated.exchanges.append(entry)
         try:
             reply = ask(self.client, self.ready, question, self.ends)
         except ApplianceError as error:
-            told.owe(reservation, Used() if is_free(error) else None)
-            noted |= {"error": {"code": error.code, "message": mask.hide(error.message)}, "duration_ms": _since(began)}
+            generated.owe(reservation, Used() if is_free(error) else None)
+            entry |= {"error": {"code": error.code, "message": mask.hide(error.message)}, "duration_ms": _elapsed_ms(started)}
             return None, error
         used, is_estimated = self._cost(question, reply)
-        told.owe(reservation, used)
-        noted |= {
+        generated.owe(reservation, used)
+        entry |= {
             "response": mask.hide(reply.text), "finish": reply.finish, "answered_by": reply.model,
             "input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost": used.cost_nano / NANO,
-            "duration_ms": _since(began),
-        } | ({"estimated": True} if is_estimated else {}) | _shown_calls(reply.calls, mask)  # fmt: skip
+            "duration_ms": _elapsed_ms(started),
+        } | ({"estimated": True} if is_estimated else {}) | _describe_calls(reply.calls, mask)  # fmt: skip
         if reply.cached_tokens:
-            noted["cached_tokens"] = reply.cached_tokens
+            entry["cached_tokens"] = reply.cached_tokens
         return reply, None
 
-    def _reserve(self, question: Question, told: Generated) -> Reservation | BudgetExceeded:
+    def _reserve(self, question: Question, generated: Generated) -> Reservation | BudgetExceeded:
         profile = self.ready.profile
         tokens = question.estimated_tokens, question.max_tokens or DEFAULT_MAX_TOKENS
         most = Used(1, *tokens, profile.cost_nano(*tokens))
 
         def begin() -> Reservation | BudgetExceeded:
-            told.settle(self.scope)
+            generated.settle(self.scope)
             try:
                 return usage.reserve(self.scope, self.ready.slug, profile, self.origin, most)
             except BudgetExceeded as error:
-                return error  # and what has been settled stays so
+                return error  # returned, not raised, so that what was settled is committed
 
         return db.write(begin)
 
     def _cost(self, question: Question, reply: Reply) -> tuple[Used, bool]:
-        """What it came to; where the server does not count, four bytes of text are a token."""
+        """The usage, and whether it is estimated with four bytes per token because the server does not report it."""
         tokens = reply.input_tokens, reply.output_tokens
         is_estimated = min(tokens) < 0
         if is_estimated:
@@ -136,26 +139,26 @@ class Asking:
     def ready(self) -> Ready:
         return self.line.ready
 
-    def run(self, told: Generated) -> ApplianceError | None:
-        """Notes the answer in `told`; what went wrong otherwise."""
+    def run(self, generated: Generated) -> ApplianceError | None:
+        """Store the answer in `told`, or return the error."""
         mask = self.line.mask
         schema = check_output_schema(self.prompt.output) if self.prompt.output is not None else None
         question = _question(self.ready.profile, self.prompt, mask)
         new: Sequence[Message | ToolResult] = question.messages
         for turn in range(self.prompt.repair + 1):
-            reply, error = self.line.exchange(question, new, mask, told)
+            reply, error = self.line.exchange(question, new, mask, generated)
             if reply is None:
                 return error
             if reply.finish != "stop":
                 return broken_off(self.ready.slug, reply, question)
             value, problems = self._judge(reply, schema, mask)
             if not problems:
-                told.value = value
+                generated.value = value
                 return None
-            told.exchanges[-1]["problems"] = [mask.hide(problem) for problem in problems]
+            generated.exchanges[-1]["problems"] = [mask.hide(problem) for problem in problems]
             if turn < self.prompt.repair:
-                said = Message("assistant", reply.text)
-                new = (said, Message("user", correction([mask.hide(problem) for problem in problems])))
+                answer = Message("assistant", reply.text)
+                new = (answer, Message("user", correction([mask.hide(problem) for problem in problems])))
                 question = replace(question, messages=(*question.messages, *new))
         details = [Detail("", "answer_invalid", problem) for problem in problems]
         times = f"after {self.prompt.repair} corrections" if self.prompt.repair else "and was not asked again"
@@ -166,30 +169,30 @@ class Asking:
         return AnswerInvalid(message, details=details, extra={"retryable": True})
 
     def _judge(self, reply: Reply, schema: Schema | None, mask: Mask) -> tuple[Any, list[str]]:
-        """The answer's value, or what is wrong with it."""
-        asked = self.prompt.restore
-        restores = self.ready.profile.redaction.restore if asked is None else asked
+        """The answer's value, or the problems with it."""
+        override = self.prompt.restore
+        should_restore = self.ready.profile.redaction.restore if override is None else override
         if schema is None or self.prompt.output is None:
-            return mask.restore(reply.text) if restores else reply.text, []
+            return mask.restore(reply.text) if should_restore else reply.text, []
         try:
             value = unwrap(read_json(reply.text), self.prompt.output)
         except (ValueError, RecursionError) as error:
-            return None, [f"/: This is no JSON: {str(error)[:200]}."]
-        value = mask.restore(value) if restores else value
+            return None, [f"/: This is not JSON: {str(error)[:200]}."]
+        value = mask.restore(value) if should_restore else value
         return value, describe(schema.problems(value))
 
 
 def patterns_of(profile: Profile) -> tuple[tuple[str, str], ...]:
-    """(name, regular expression) of what the profile keeps back."""
-    found = []
+    """The (name, regular expression) pairs that the profile redacts."""
+    patterns = []
     for each in profile.redaction.patterns:
         name, pattern = BUILT_IN[each.use] if each.use is not None else ("", each.pattern or "")
-        found.append((each.name or name, pattern))
-    return tuple(found)
+        patterns.append((each.name or name, pattern))
+    return tuple(patterns)
 
 
 def _question(profile: Profile, prompt: Prompt, mask: Mask) -> Question:
-    """What leaves: without what the patterns find, with the schema as this profile is told it."""
+    """The redacted question, with the schema in the form this profile supports."""
     parameters = profile.parameters
     schema = None if prompt.output is None else wrap(prompt.output)
     system = mask.hide(prompt.system)
@@ -206,40 +209,40 @@ def _question(profile: Profile, prompt: Prompt, mask: Mask) -> Question:
 
 
 def broken_off(slug: str, reply: Reply, question: Question) -> ApplianceError:
-    """What to say of a reply that is none, or half of one."""
+    """The error for a reply that was refused or cut off."""
     if reply.finish == "refused":
-        said = f": {reply.text[:300]}" if reply.text else ""
+        reason = f": {reply.text[:300]}" if reply.text else ""
         return AnswerRefused(
-            Sentence("the model of the LLM profile %(slug)s declined to answer%(said)s", slug=slug, said=said),
+            Sentence("the model of the LLM profile %(slug)s declined to answer%(said)s", slug=slug, said=reason),
             extra={"retryable": False},
         )
     limit = f" at {question.max_tokens} tokens" if question.max_tokens else ""
     message = Sentence(
-        "the answer of the LLM profile %(slug)s was cut off%(limit)s; raise max_tokens, or ask for less", slug=slug, limit=limit
+        "the answer of the LLM profile %(slug)s was cut off%(limit)s; raise `max_tokens`, or ask for less", slug=slug, limit=limit
     )
     return AnswerInvalid(message, details=[Detail("", "answer_cut_off", message)], extra={"retryable": False})
 
 
-def _shown(question: Question, new: Sequence[Message | ToolResult]) -> dict[str, Any]:
-    """A request as it is recorded: what is new in it, and of pictures how large they are."""
-    shown: dict[str, Any] = {"messages": [_shown_message(message) for message in new]}
+def _describe_request(question: Question, new: Sequence[Message | ToolResult]) -> dict[str, Any]:
+    """A request in recorded form: its new messages, with the sizes of images instead of their data."""
+    description: dict[str, Any] = {"messages": [_describe_message(message) for message in new]}
     if len(new) == len(question.messages):
-        shown |= {"system": question.system} if question.system else {}
-        shown |= {"tools": [tool.name for tool in question.tools]} if question.tools else {}
-    return shown
+        description |= {"system": question.system} if question.system else {}
+        description |= {"tools": [tool.name for tool in question.tools]} if question.tools else {}
+    return description
 
 
-def _shown_message(message: Message | ToolResult) -> dict[str, Any]:
+def _describe_message(message: Message | ToolResult) -> dict[str, Any]:
     if isinstance(message, ToolResult):
         return {"role": "tool", "name": message.name, "call_id": message.call_id, "text": message.text}
     images = [{"media_type": each.media_type, "bytes": len(each.data) * 3 // 4} for each in message.images]
     return {"role": message.role, "text": message.text} | ({"images": images} if images else {})
 
 
-def _shown_calls(calls: Sequence[ToolCall], mask: Mask) -> dict[str, Any]:
-    shown = [{"id": call.id, "name": call.name, "arguments": mask.hide(call.arguments)} for call in calls]
-    return {"calls": shown} if shown else {}
+def _describe_calls(calls: Sequence[ToolCall], mask: Mask) -> dict[str, Any]:
+    descriptions = [{"id": call.id, "name": call.name, "arguments": mask.hide(call.arguments)} for call in calls]
+    return {"calls": descriptions} if descriptions else {}
 
 
-def _since(began: float) -> int:
-    return round((clock.monotonic() - began) * 1000)
+def _elapsed_ms(started: float) -> int:
+    return round((clock.monotonic() - started) * 1000)

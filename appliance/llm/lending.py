@@ -1,4 +1,4 @@
-"""Profiles of one place used in another, as tests do: with key and what is left of the budgets, and the bill brought home."""
+"""Uses profiles of one appliance in another, as `gos test` does: copies keys and used budgets, and books the usage back."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from .usage import Used
 
 @dataclass(frozen=True)
 class Lent:
-    """A profile away from home, and what had been used of it when it left: `today` is part of `month` (UTC)."""
+    """A copied profile, and its usage at the time of copying: `today` is part of `month` (UTC)."""
 
     ready: Ready = field(repr=False)
     today: Used
@@ -27,38 +27,38 @@ class Lent:
 
 
 def lend_profiles(models: LanguageModels, scope: TenantScope, slugs: Iterable[str]) -> list[Lent]:
-    """These profiles, and those that they fall back to where the tenant has them; NotFound for one of `slugs` that it has not."""
-    lent: dict[str, Lent] = {}
+    """Copy these profiles and their existing fallbacks; NotFound if the tenant lacks one of `slugs`."""
+    copies: dict[str, Lent] = {}
     today = usage.day_of(clock.now_ms())
-    left = list(dict.fromkeys(slugs))
-    while left:
-        ready = models.open_profile(scope, left.pop(0))
-        used = (usage.used_since(scope, ready.slug, day) for day in (today, _first(today)))
-        lent[ready.slug] = Lent(ready, *used)
-        left += [slug for slug in ready.profile.fallbacks if slug not in {*lent, *left} and models.has_profile(scope, slug)]
-    return list(lent.values())
+    pending = list(dict.fromkeys(slugs))
+    while pending:
+        ready = models.open_profile(scope, pending.pop(0))
+        used = (usage.used_since(scope, ready.slug, day) for day in (today, _first_of_month(today)))
+        copies[ready.slug] = Lent(ready, *used)
+        pending += [slug for slug in ready.profile.fallbacks if slug not in {*copies, *pending} and models.has_profile(scope, slug)]
+    return list(copies.values())
 
 
-def borrow_profiles(models: LanguageModels, scope: TenantScope, lent: Iterable[Lent]) -> None:
-    """Keep them here as they are at home, with as much of their budgets used up."""
+def borrow_profiles(models: LanguageModels, scope: TenantScope, copies: Iterable[Lent]) -> None:
+    """Store copied profiles here, with the same share of their budgets used up."""
     today = usage.day_of(clock.now_ms())
-    for each in lent:
+    for each in copies:
         models.put_profile(scope, each.slug, each.ready.profile, each.ready.key or None)
         bring_home(scope, {each.slug: each.today}, today)
-        bring_home(scope, {each.slug: each.month.minus(each.today)}, _first(today))
+        bring_home(scope, {each.slug: each.month.minus(each.today)}, _first_of_month(today))
 
 
-def used_here(scope: TenantScope, lent: Iterable[Lent]) -> dict[str, Used]:
-    """What was used of each since it was borrowed; calls that never came back count as the most that they may cost."""
-    found = {}
-    for each in lent:
+def used_here(scope: TenantScope, copies: Iterable[Lent]) -> dict[str, Used]:
+    """The usage of each profile since it was copied here; calls without an answer count with the most they may cost."""
+    usages = {}
+    for each in copies:
         used = usage.used_since(scope, each.slug, "").plus(usage.used_in_flight(scope, each.slug))
-        found[each.slug] = used.minus(each.month)
-    return found
+        usages[each.slug] = used.minus(each.month)
+    return usages
 
 
 def bring_home(scope: TenantScope, used: dict[str, Used], day: str | None = None) -> None:
-    """Book what was used elsewhere, today unless said otherwise."""
+    """Book usage from another appliance, by default as of today."""
 
     def book() -> None:
         for slug, each in used.items():
@@ -68,5 +68,5 @@ def bring_home(scope: TenantScope, used: dict[str, Used], day: str | None = None
     db.write(book)
 
 
-def _first(day: str) -> str:
+def _first_of_month(day: str) -> str:
     return f"{day[:7]}-01"

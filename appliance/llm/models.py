@@ -1,4 +1,4 @@
-"""Tables of profiles and of what their use came to."""
+"""The table of LLM profiles."""
 
 import peewee
 
@@ -6,7 +6,7 @@ from appliance.core.database.db import JsonField, TenantModel
 
 
 class ProfileRow(TenantModel):
-    """`settings` is the profile without its key; `sealed` is the key, `reference` the name of the secret that is the key."""
+    """`settings` is the profile without its key; `sealed` is the key, or `reference` the name of the secret to use as the key."""
 
     label = "LLM profile"
     id = peewee.TextField()  # the slug

@@ -1,6 +1,6 @@
-"""The chat completions of OpenAI, which Ollama, vLLM, llama.cpp and many others speak as well.
+"""OpenAI's Chat Completions API, which Ollama, vLLM, llama.cpp and many others implement as well.
 
-Source of the format: the API reference of OpenAI, "Create chat completion"; servers differ in what they leave out.
+Source of the format: OpenAI's API reference, "Create chat completion"; servers differ in which members they omit.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from .structured import is_strict
 from .tools import MOST_CALLS, ToolCall, ToolResult, read_call, sendable_arguments, sendable_name
 
 PATH = "/chat/completions"
-# OpenAI's own newer models refuse `max_tokens`, other servers know nothing else.
+# OpenAI's newer models refuse `max_tokens`; other servers support nothing else.
 _OWN_HOST = "api.openai.com"
 
 
 def headers(key: str) -> list[tuple[str, str]]:
-    """How the key is shown; local servers need none."""
+    """The header with the key; local servers need none."""
     return [("Authorization", f"Bearer {key}")] if key else []
 
 
@@ -66,7 +66,7 @@ def _message(message: Message | ToolResult) -> dict[str, Any]:
 
 
 def read_reply(answer: Any, question: Question) -> Reply:
-    """The reply in a 200; ReplyInvalid when there is none."""
+    """Parse the reply from a 200 response; ReplyInvalid when it has none."""
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
@@ -74,39 +74,39 @@ def read_reply(answer: Any, question: Question) -> Reply:
         raise ReplyInvalid("the answer has no choices[0].message")
     text, refusal, reason = _text(message.get("content")), message.get("refusal"), choice.get("finish_reason")
     tokens_in, tokens_out, cached = _usage(answer.get("usage"))
-    told: dict[str, Any] = {
+    members: dict[str, Any] = {
         "input_tokens": tokens_in, "output_tokens": tokens_out, "cached_tokens": cached, "model": str(answer.get("model") or ""),
         "id": str(answer.get("id") or ""), "reason": str(reason or ""),
     }  # fmt: skip
     if refusal or reason == "content_filter":
-        return Reply(str(refusal or text or ""), "refused", **told)
+        return Reply(str(refusal or text or ""), "refused", **members)
     calls = _calls(message.get("tool_calls"))
     if text is None and not question.tools:
-        raise ReplyInvalid("choices[0].message.content is no text")
-    return Reply(text or "", "length" if reason == "length" else "tools" if calls else "stop", calls=calls, **told)
+        raise ReplyInvalid("choices[0].message.content is not a text")
+    return Reply(text or "", "length" if reason == "length" else "tools" if calls else "stop", calls=calls, **members)
 
 
 def _text(content: Any) -> str | None:
-    """Some servers answer with a list of parts, as they may be asked."""
+    """The text of a reply; some servers answer with a list of parts, as requests may have."""
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
     return content if isinstance(content, str) else None
 
 
-def _calls(given: Any) -> tuple[ToolCall, ...]:
-    if not isinstance(given or [], list) or len(given or []) > MOST_CALLS:
-        raise ReplyInvalid(f"choices[0].message.tool_calls is no list of at most {MOST_CALLS}")
-    found = []
-    for each in given or []:
+def _calls(entries: Any) -> tuple[ToolCall, ...]:
+    if not isinstance(entries or [], list) or len(entries or []) > MOST_CALLS:
+        raise ReplyInvalid(f"choices[0].message.tool_calls is not a list of at most {MOST_CALLS}")
+    calls = []
+    for each in entries or []:
         function = each.get("function") if isinstance(each, Mapping) else None
         if not isinstance(function, Mapping):
-            raise ReplyInvalid("choices[0].message.tool_calls has one without a function")
-        found.append(read_call(each.get("id"), function.get("name"), function.get("arguments")))
-    return tuple(found)
+            raise ReplyInvalid("choices[0].message.tool_calls has a call without a function")
+        calls.append(read_call(each.get("id"), function.get("name"), function.get("arguments")))
+    return tuple(calls)
 
 
 def _usage(usage: Any) -> tuple[int, int, int]:
-    """Tokens read, written, and of the read ones those from the cache; -1, -1, 0 where the server does not say."""
+    """Input tokens, output tokens, and how many of the input came from the cache; -1, -1, 0 if the server does not report them."""
     if not isinstance(usage, Mapping):
         return -1, -1, 0
     read, written = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
@@ -116,7 +116,7 @@ def _usage(usage: Any) -> tuple[int, int, int]:
 
 
 def read_error(answer: Any) -> tuple[str, str]:
-    """(code, message) of an error's body."""
+    """The (code, message) of an error's body."""
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if isinstance(error, Mapping):
         return str(error.get("code") or error.get("type") or ""), str(error.get("message") or "")

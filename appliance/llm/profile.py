@@ -1,4 +1,4 @@
-"""What a profile says: which model answers, how it is asked, what it costs, and what of a prompt may not leave."""
+"""The settings of an LLM profile: model, parameters, prices, budgets and redaction."""
 
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ Structured = Literal["native", "json", "prompt"]
 HOME: dict[str, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
 DEFAULT_MAX_TOKENS = 4096
 LONGEST_MS = 15 * 60_000
-# Set by the appliance itself: what is asked and how it is answered is not for the settings to say.
+# Members of requests that the appliance sets itself, and that settings must not override.
 OWN_MEMBERS = frozenset({
     "model", "messages", "system", "stream", "stream_options", "response_format", "tools", "tool_choice", "n",
     "max_tokens", "max_completion_tokens",
@@ -26,13 +26,13 @@ Price = Annotated[float, Field(ge=0, le=10**6, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
-    """Base: unknown members are refused, types are exact."""
+    """Base of settings: unknown members are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Parameters(Settings):
-    """How the model is asked where a call does not say; `extra` members go to the provider as they are."""
+    """Defaults for calls that do not set them; `extra` members are passed to the provider unchanged."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -41,14 +41,14 @@ class Parameters(Settings):
 
     @field_validator("extra")
     @classmethod
-    def _leave_ours(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _refuse_own_members(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if own := sorted(OWN_MEMBERS & given.keys()):
-            raise ValueError(f"{own[0]} is set by the appliance itself; leave it out")
+            raise ValueError(f"{own[0]} is set by the appliance itself; remove it")
         return given
 
 
 class Prices(Settings):
-    """What a million tokens cost, in the tenant's own currency."""
+    """The price of a million tokens, in the tenant's own currency."""
 
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     input: Price
@@ -56,14 +56,14 @@ class Prices(Settings):
 
 
 class Budget(Settings):
-    """The most that may be used; what is absent is not limited."""
+    """The most that may be used; an absent member is not limited."""
 
     tokens: Tokens | None = None
     cost: Amount | None = None
 
 
 class Budgets(Settings):
-    """Limits per day and month (UTC) of the profile, and per execution."""
+    """Limits of the profile per day and month (UTC), and per execution."""
 
     day: Budget = Budget()
     month: Budget = Budget()
@@ -71,7 +71,7 @@ class Budgets(Settings):
 
 
 class Pattern(Settings):
-    """What is replaced: a built-in kind of value, or a regular expression (RE2 syntax) under a name of one's own."""
+    """A pattern to redact: a built-in kind of value (`use`), or a regular expression in RE2 syntax with a `name`."""
 
     name: Annotated[str, Field(pattern="^[A-Z][A-Z0-9_]{0,30}$")] | None = None
     use: str | None = None
@@ -80,12 +80,12 @@ class Pattern(Settings):
     @model_validator(mode="after")
     def _is_one(self) -> "Pattern":
         if (self.use is None) == (self.pattern is None):
-            raise ValueError("a pattern has either `use` or `pattern`")
+            raise ValueError("a pattern needs either `use` or `pattern`")
         if self.use is not None and self.use not in BUILT_IN:
-            raise ValueError(f"use is one of {', '.join(BUILT_IN)}")
+            raise ValueError(f"`use` must be one of {', '.join(BUILT_IN)}")
         if self.pattern is not None:
             if self.name is None:
-                raise ValueError("a pattern of your own has a name, in capitals: it is what the model sees instead")
+                raise ValueError("a custom pattern needs a `name` in capitals, which the model sees in place of the value")
             try:
                 compile_pattern(self.pattern)
             except PatternInvalid as error:
@@ -94,14 +94,14 @@ class Pattern(Settings):
 
 
 class Redaction(Settings):
-    """What is replaced in prompts before they leave; `restore` puts it back into the answer where a call does not say."""
+    """The values to replace in prompts before they are sent; `restore` is the default for putting them back into answers."""
 
     patterns: Annotated[list[Pattern], Field(max_length=50)] = Field(default_factory=list)
     restore: bool = False
 
 
 class Profile(Settings):
-    """A tenant's way to a model, without the key.  `structured` is how JSON is asked for."""
+    """A tenant's access to a model, without the key.  `structured` is how JSON answers are requested."""
 
     kind: Kind
     model: Annotated[str, Field(min_length=1, max_length=200)]
@@ -121,7 +121,7 @@ class Profile(Settings):
         parts = urlsplit(given)
         extra = parts.username or parts.query or parts.fragment
         if given and (parts.scheme not in ("http", "https") or not parts.hostname or extra):
-            raise ValueError("this is an http or https address such as http://127.0.0.1:11434/v1")
+            raise ValueError("it must be an http or https address such as http://127.0.0.1:11434/v1")
         return given.rstrip("/")
 
     @field_validator("timeout")
@@ -132,7 +132,7 @@ class Profile(Settings):
         except ValidationFailed as error:
             raise ValueError(error.message) from error
         if not 1 <= span <= LONGEST_MS:
-            raise ValueError("a call takes between 1ms and 15m")
+            raise ValueError("the timeout must be between 1ms and 15m")
         return given
 
     @field_validator("fallbacks")
@@ -149,23 +149,23 @@ class Profile(Settings):
     def _fits(self) -> "Profile":
         limits = (self.budgets.day, self.budgets.month, self.budgets.execution)
         if self.price is None and any(each.cost is not None for each in limits):
-            raise ValueError("a budget of money needs `price`, what a million tokens cost")
+            raise ValueError("a budget with `cost` needs a `price` per million tokens")
         if self.kind == "anthropic" and self.structured == "json":
-            raise ValueError("anthropic knows no mode `json`; leave `structured` out, or set it to prompt")
+            raise ValueError("anthropic does not support the mode `json`; remove `structured`, or set it to prompt")
         return self
 
     @property
     def timeout_ms(self) -> int:
-        """What one request may take."""
+        """The timeout of one request, in milliseconds."""
         return clock.parse_duration(self.timeout)
 
     @property
     def address(self) -> str:
-        """The base URL, the provider's own where none is given."""
+        """The base URL, by default the provider's own."""
         return self.base_url or HOME[self.kind]
 
     def cost_nano(self, input_tokens: int, output_tokens: int) -> int:
-        """What tokens cost, in billionths of the currency's unit."""
+        """The cost of these tokens, in billionths of the currency's unit."""
         if self.price is None:
             return 0
         return round((input_tokens * self.price.input + output_tokens * self.price.output) * 1000)

@@ -1,6 +1,6 @@
-"""What of a prompt may not leave: found by patterns, replaced by placeholders, and put back where that is wanted.  Pure.
+"""Redacts prompts: replaces what patterns match with placeholders, and restores the values in answers.  Pure.
 
-Patterns are RE2's, whose time is linear in the text: a tenant's pattern cannot hold up the appliance.
+Patterns use RE2, which takes time linear in the text, so that a tenant's pattern cannot block the appliance.
 """
 
 import re
@@ -21,30 +21,30 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
 
 
 class PatternInvalid(ValueError):
-    """The text is no regular expression that RE2 knows."""
+    """The text is not a regular expression in RE2's syntax, or matches the empty text."""
 
 
 @lru_cache(1000)
 def compile_pattern(text: str) -> Any:
-    """The pattern; PatternInvalid when it is none, or matches nothing at all."""
+    """Compile a pattern; PatternInvalid if it is not valid or matches the empty text."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 1 << 20
     try:
-        found = re2.compile(text, options)
+        pattern = re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise PatternInvalid(f"this is no regular expression in RE2's syntax: {reason}") from error
-    if found.match("") is not None:
-        raise PatternInvalid("this pattern matches the empty text; write what is to be replaced")
-    return found
+        raise PatternInvalid(f"this is not a regular expression in RE2's syntax: {reason}") from error
+    if pattern.match("") is not None:
+        raise PatternInvalid("this pattern matches the empty text; it must match at least one character")
+    return pattern
 
 
 @dataclass
 class Mask:
-    """The placeholders of one conversation: equal values have equal ones.
+    """The placeholders of one conversation; equal values get equal placeholders.
 
-    `patterns` are (name, regular expression).
+    `patterns` are pairs of (name, regular expression).
     """
 
     patterns: Iterable[tuple[str, str]]
@@ -53,8 +53,8 @@ class Mask:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def hide(self, text: str) -> str:
-        """`text` with a placeholder such as `[EMAIL_1]` for whatever a pattern finds, the first pattern first."""
-        parts = [text]  # found parts stand at odd places: a later pattern does not look into them
+        """Replace the matches of each pattern in order with placeholders such as `[EMAIL_1]`."""
+        parts = [text]  # placeholders are at odd indexes, where later patterns do not search
         for name, pattern in self.patterns:
             parts = [piece for place, part in enumerate(parts) for piece in self._split(name, pattern, part, text, place)]
         return "".join(parts)
@@ -71,7 +71,7 @@ class Mask:
         return [*pieces, part[end:]]
 
     def hide_json(self, value: Any) -> Any:
-        """The same in every text of a JSON value, member names included."""
+        """Replace matches in every text of a JSON value, including member names."""
         if isinstance(value, str):
             return self.hide(value)
         if isinstance(value, Mapping):
@@ -79,24 +79,24 @@ class Mask:
         return [self.hide_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
     def restore(self, value: Any) -> Any:
-        """A JSON value with what stood behind the placeholders in its texts."""
+        """Replace the placeholders in the texts of a JSON value with their original values."""
         if not self._values:
             return value
         if isinstance(value, str):
-            known = re.compile("|".join(map(re.escape, self._values)))
-            return known.sub(lambda found: self._values[found[0]], value)
+            placeholders = re.compile("|".join(map(re.escape, self._values)))
+            return placeholders.sub(lambda match: self._values[match[0]], value)
         if isinstance(value, Mapping):
             return {self.restore(str(name)): self.restore(inner) for name, inner in value.items()}
         return [self.restore(inner) for inner in value] if isinstance(value, list) else value
 
     def _placeholder(self, name: str, value: str, around: str) -> str:
-        known = self._given.get(value)
-        if known is not None:
-            return known
+        existing = self._given.get(value)
+        if existing is not None:
+            return existing
         while True:
             self._counts[name] = self._counts.get(name, 0) + 1
             placeholder = f"[{name}_{self._counts[name]}]"
-            if placeholder not in around:  # such a text of somebody else's must not turn into the value later
+            if placeholder not in around:  # A text that already looks like this must not be restored to the value.
                 break
         self._given[value], self._values[placeholder] = placeholder, value
         return placeholder

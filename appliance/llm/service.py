@@ -1,4 +1,4 @@
-"""What one can do with language models: keep profiles with sealed keys, ask, and see what it cost."""
+"""Manages LLM profiles with sealed keys, calls models with fallbacks, and reports usage."""
 
 import hashlib
 import re
@@ -55,7 +55,7 @@ _NONE: tuple[tuple[str, str], ...] = ()
 
 @dataclass(frozen=True)
 class StoredProfile:
-    """A profile as it is read back: of the key only since when it is sealed (`key_at`), or the name of the secret it is."""
+    """A stored profile without its key: `key_at` is when the key was sealed, `reference` the secret used as the key."""
 
     slug: str
     profile: Profile
@@ -68,7 +68,7 @@ class StoredProfile:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a profile has cost, by UTC days; `in_flight` is what calls under way may cost at most."""
+    """The usage of a profile by UTC days; `in_flight` is the most that calls in progress may use."""
 
     day: Used
     month: Used
@@ -80,7 +80,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a profile answered to one short question: its words, or why there are none; what it cost, and how long it took."""
+    """The result of a test question: the answer or the error (`message`), the usage and the duration in milliseconds."""
 
     ok: bool
     message: str
@@ -92,13 +92,13 @@ _listeners: list[Listener] = []
 
 
 def on_profile_stored(listener: Listener) -> Callable[[], None]:
-    """Have `listener(scope, slug)` called inside every write that creates a profile; answers what takes it away again."""
+    """Call `listener(scope, slug)` inside every write that creates a profile; returns a function that removes the listener."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
 class LanguageModels:
-    """The verbs.  `open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+    """LLM profiles and calls to their models.  `open_secret` returns a tenant's secret by name, or raises NotFound."""
 
     def __init__(self, egress: Egress, sealer: Sealer, open_secret: OpenSecret) -> None:
         self._egress, self._sealer, self._open_secret = egress, sealer, open_secret
@@ -106,16 +106,16 @@ class LanguageModels:
     # -- profiles
 
     def list_profiles(self, scope: TenantScope, page: PageRequest) -> Page[StoredProfile]:
-        """The tenant's profiles."""
+        """List the tenant's profiles."""
         fields = {"id": ProfileRow.id, "created_at": ProfileRow.created_at}
-        return paginate(scope.select(ProfileRow), page, fields, default="id").map(_stored)
+        return paginate(scope.select(ProfileRow), page, fields, default="id").map(_to_stored)
 
     def get_profile(self, scope: TenantScope, slug: str) -> StoredProfile:
-        """One profile; NotFound otherwise."""
-        return _stored(scope.get(ProfileRow, id=slug))
+        """Get a profile; NotFound."""
+        return _to_stored(scope.get(ProfileRow, id=slug))
 
     def create_profile(self, scope: TenantScope, slug: str, profile: Profile, key: str | None) -> StoredProfile:
-        """A new profile; `key` is the provider's, or `= secrets.<name>`.  Executions that wait for it go on.  AlreadyExists."""
+        """Create a profile with the provider's `key` or `= secrets.<name>`; executions waiting for it continue.  AlreadyExists."""
         ids.check_slug(slug, pointer="/slug")
         now = clock.now_ms()
 
@@ -136,14 +136,14 @@ class LanguageModels:
     def put_profile(
         self, scope: TenantScope, slug: str, profile: Profile, key: KeyChange, *, if_version: int | None = None
     ) -> tuple[StoredProfile, bool]:
-        """Create or replace a profile; the flag tells whether it is new.  KEEP keeps the key, None takes it out.
+        """Create or replace a profile, and return it with whether it is new.  KEEP keeps the key, None removes it.
 
-        VersionConflict; ValidationFailed when the key would be kept and sent elsewhere than before; ScopeMissing for a secret
-        that may not go to this address.
+        VersionConflict; ValidationFailed if a kept key would be sent to another address; ScopeMissing for a secret that is not
+        bound to this address.
         """
         if scope.find(ProfileRow, id=slug) is None:
             if key is KEEP:
-                raise ValidationFailed("no key is sealed here; send it", pointer="/api_key")
+                raise ValidationFailed("a new profile has no stored key yet; send the key itself", pointer="/api_key")
             return self.create_profile(scope, slug, profile, key), True
         now = clock.now_ms()
 
@@ -151,10 +151,10 @@ class LanguageModels:
             row = scope.get(ProfileRow, id=slug)
             if if_version is not None and row.version != if_version:
                 raise VersionConflict(Sentence(
-                    "the LLM profile %(slug)s is at version %(version)s; read it and decide again",
+                    "the LLM profile %(slug)s has changed to version %(version)s; read it again and repeat the change",
                     slug=slug, version=row.version,
                 ))
-            values = _kept(row, profile) if key is KEEP else self._key_columns(scope, (slug, profile), key, now)
+            values = _keep_key(row, profile) if key is KEEP else self._key_columns(scope, (slug, profile), key, now)
             changes = {"settings": profile.model_dump(), "version": row.version + 1, "updated_at": now, **values}
             scope.update(ProfileRow, **changes).where(ProfileRow.id == slug).execute()
             audit.record(scope, "llm-profile.change", slug, {"kind": profile.kind, "model": profile.model})
@@ -163,7 +163,7 @@ class LanguageModels:
         return self.get_profile(scope, slug), False
 
     def delete_profile(self, scope: TenantScope, slug: str) -> None:
-        """Delete a profile; what it has cost stays on record.  NotFound."""
+        """Delete a profile; its recorded usage stays.  NotFound."""
 
         def delete() -> None:
             scope.get(ProfileRow, id=slug)
@@ -174,7 +174,7 @@ class LanguageModels:
         db.write(delete)
 
     def get_usage(self, scope: TenantScope, slug: str) -> Usage:
-        """What the profile has cost today, this month and on each of the last 31 days; NotFound."""
+        """The usage of a profile today, this month and on each of the last 31 days; NotFound."""
         profile = self.get_profile(scope, slug).profile
         now = clock.now_ms()
         today = usage.day_of(now)
@@ -187,67 +187,71 @@ class LanguageModels:
             )  # fmt: skip
 
     def has_profile(self, scope: TenantScope, slug: str) -> bool:
-        """Whether there is one."""
+        """Whether the tenant has a profile of this name."""
         return bool(db.rows("SELECT 1 FROM llm_profile WHERE tenant_id = ? AND id = ?", (scope.tenant_id, slug)))
 
     # -- asking
 
     def try_profile(self, scope: TenantScope, slug: str) -> Trial:
-        """Ask the profile's model, and no fallback, one short question, which is booked like any other; NotFound."""
-        ready, told, began = self.open_profile(scope, slug), Generated(), clock.monotonic()
+        """Ask the profile's model, without fallbacks, a short question, which counts as usage; NotFound."""
+        ready, generated, started = self.open_profile(scope, slug), Generated(), clock.monotonic()
         client = EgressClient(self._egress)
         try:
-            line = Line(scope, client, ready, Origin(), began + TRIAL_SECONDS)
+            line = Line(scope, client, ready, Origin(), started + TRIAL_SECONDS)
             with resolving_for(scope.tenant_id):
-                told.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(told)
+                generated.error = Asking(line, Prompt(slug, (Message("user", TRIAL_PROMPT),))).run(generated)
         finally:
             client.close()
-        db.write(lambda: told.settle(scope))
-        message = str(told.value) if told.error is None else told.error.message
-        return Trial(told.error is None, message[:500], told.used, round((clock.monotonic() - began) * 1000))
+        db.write(lambda: generated.settle(scope))
+        message = str(generated.value) if generated.error is None else generated.error.message
+        return Trial(generated.error is None, message[:500], generated.used, round((clock.monotonic() - started) * 1000))
 
     def generate(self, scope: TenantScope, prompt: Prompt, origin: Origin, ends: float) -> Generated:
-        """Ask, until there is an answer that fits or `ends` (monotonic) comes; what went wrong is in the answer.
+        """Ask until there is a valid answer or `ends` (monotonic) is reached; errors are returned in the result.
 
-        NotFound, before anything is asked, when there is no such profile.
+        NotFound, before any call, if the profile does not exist.
         """
-        return self._through(scope, prompt.profile, origin, ends, lambda line, told: Asking(line, prompt).run(told))
+
+        def run(line: Line, generated: Generated) -> ApplianceError | None:
+            return Asking(line, prompt).run(generated)
+
+        return self._run_with_fallbacks(scope, prompt.profile, origin, ends, run)
 
     def converse(self, scope: TenantScope, conversation: Conversation, origin: Origin, ends: float) -> Generated:
-        """The model's next turn; `value` is the Reply, which answers or asks for tools, None where `error` says why there is none.
+        """The model's next turn; `value` is the Reply with its answer or tool calls, or None with an `error`.
 
-        Whoever records the turn runs `settle` in the same write.  NotFound, before anything is asked, without the profile.
+        The caller runs `settle` in the write that records the turn.  NotFound, before any call, if the profile does not exist.
         """
-        return self._through(scope, conversation.profile, origin, ends, partial(converse, conversation))
+        return self._run_with_fallbacks(scope, conversation.profile, origin, ends, partial(converse, conversation))
 
-    def _through(
+    def _run_with_fallbacks(
         self, scope: TenantScope, slug: str, origin: Origin, ends: float, run: Callable[[Line, Generated], ApplianceError | None]
     ) -> Generated:
-        """What it came to with the profile, or else with the first of its fallbacks that answers."""
+        """Run with the profile, or with the first of its fallbacks that answers."""
         first = self.open_profile(scope, slug)
-        told = Generated()
-        ready, also = first, _NONE
+        generated = Generated()
+        ready, extra_patterns = first, _NONE
         for other in (None, *first.profile.fallbacks):
             if other is not None:
-                if not isinstance(told.error, ConnectorFailed | BudgetExceeded):
+                if not isinstance(generated.error, ConnectorFailed | BudgetExceeded):
                     break
                 if not self.has_profile(scope, other):
                     continue
-                ready, also = self.open_profile(scope, other), patterns_of(first.profile)
+                ready, extra_patterns = self.open_profile(scope, other), patterns_of(first.profile)
             client = EgressClient(self._egress)
             try:
                 with resolving_for(scope.tenant_id):
-                    told.error = run(Line(scope, client, ready, origin, ends, also), told)
+                    generated.error = run(Line(scope, client, ready, origin, ends, extra_patterns), generated)
             finally:
                 client.close()
-        return told
+        return generated
 
     def open_profile(self, scope: TenantScope, slug: str) -> Ready:
-        """The profile with its key, for whoever asks a model; NotFound."""
+        """The profile with its unsealed key, ready for calls; NotFound."""
         row = scope.find(ProfileRow, id=slug)
         if row is None:
             raise NotFound(
-                Sentence("there is no LLM profile %(slug)s here; create it with POST /api/v1/llm-profiles", slug=repr(slug))
+                Sentence("there is no LLM profile %(slug)s; create it with POST /api/v1/llm-profiles", slug=repr(slug))
             )
         key, profile = "", Profile.model_validate(row.settings)
         if row.reference is not None:
@@ -261,27 +265,28 @@ class LanguageModels:
         return Ready(slug, profile, key)
 
     def _key_columns(self, scope: TenantScope, at: tuple[str, Profile], key: str | None, now: int) -> dict[str, object]:
-        """Inside a write: the columns of a key, a secret of the tenant bound to where the profile sends it."""
+        """The columns that store a key; inside a write, because a referenced secret is bound to the profile's address."""
         slug, profile = at
         if key is None:
             return {"sealed": None, "reference": None, "key_at": None}
         if key.startswith("="):
             match = _REFERENCE.fullmatch(key)
             if match is None:
-                raise ValidationFailed("a key is its text, or = secrets.<name>", pointer="/api_key")
+                raise ValidationFailed("`api_key` must be the key itself or = secrets.<name>", pointer="/api_key")
             place = destination_of(slug, profile)
             unbound = secret_bindings.refuse_unbound(scope, [match[1]], place, pointer="/api_key")
             secret_bindings.bind_use(scope, unbound, place)
             return {"sealed": None, "reference": match[1], "key_at": None}
         if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
             raise ValidationFailed(
-                Sentence("a key is one line of 1 to %(max_key)s plain characters", max_key=MAX_KEY), pointer="/api_key"
+                Sentence("the key must be one line of 1 to %(max_key)s printable ASCII characters", max_key=MAX_KEY),
+                pointer="/api_key",
             )
         return {"sealed": self._sealer.seal(key.encode(), _context(scope, slug)), "reference": None, "key_at": now}
 
 
 def destination_of(slug: str, profile: Profile) -> Destination:
-    """Whom the profile sends its key to."""
+    """The destination that the profile sends its key to."""
     digest = hashlib.sha256(f"{profile.kind} {profile.address}".encode()).hexdigest()
     return Destination("llm-profile", slug, digest, host_of(profile.address))
 
@@ -290,16 +295,16 @@ def _context(scope: TenantScope, slug: str) -> str:
     return f"{scope.tenant_id}/llm-profile/{slug}"
 
 
-def _kept(row: ProfileRow, profile: Profile) -> dict[str, object]:
-    """No change to the key, unless it would be sent to somebody else."""
+def _keep_key(row: ProfileRow, profile: Profile) -> dict[str, object]:
+    """The columns that keep the stored key, which are none; ValidationFailed if the key would be sent to another address."""
     before = Profile.model_validate(row.settings)
     if row.sealed is None and row.reference is None:
-        raise ValidationFailed("no key is sealed here; send it", pointer="/api_key")
+        raise ValidationFailed("the profile has no stored key; send the key itself", pointer="/api_key")
     if (before.kind, before.address) != (profile.kind, profile.address):
-        raise ValidationFailed("the change would send the key elsewhere; send the key again", pointer="/api_key")
+        raise ValidationFailed("the change would send the stored key to another address; send the key again", pointer="/api_key")
     return {}
 
 
-def _stored(row: ProfileRow) -> StoredProfile:
+def _to_stored(row: ProfileRow) -> StoredProfile:
     profile = Profile.model_validate(row.settings)
     return StoredProfile(row.id, profile, row.key_at, row.reference, row.version, row.created_at, row.updated_at)

@@ -1,4 +1,4 @@
-"""Structured answers: the schema as providers take it, the JSON in what they say, what to say about a wrong one.  Pure."""
+"""Structured answers: adapts schemas to providers, extracts JSON from answers, and words corrections.  Pure."""
 
 import json
 import re
@@ -14,41 +14,41 @@ MOST_PROBLEMS = 20
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:
-    """Whether providers take the schema as it is: they want an object at the top."""
+    """Whether providers accept the schema as it is: they require an object at the top."""
     return schema.get("type") == "object" and not schema.keys() & {"anyOf", "oneOf", "allOf", "$ref"}
 
 
 def wrap(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema as providers take it; anything else than an object becomes the only member of one."""
+    """The schema in a form providers accept: anything but an object becomes the only member of one."""
     if is_object(schema):
         return schema
     inner = {name: value for name, value in schema.items() if name not in ("$defs", "$schema", "$id")}
-    around = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], "additionalProperties": False}
-    return around | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
+    outer = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], "additionalProperties": False}
+    return outer | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether OpenAI's strict mode takes the schema: every object lists all its members as required, and has no others."""
+    """Whether OpenAI's strict mode accepts the schema: every object requires all its members and allows no others."""
     if isinstance(schema, list):
         return all(map(is_strict, schema))
     if not isinstance(schema, Mapping):
         return True
     members = schema.get("properties")
     if schema.get("type") == "object" or isinstance(members, Mapping):
-        listed = set(members) if isinstance(members, Mapping) else set()
-        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != listed:
+        names = set(members) if isinstance(members, Mapping) else set()
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != names:
             return False
     inner = members.values() if isinstance(members, Mapping) else ()
     return all(map(is_strict, [*inner, *(value for name, value in schema.items() if name not in ("properties", "enum", "const"))]))
 
 
 def instructions(schema: Mapping[str, Any]) -> str:
-    """What a model is told that has no mode for this."""
+    """The instructions for a model without a mode for structured answers."""
     return f"Answer with one JSON value and nothing else. It must be valid against this JSON Schema:\n{dump_json(dict(schema))}"
 
 
 def read_json(text: str) -> Any:
-    """The JSON in an answer, also where it stands in a fence; ValueError when there is none.  NaN and Infinity are none."""
+    """Parse the JSON in an answer, also inside a code fence; ValueError if there is none, or for NaN and Infinity."""
     stripped = text.strip()
     try:
         return _storable(json.loads(stripped, parse_constant=_refuse))
@@ -60,7 +60,7 @@ def read_json(text: str) -> Any:
 
 
 def _storable(value: Any) -> Any:
-    """The same JSON without halves of surrogate pairs, which no UTF-8 text can hold."""
+    """The value with lone surrogates replaced, which UTF-8 cannot encode."""
     text = dump_json(value)
     try:
         text.encode()
@@ -70,22 +70,22 @@ def _storable(value: Any) -> Any:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def unwrap(value: Any, schema: Mapping[str, Any]) -> Any:
-    """What stands for the caller's own schema in the answer; a model that left out the wrapping is understood."""
+    """Undo `wrap` in an answer; an answer without the wrapping object is returned as it is."""
     if is_object(schema) or not isinstance(value, Mapping) or set(value) != {WRAPPED}:
         return value
     return value[WRAPPED]
 
 
 def describe(problems: Sequence[Detail]) -> list[str]:
-    """The problems, one line each, of which the values are no part."""
+    """Describe the problems, one line each, without the values."""
     return [f"{problem.pointer or '/'}: {problem.message}" for problem in problems[:MOST_PROBLEMS]]
 
 
 def correction(problems: Sequence[str]) -> str:
-    """What a model is told about an answer that does not fit."""
-    listed = "\n".join(f"- {problem}" for problem in problems)
-    return f"That answer does not fit the JSON Schema:\n{listed}\nAnswer again: the whole corrected JSON and nothing else."
+    """The message that asks a model to correct an answer that does not match its schema."""
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return f"That answer does not fit the JSON Schema:\n{lines}\nAnswer again: the whole corrected JSON and nothing else."

@@ -1,4 +1,4 @@
-"""Tools as a model is told of them, what it asks of them and what they answered.  Pure."""
+"""Tools offered to a model, its calls of them, and their results.  Pure."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _LONGEST_NAME = 64
 
 @dataclass(frozen=True)
 class ToolOffer:
-    """A tool that a model may ask for; `parameters` is the JSON Schema of an object."""
+    """A tool that a model may call; `parameters` is the JSON Schema of an object."""
 
     name: str
     description: str
@@ -27,7 +27,7 @@ class ToolOffer:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """What a model asks of a tool: `arguments` as it wrote them, which need not be JSON, nor the tool one that there is."""
+    """A model's tool call, unvalidated: `arguments` may not be JSON, and the tool may not exist."""
 
     id: str
     name: str
@@ -35,17 +35,17 @@ class ToolCall:
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """The arguments; None when they are no JSON object."""
+        """The arguments; None if they are not a JSON object."""
         try:
-            found = read_json(self.arguments) if self.arguments.strip() else {}
+            value = read_json(self.arguments) if self.arguments.strip() else {}
         except (ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        return value if isinstance(value, dict) else None
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call came to, for the model to read; `is_failure` where the provider has a word for that."""
+    """The result of a call, for the model; `is_failure` is passed on to providers that support it."""
 
     call_id: str
     name: str
@@ -54,18 +54,18 @@ class ToolResult:
 
 
 def sendable_name(name: str) -> str:
-    """A name as every provider takes it back: a model may have asked for what no tool can be called."""
+    """The name in a form every provider accepts, because a model may call a tool by an invalid name."""
     return _NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def sendable_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments as every provider takes them back: what was no JSON object becomes the only member of one."""
+    """The arguments in a form every provider accepts: anything but a JSON object becomes the only member of one."""
     value = call.value
     return {"not_a_json_object": call.arguments} if value is None else value
 
 
 def read_call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
-    """A call as a provider gave it, whatever that is; some give the arguments as JSON and some as its text."""
+    """Parse a call of any provider, tolerating wrong types; some send the arguments as JSON, some as its text."""
     text = arguments if isinstance(arguments, str) else "" if arguments is None else _dump(arguments)
     return ToolCall(
         call_id if isinstance(call_id, str) else "",
@@ -77,20 +77,20 @@ def read_call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
 def _dump(value: Any) -> str:
     try:
         return dump_json(value)
-    except ValueError:  # NaN, which Python's reader takes and no JSON has
+    except ValueError:  # NaN, which Python's parser accepts although it is not JSON
         return json.dumps(value)
 
 
-def distinct(calls: Iterable[ToolCall], taken: Iterable[str]) -> tuple[ToolCall, ...]:
-    """The calls under ids that nothing before them has: each result must find its call, and some servers number badly."""
-    known = set(taken)
-    found = []
+def distinct(calls: Iterable[ToolCall], used_ids: Iterable[str]) -> tuple[ToolCall, ...]:
+    """Make the ids of calls unique within the conversation: results refer to them, and some servers reuse ids."""
+    seen = set(used_ids)
+    renumbered = []
     for call in calls:
-        wanted = _NAME.sub("_", call.id)[:_LONGEST_NAME] or "call"
-        given, number = wanted, 1
-        while given in known or (given == "call" and not call.id):
+        base = _NAME.sub("_", call.id)[:_LONGEST_NAME] or "call"
+        unique, number = base, 1
+        while unique in seen or (unique == "call" and not call.id):
             number += 1
-            given = f"{wanted[: _LONGEST_NAME - 8]}_{number}"
-        known.add(given)
-        found.append(replace(call, id=given))
-    return tuple(found)
+            unique = f"{base[: _LONGEST_NAME - 8]}_{number}"
+        seen.add(unique)
+        renumbered.append(replace(call, id=unique))
+    return tuple(renumbered)

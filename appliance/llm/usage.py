@@ -1,7 +1,7 @@
-"""What models cost: reserved before a call leaves, settled by what it came to, summed by day, execution and run.
+"""Usage and budgets of models: reserved before a call, settled with its actual usage, summed by day, execution and run.
 
-A budget is overrun by one call at most: what other calls under way may still cost counts as used until they are settled.
-Writers run inside `db.write`.
+A budget is exceeded by one call at most: the most that calls in progress may use counts as used until they are settled.
+Functions that write run inside `db.write`.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from appliance.core.sentences import Sentence
 from .profile import Budget, Profile
 
 DAY_MS = 86_400_000
-# Longer than any step may take: what is reserved for so long belongs to a process that is gone.
+# Longer than any step may take: an older reservation belongs to a process that has died.
 LOST_MS = 3_600_000
 NANO = 10**9
 _COLUMNS = "calls, input_tokens, output_tokens, cost_nano"
@@ -26,7 +26,7 @@ _RESERVED = "id, profile, execution_id, place, run_id, input_tokens, output_toke
 
 @dataclass(frozen=True)
 class Used:
-    """Sums; `cost_nano` in billionths of the currency's unit."""
+    """A sum of usage; `cost_nano` is in billionths of the currency's unit."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -49,9 +49,9 @@ class Used:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who asks: an execution or the run of an agent, and the place in it, which asks one question at a time.
+    """The caller: an execution or an agent run, and the place in it, which makes one call at a time.
 
-    The place is that of the step, iteration, attempt and call; of a run it is the turn.
+    The place is the step, iteration, attempt and call, or the turn of a run.
     """
 
     execution_id: str | None = None
@@ -61,7 +61,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A call that is about to leave, and what it may cost at most."""
+    """A call that is about to be sent, and the most it may use."""
 
     id: str
     profile: str
@@ -70,29 +70,29 @@ class Reservation:
 
 
 def reserve(scope: TenantScope, slug: str, profile: Profile, origin: Origin, most: Used) -> Reservation:
-    """Note a call before it leaves; BudgetExceeded when what is used, or may be by calls under way, has reached a budget.
+    """Reserve usage for a call before it is sent; BudgetExceeded if actual and reserved usage have reached a budget.
 
-    An earlier call of the same place never came back: it counts as what it may have cost.
+    An earlier call of the same place that was never settled is counted with the most it may have used.
     """
     mine = "AND place = ? AND (execution_id = ? OR run_id = ?)"
     for row in _open(scope, mine, (origin.place, origin.execution_id, origin.run_id)):
         settle(scope, _reservation(row), None)
     _check(scope, slug, profile, origin)
-    made = Reservation(ids.new("use"), slug, origin, most)
+    reservation = Reservation(ids.new("use"), slug, origin, most)
     db.execute(
         f"INSERT INTO llm_reservation (tenant_id, {_RESERVED}, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (
-            scope.tenant_id, made.id, slug, origin.execution_id, origin.place, origin.run_id, most.input_tokens,
+            scope.tenant_id, reservation.id, slug, origin.execution_id, origin.place, origin.run_id, most.input_tokens,
             most.output_tokens, most.cost_nano, clock.now_ms(),
         ),
     )  # fmt: skip
-    return made
+    return reservation
 
 
 def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> None:
-    """The call is over: `used` is what it came to, None when nobody knows (then it counts as the most).
+    """Settle a finished call with its actual usage; None if that is unknown, which counts the most it may have used.
 
-    A reservation is settled once; what comes after that is left out.
+    A reservation is settled once; later calls have no effect.
     """
     mine = (scope.tenant_id, reservation.id)
     if not db.execute("DELETE FROM llm_reservation WHERE tenant_id = ? AND id = ?", mine):
@@ -106,13 +106,13 @@ def settle(scope: TenantScope, reservation: Reservation, used: Used | None) -> N
         run = reservation.origin.run_id, reservation.profile, today
         _add(scope, "llm_run_usage", ("run_id", "profile", "day"), run, counted)
     execution_id = reservation.origin.execution_id
-    known = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
-    if execution_id is not None and db.rows(known, (scope.tenant_id, execution_id)):
+    sql = "SELECT 1 FROM execution WHERE tenant_id = ? AND id = ?"
+    if execution_id is not None and db.rows(sql, (scope.tenant_id, execution_id)):
         _add(scope, "llm_execution_usage", ("execution_id", "profile"), (execution_id, reservation.profile), counted)
 
 
 def book(scope: TenantScope, slug: str, day: str, used: Used) -> None:
-    """Inside a write: what was used of a profile on that day without a reservation here."""
+    """Add usage of a profile on that day that had no reservation here; inside a write."""
     _add(scope, "llm_usage", ("profile", "day"), (slug, day), used)
 
 
@@ -127,25 +127,25 @@ def _add(scope: TenantScope, table: str, keys: Sequence[str], values: Sequence[s
 
 
 def settle_lost() -> int:
-    """Upkeep, in a write of its own: calls of processes that are gone count as what they may have cost.  Answers how many."""
+    """Settle the calls of processes that have died with the most they may have used, in a write of its own; returns the count."""
 
     def close() -> int:
-        found = db.rows(
+        rows = db.rows(
             f"SELECT tenant_id, {_RESERVED} FROM llm_reservation WHERE at < ? LIMIT 500",  # noqa: S608 our own names
             (clock.now_ms() - LOST_MS,),
         )
-        for tenant_id, *row in found:
+        for tenant_id, *row in rows:
             settle(TenantScope(tenant_id, "system"), _reservation(tuple(row)), None)
-        return len(found)
+        return len(rows)
 
     return db.write(close)
 
 
 def purge(before_ms: int) -> None:
-    """Delete the sums of days that are past their time."""
-    past = (day_of(before_ms),)
-    db.write(lambda: db.execute("DELETE FROM llm_usage WHERE day < ?", past))
-    db.write(lambda: db.execute("DELETE FROM llm_run_usage WHERE day < ?", past))
+    """Delete the daily sums from before a time."""
+    values = (day_of(before_ms),)
+    db.write(lambda: db.execute("DELETE FROM llm_usage WHERE day < ?", values))
+    db.write(lambda: db.execute("DELETE FROM llm_run_usage WHERE day < ?", values))
 
 
 # -- budgets
@@ -173,7 +173,7 @@ def _check(scope: TenantScope, slug: str, profile: Profile, origin: Origin) -> N
 
 @dataclass(frozen=True)
 class _Limit:
-    """One budget of a profile: per what, and in which currency."""
+    """One budget of a profile: what it is counted `per`, and its currency."""
 
     profile: str
     per: str
@@ -184,16 +184,16 @@ class _Limit:
 def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
     budget = limit.budget
     if budget.tokens is not None and used.tokens + in_flight.tokens >= budget.tokens:
-        what, under_way = f"{used.tokens} of {budget.tokens} tokens", f"{in_flight.tokens}"
+        spent, under_way = f"{used.tokens} of {budget.tokens} tokens", f"{in_flight.tokens}"
     elif budget.cost is not None and used.cost_nano + in_flight.cost_nano >= budget.cost * NANO:
-        what, under_way = f"{used.cost_nano / NANO:.4f} of {budget.cost:g} {limit.currency}", f"{in_flight.cost_nano / NANO:.4f}"
+        spent, under_way = f"{used.cost_nano / NANO:.4f} of {budget.cost:g} {limit.currency}", f"{in_flight.cost_nano / NANO:.4f}"
     else:
         return
-    more = Sentence(", and calls under way may use %(under_way)s more", under_way=under_way) if in_flight.calls else ""
+    more = Sentence(", and calls in progress may use %(under_way)s more", under_way=under_way) if in_flight.calls else ""
     raise BudgetExceeded(
         Sentence(
             "the budget per %(per)s of the LLM profile %(profile)s is used up: %(what)s%(more)s; raise it in the profile",
-            per=limit.per, profile=limit.profile, what=what, more=more,
+            per=limit.per, profile=limit.profile, what=spent, more=more,
         ),
         extra={"budget": limit.per, "profile": limit.profile},
     )
@@ -203,35 +203,35 @@ def _compare(limit: _Limit, used: Used, in_flight: Used) -> None:
 
 
 def used_since(scope: TenantScope, slug: str, day: str) -> Used:
-    """Of a profile, from that day (UTC, `2026-01-31`) on."""
+    """The usage of a profile since that day (UTC, `2026-01-31`)."""
     return _sum([used for _, used in days_since(scope, slug, day)])
 
 
 def days_since(scope: TenantScope, slug: str, day: str) -> list[tuple[str, Used]]:
-    """The same for each day that has any, oldest first."""
+    """The usage of a profile on each day since then that has any, oldest first."""
     sql = f"SELECT day, {_COLUMNS} FROM llm_usage WHERE tenant_id = ? AND profile = ? AND day >= ? ORDER BY day"  # noqa: S608
     return [(row[0], Used(*map(int, row[1:]))) for row in db.rows(sql, (scope.tenant_id, slug, day))]
 
 
 def used_by_execution(scope: TenantScope, execution_id: str, slug: str | None = None) -> Used:
-    """What an execution has used, of that profile or of all."""
+    """The usage of an execution, with that profile or all profiles."""
     return _used_by(scope, "llm_execution_usage WHERE tenant_id = ? AND execution_id = ?", execution_id, slug)
 
 
 def used_by_run(scope: TenantScope, run_id: str, slug: str | None = None) -> Used:
-    """What the run of an agent has used, of that profile or of all."""
+    """The usage of an agent run, with that profile or all profiles."""
     return _used_by(scope, "llm_run_usage WHERE tenant_id = ? AND run_id = ?", run_id, slug)
 
 
 def _used_by(scope: TenantScope, whose: str, name: str, slug: str | None) -> Used:
     of_profile = "" if slug is None else "AND profile = ?"
     sql = f"SELECT {_COLUMNS} FROM {whose} {of_profile}"  # noqa: S608 our own names
-    found = db.rows(sql, (scope.tenant_id, name, *(() if slug is None else [slug])))
-    return _sum([Used(*map(int, row)) for row in found])
+    rows = db.rows(sql, (scope.tenant_id, name, *(() if slug is None else [slug])))
+    return _sum([Used(*map(int, row)) for row in rows])
 
 
 def used_in_flight(scope: TenantScope, slug: str) -> Used:
-    """What calls under way may cost at most."""
+    """The most that calls in progress may use."""
     return _sum([_reservation(row).most for row in _open(scope, "AND profile = ?", (slug,))])
 
 
@@ -244,9 +244,9 @@ def _reservation(row: tuple[Any, ...]) -> Reservation:
     return Reservation(row[0], row[1], Origin(*row[2:5]), Used(1, *map(int, row[5:8])))
 
 
-def _sum(found: Sequence[Used]) -> Used:
+def _sum(sums: Sequence[Used]) -> Used:
     total = Used()
-    for each in found:
+    for each in sums:
         total = total.plus(each)
     return total
 

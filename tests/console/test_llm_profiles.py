@@ -72,7 +72,7 @@ def test_what_is_wrong_stands_at_its_field(owner: Browser, provider: Provider) -
     for name in ("base_url", "timeout"):
         assert f'id="in/{name}-error"' in wrong.text
     unpriced = owner.post(owner.at("acme", NEW), form(provider, **{"in/budgets/day/cost": "1"}))
-    assert "a budget of money needs" in unpriced.text.lower()
+    assert "a budget with `cost` needs" in unpriced.text.lower()
 
 
 def test_a_key_that_is_taken_away_stays_so_through_a_mistake(owner: Browser, acme: httpx.Client, provider: Provider) -> None:

@@ -78,7 +78,7 @@ def test_a_wrong_answer_is_sent_back_with_what_is_wrong(desk: Desk, kind: str) -
     assert done.value == {"total": 7}
     assert len(desk.provider.heard) == 3
     last = desk.provider.heard[2].texts
-    assert "no JSON" in last[-3]
+    assert "not JSON" in last[-3]
     assert last[-2] == '{"total": "seven"}' or last[-2] == '{"total":"seven"}'
     assert "/total" in last[-1]
     assert [exchange.get("problems") is not None for exchange in done.exchanges] == [True, True, False]

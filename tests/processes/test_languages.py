@@ -94,7 +94,7 @@ ROWS = [
     row("no grant for the process", ("processes.execute", "other", {}), code="policy_denied", words="processes: [other]"),
     row("ask a model", ("llm.generate", {"profile": "default", "prompt": "Who?"}), value="hello"),
     row("ask a model for JSON", ("llm.generate", {"profile": "default", "prompt": "?", "output": {"type": "string"}, "repair": 0}),
-        code="answer_invalid", words="no JSON", retryable=True),
+        code="answer_invalid", words="not JSON", retryable=True),
     row("no grant for the model", ("llm.generate", {"profile": "other", "prompt": "?"}), code="policy_denied",
         words="llm: [other]"),
     row("no such model", ("llm.generate", {"profile": "missing", "prompt": "?"}), code="not_found", words="missing"),

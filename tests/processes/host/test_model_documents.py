@@ -84,7 +84,7 @@ def test_documents_of_another_tenant_and_texts_as_pictures_are_refused(world: Wo
     assert done.error["code"] == "not_found"
     mine = store(world, "mine.txt", b"text")
     done = world.run([{"id": "ask", "llm": {"profile": "default", "prompt": "?", "images": [mine]}}])
-    assert "no picture" in done.error["message"]
+    assert "not an image" in done.error["message"]
     assert profile.heard == []
 
 
