@@ -1,4 +1,4 @@
-"""Backups of a whole appliance in one file, and exports of one tenant."""
+"""Backups of a whole appliance, and exports and imports of one tenant, each as one file."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Exports of tenants that an administrator sent to the console: opened, looked at, and only then made a tenant."""
+"""Tenant exports that an administrator uploaded in the console: unpacked, inspected, and then imported as a tenant."""
 
 import shutil
 import threading
@@ -31,7 +31,7 @@ _FILE, _UNPACKED = "export.gost", "unpacked"
 
 @dataclass
 class Arrival:
-    """A file that was sent and what has become of it; whoever sent it alone sees it, for an hour after the last look."""
+    """An uploaded file and the state of its import; visible to its uploader only, for an hour after the last access."""
 
     id: str
     actor: str
@@ -50,109 +50,110 @@ class Arrival:
 
 
 class Arrivals:
-    """The files that were sent to this process."""
+    """The files uploaded to this process."""
 
-    def __init__(self, config: Config, places: Places, sealer: Sealer, works: Works) -> None:
-        self._room, self._places, self._sealer, self._works = config.data / FOLDER, places, sealer, works
+    def __init__(self, config: Config, places: Places, sealer: Sealer, jobs: Works) -> None:
+        self._room, self._places, self._sealer, self._jobs = config.data / FOLDER, places, sealer, jobs
         self._lock = threading.Lock()
         self._known: dict[str, Arrival] = {}
 
     def receive(self, scope: TenantScope, name: str, received: Received) -> Arrival:
-        """Take a file over and, unless it is sealed, begin to read it; ValidationFailed when it is none of ours."""
+        """Takes over an uploaded export and, unless encrypted, starts to read it; raises ValidationFailed for other files."""
         try:
             sealed = is_sealed(received.path)
         except BackupInvalid as error:
             raise ValidationFailed(
-                "this is no export of a tenant; choose the file that an export of this product wrote", pointer="/file"
+                "this file is not a tenant export; choose a file that was created by exporting a tenant", pointer="/file"
             ) from error
         arrival_id = ids.new("arr")
         folder = self._room / arrival_id
         self._room.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(mode=0o700)
         shutil.move(received.path, folder / _FILE)
-        found = Arrival(arrival_id, scope.actor, name[:200], received.size, folder, sealed, clock.now_ms())
+        upload = Arrival(arrival_id, scope.actor, name[:200], received.size, folder, sealed, clock.now_ms())
         with self._lock:
-            self._known[arrival_id] = found
+            self._known[arrival_id] = upload
         if not sealed:
             self.open(scope, arrival_id, None)
-        return found
+        return upload
 
     def get(self, scope: TenantScope, arrival_id: str) -> Arrival:
-        """One that this person sent; NotFound after an hour, or when the appliance has started anew."""
+        """An upload of this person; raises NotFound after an hour or a restart of the appliance."""
         with self._lock:
-            found = self._known.get(arrival_id)
-        if found is None or found.actor != scope.actor:
-            raise NotFound("this file is not known any more; the list of tenants shows whether it was imported, else send it again")
-        found.touched_ms = clock.now_ms()
-        return found
+            upload = self._known.get(arrival_id)
+        if upload is None or upload.actor != scope.actor:
+            raise NotFound("this upload has expired; see in the list of tenants whether it was imported, otherwise upload it again")
+        upload.touched_ms = clock.now_ms()
+        return upload
 
     def open(self, scope: TenantScope, arrival_id: str, passphrase: str | None) -> None:
-        """Begin to read and check it as a whole; Conflict while that goes on, or when it was done."""
-        found = self.get(scope, arrival_id)
-        if found.unpacked is not None or found.is_busy:
-            raise Conflict("this file is being read, or was read already")
-        found.work = self._works.begin(_nobody(scope, found), "open", partial(self._unpack, found, passphrase))
+        """Starts to read and check the whole file; raises Conflict when that is running or done."""
+        upload = self.get(scope, arrival_id)
+        if upload.unpacked is not None or upload.is_busy:
+            raise Conflict("this file is already being read, or has been read")
+        upload.work = self._jobs.begin(_job_scope(scope, upload), "open", partial(self._unpack, upload, passphrase))
 
-    def _unpack(self, found: Arrival, passphrase: str | None, course: Course) -> None:
-        folder = found.folder / _UNPACKED
+    def _unpack(self, upload: Arrival, passphrase: str | None, course: Course) -> None:
+        folder = upload.folder / _UNPACKED
         folder.mkdir(mode=0o700)
         try:
             course.tell("reading", 0, 0)
-            found.unpacked = Unpacked(folder, unpack_export(found.folder / _FILE, passphrase, folder, course))
+            upload.unpacked = Unpacked(folder, unpack_export(upload.folder / _FILE, passphrase, folder, course))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        (found.folder / _FILE).unlink(missing_ok=True)  # everything of it lies unpacked
+        (upload.folder / _FILE).unlink(missing_ok=True)  # its unpacked contents are all that is needed
 
     def write(self, scope: TenantScope, arrival_id: str, request: ImportRequest) -> None:
-        """Begin to make a tenant of it; ValidationFailed and AlreadyExists tell what is wrong with its id and its name."""
-        found = self.get(scope, arrival_id)
-        if found.unpacked is None or found.is_busy or found.imported is not None:
-            raise Conflict("this file is not read yet, or was imported already")
-        check_new_id(request.name or found.unpacked.manifest["tenant"]["id"])
+        """Starts to import it as a tenant; raises ValidationFailed or AlreadyExists for an invalid or existing id or name."""
+        upload = self.get(scope, arrival_id)
+        if upload.unpacked is None or upload.is_busy or upload.imported is not None:
+            raise Conflict("this file has not been read yet, or has already been imported")
+        check_new_id(request.name or upload.unpacked.manifest["tenant"]["id"])
         if len(request.title) > service.LONGEST_NAME:
             raise ValidationFailed(
                 Sentence("name must have 1 to %(longest_name)s characters", longest_name=service.LONGEST_NAME), pointer="/title"
             )
-        asked = replace(request, actor=scope.actor)
-        found.work = self._works.begin(_nobody(scope, found), "import", partial(self._write, scope, found, found.unpacked, asked))
+        own_request = replace(request, actor=scope.actor)
+        write = partial(self._write, scope, upload, upload.unpacked, own_request)
+        upload.work = self._jobs.begin(_job_scope(scope, upload), "import", write)
 
-    def _write(self, scope: TenantScope, found: Arrival, export: Unpacked, request: ImportRequest, course: Course) -> None:
+    def _write(self, scope: TenantScope, upload: Arrival, export: Unpacked, request: ImportRequest, course: Course) -> None:
         imported = write_tenant(self._places, Resealing(self._sealer), request, export, course)
-        told = {"from": imported.manifest["tenant"]["id"], "file": found.file_name}
-        db.write(partial(audit.record, scope, "tenant.import", imported.tenant_id, told))
-        found.imported = imported
+        details = {"from": imported.manifest["tenant"]["id"], "file": upload.file_name}
+        db.write(partial(audit.record, scope, "tenant.import", imported.tenant_id, details))
+        upload.imported = imported
         shutil.rmtree(export.folder, ignore_errors=True)
 
     def forget(self, scope: TenantScope, arrival_id: str) -> None:
-        """Delete what was sent; Conflict while something is done with it."""
-        found = self.get(scope, arrival_id)
-        if found.is_busy:
-            raise Conflict("something is being done with this file; wait for its end")
+        """Deletes an upload; raises Conflict while it is being processed."""
+        upload = self.get(scope, arrival_id)
+        if upload.is_busy:
+            raise Conflict("this file is being processed; wait until that is finished")
         with self._lock:
             self._known.pop(arrival_id, None)
-        shutil.rmtree(found.folder, ignore_errors=True)
+        shutil.rmtree(upload.folder, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Delete what nobody has looked at for an hour, and what a killed process left."""
+        """Deletes uploads that were not accessed for an hour, and the remains of killed processes."""
         now = clock.now_ms()
         with self._lock:
             old = [each for each in self._known.values() if not each.is_busy and each.touched_ms < now - KEPT_MS]
             for each in old:
                 del self._known[each.id]
-            known = {each.folder for each in self._known.values()}
+            folders = {each.folder for each in self._known.values()}
         for folder in self._room.iterdir() if self._room.is_dir() else ():
             with suppress(OSError):
-                is_dead = folder not in known and folder.stat().st_mtime * 1000 < now - 24 * KEPT_MS
+                is_dead = folder not in folders and folder.stat().st_mtime * 1000 < now - 24 * KEPT_MS
                 if is_dead or folder in {each.folder for each in old}:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def stop(self) -> None:
-        """Nobody comes back to what was sent."""
+        """Deletes all uploads, which nobody can access after a restart."""
         for each in self._known.values():
             shutil.rmtree(each.folder, ignore_errors=True)
 
 
-def _nobody(scope: TenantScope, found: Arrival) -> TenantScope:
-    """A name for the work's own: several files may be read at once, whatever tenant their sender is in."""
-    return TenantScope(found.id, scope.actor)
+def _job_scope(scope: TenantScope, upload: Arrival) -> TenantScope:
+    """The scope of an upload's job; one per upload, so that several files can be read at once."""
+    return TenantScope(upload.id, scope.actor)

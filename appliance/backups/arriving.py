@@ -1,4 +1,4 @@
-"""The import of a tenant's export: checked as a whole first, then written in one transaction."""
+"""Imports a tenant export: checks all of it first, then writes it in one transaction."""
 
 import secrets
 import sqlite3
@@ -37,10 +37,10 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """`name` is the tenant's new id, None for its own; with `active` its triggers go on firing.
+    """The options of an import.
 
-    `title` is what people see, empty for what it was called; `owner` the login of somebody who becomes one beside its people,
-    `actor` who imports it.
+    `name` is the tenant's new id, None to keep its id; with `active` its triggers are not paused.  `title` is its display
+    name, empty to keep the name; `owner` is the login of an additional owner; `actor` is the importing person.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class ImportRequest:
 
 @dataclass(frozen=True)
 class Imported:
-    """What has arrived, and what has to be given again."""
+    """The result of an import: `paused` counts processes, `strangers` are logins without an account here."""
 
     tenant_id: str
     manifest: dict[str, Any]
@@ -67,10 +67,10 @@ class Imported:
 
 
 def import_tenant(places: Places, resealing: Resealing, request: ImportRequest, room: Path) -> Imported:
-    """Make a tenant of an export, in the open database; as a whole or not at all.
+    """Imports an export into the open database, as a whole or not at all.
 
-    Ids stay as they are.  What was under way is ended as cancelled, because it may go on where it came from; triggers pause
-    unless the request says otherwise.  AlreadyExists, BackupInvalid, StorageFull.
+    Ids are kept.  Unfinished work is cancelled, because it may continue in the original tenant; triggers are paused unless the
+    request is `active`.  Raises AlreadyExists, BackupInvalid or StorageFull.
     """
     with tempfile.TemporaryDirectory(prefix=".gos-import-", dir=room) as folder:
         manifest = unpack_export(request.path, request.passphrase, Path(folder))
@@ -79,7 +79,7 @@ def import_tenant(places: Places, resealing: Resealing, request: ImportRequest, 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """An export that was read from its first to its last byte, in a folder of its own."""
+    """An export that was read and checked completely, unpacked in its own folder."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -88,41 +88,41 @@ class Unpacked:
 def write_tenant(
     places: Places, resealing: Resealing, request: ImportRequest, export: Unpacked, course: Course = UNWATCHED
 ) -> Imported:
-    """Make a tenant of an export that was unpacked; promise and errors as `import_tenant`."""
+    """Imports an unpacked export, like `import_tenant`."""
     with full_disks():
         tenant_id = check_new_id(request.name or export.manifest["tenant"]["id"])
         database = export.folder / TENANT_DATABASE
-        lie_at = _put_contents(places, database, export.folder / "contents", tenant_id, course)
+        new_places = _store_contents(places, database, export.folder / "contents", tenant_id, course)
         course.refuse_stopping()
         course.tell("writing", 0, 0)
         scope = service.system_scope(tenant_id, request.actor)
-        paused, strangers = db.write(partial(_write, scope, resealing, request, export.manifest, database, lie_at))
-    return Imported(tenant_id, export.manifest, paused, strangers)
+        paused, unknown_logins = db.write(partial(_write, scope, resealing, request, export.manifest, database, new_places))
+    return Imported(tenant_id, export.manifest, paused, unknown_logins)
 
 
 def check_new_id(tenant_id: str) -> str:
-    """The id itself; ValidationFailed when it cannot be one, AlreadyExists when it is taken."""
+    """Returns the id; raises ValidationFailed when it is invalid, AlreadyExists when it is in use."""
     ids.check_slug(tenant_id, pointer="/name", longest=24)
-    _refuse_known(tenant_id)
+    _refuse_existing(tenant_id)
     return tenant_id
 
 
-def _refuse_known(tenant_id: str) -> None:
+def _refuse_existing(tenant_id: str) -> None:
     if tenant_id in {tenant.id for tenant in service.list_tenants()}:
         raise AlreadyExists(
-            Sentence("there is a tenant %(tenant_id)s already; give the one that comes another id", tenant_id=repr(tenant_id)),
+            Sentence("the tenant %(tenant_id)s already exists; choose another id for the import", tenant_id=repr(tenant_id)),
             pointer="/name",
         )
 
 
 def unpack_export(path: Path, passphrase: str | None, folder: Path, course: Course = UNWATCHED) -> dict[str, Any]:
-    """Read an export to its end into a folder, check it and bring it to this release's schema; answers the manifest.
+    """Unpacks an export into a folder, checks it and migrates it to this release's schema; returns the manifest.
 
-    BackupInvalid, StorageFull, Stopped.
+    Raises BackupInvalid, StorageFull or Stopped.
     """
     with full_disks():
         manifest = _unpack(path, passphrase, folder, course)
-        _modernise(folder / TENANT_DATABASE)
+        _migrate_file(folder / TENANT_DATABASE)
     return manifest
 
 
@@ -133,9 +133,9 @@ def _unpack(path: Path, passphrase: str | None, folder: Path, course: Course) ->
         first = next(parts, None)
         if first is None or first.name != TENANT_DATABASE:
             raise BackupInvalid(
-                Sentence("%(name)s is no export of a tenant; `gos restore` reads the backup of an appliance", name=path.name)
+                Sentence("%(name)s is not a tenant export; use `gos restore` for the backup of an appliance", name=path.name)
             )
-        arrived = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
+        stored = {TENANT_DATABASE: keep_part(first, folder / TENANT_DATABASE)}
         with opened_snapshot(folder / TENANT_DATABASE) as file:
             refuse_newer(file)
             check_shape(file)
@@ -144,60 +144,60 @@ def _unpack(path: Path, passphrase: str | None, folder: Path, course: Course) ->
                 if part.name == MANIFEST and manifest is None:
                     manifest = read_manifest(read_small(part))
                 elif part.name.startswith(CONTENTS) and manifest is None:
-                    count, size = count + 1, size + _keep_content(file, part, folder)
+                    count, size = count + 1, size + _store_content(file, part, folder)
                     course.tell("reading", count, 0)
                 else:
                     raise BackupInvalid(Sentence(
-                        "the export holds an unknown part %(name)s; use the release that wrote it", name=repr(part.name[:80])
+                        "the export contains an unknown part %(name)s; use the release that created it", name=repr(part.name[:80])
                     ))
             if manifest is None:
                 raise BackupInvalid("the export is incomplete: its manifest is missing; use another copy of it")
-            check_parts(manifest, arrived, FORMAT, KIND)
+            check_parts(manifest, stored, FORMAT, KIND)
             check_contents(manifest, count, size)
             check_rows({**manifest, "tables": {"migration": manifest["schema"], **manifest["tables"]}}, file, count)
     return manifest
 
 
-def _keep_content(file: sqlite3.Connection, part: Opened, folder: Path) -> int:
+def _store_content(file: sqlite3.Connection, part: Opened, folder: Path) -> int:
     row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (part.name.removeprefix(CONTENTS),)).fetchone()
-    if row is not None and not SHA256.fullmatch(str(row[0])):  # it becomes the name of a file
-        raise BackupInvalid("the export names contents as we do not; do not use this file")
-    found = Part("", 0, "") if row is None else keep_part(part, folder / "contents" / str(row[0]))
-    if row is None or (found.sha256, found.size) != tuple(row):
+    if row is not None and not SHA256.fullmatch(str(row[0])):  # it becomes a file name
+        raise BackupInvalid("the export has contents with invalid names; do not use this file")
+    stored = Part("", 0, "") if row is None else keep_part(part, folder / "contents" / str(row[0]))
+    if row is None or (stored.sha256, stored.size) != tuple(row):
         raise BackupInvalid(
-            Sentence("a content in the export is not what it was (%(name)s); use another copy of it", name=part.name)
+            Sentence("a content of the export has changed (%(name)s); use another copy of it", name=part.name)
         )
-    return found.size
+    return stored.size
 
 
-def _modernise(path: Path) -> None:
-    """Bring the file to this release's schema."""
+def _migrate_file(path: Path) -> None:
+    """Migrates the file to this release's schema."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         for statement in migrations.statements_of_file(len(migrations.all_migrations()), after=schema_number(file)):
             file.execute(statement)
 
 
-def _put_contents(places: Places, database: Path, folder: Path, tenant_id: str, course: Course) -> dict[str, str]:
-    """Bytes come before their rows; what no row leads to in the end is collected.
+def _store_contents(places: Places, database: Path, folder: Path, tenant_id: str, course: Course) -> dict[str, str]:
+    """Stores the contents before their rows; if the import fails, garbage collection removes them.
 
-    Answers new places by old ones, also where there are no bytes: never is a place believed that the file names.
+    Returns new places by old ones, also for missing contents, because the places in the file are not trusted.
     """
-    lie_at = {}
+    new_places = {}
     with opened_snapshot(database) as file:
-        found = file.execute("SELECT sha256, place FROM blob").fetchall()
-        for number, (sha256, place) in enumerate(found):
+        rows = file.execute("SELECT sha256, place FROM blob").fetchall()
+        for number, (sha256, place) in enumerate(rows):
             course.refuse_stopping()
-            course.tell("contents", number, len(found))
+            course.tell("contents", number, len(rows))
             if not SHA256.fullmatch(sha256):
-                raise BackupInvalid("the export names contents as we do not; do not use this file")
-            path, lie_at[place] = folder / sha256, f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
+                raise BackupInvalid("the export has contents with invalid names; do not use this file")
+            path, new_places[place] = folder / sha256, f"{tenant_id}/{sha256[:2]}/{sha256}.{secrets.token_hex(6)}"
             if path.is_file():
                 receiver = places.receiver()
                 with path.open("rb") as source:
                     for piece in iter(partial(source.read, 1 << 20), b""):
                         receiver.write(piece)
-                places.adopt(receiver.finish().path, lie_at[place])
-    return lie_at
+                places.adopt(receiver.finish().path, new_places[place])
+    return new_places
 
 
 def _write(
@@ -206,46 +206,47 @@ def _write(
     request: ImportRequest,
     manifest: dict[str, Any],
     database: Path,
-    lie_at: Names,
+    new_places: Names,
 ) -> tuple[int, tuple[str, ...]]:
-    """Inside a write: every row of the tenant; answers how many processes pause and which logins are unknown here."""
-    _refuse_known(scope.tenant_id)
-    told = manifest["tenant"]
+    """Inserts every row of the tenant, inside a write; returns the number of paused processes and the unknown logins."""
+    _refuse_existing(scope.tenant_id)
+    tenant = manifest["tenant"]
     with opened_snapshot(database) as file:
         source = FileSource(file.execute)
         tables = {str(row[0]): entity_tables.new_table_name() for row in source.rows("SELECT table_name FROM collection")}
-        own = told["name"] if scope.tenant_id == told["id"] else f"{told['name']} ({scope.tenant_id})"
+        own = tenant["name"] if scope.tenant_id == tenant["id"] else f"{tenant['name']} ({scope.tenant_id})"
         name, now = request.title or own, clock.now_ms()
-        insert_rows("tenant", ("id", "name", "kind", "created_at"), [(scope.tenant_id, name[:200], told["kind"], now)])
+        insert_rows("tenant", ("id", "name", "kind", "created_at"), [(scope.tenant_id, name[:200], tenant["kind"], now)])
         for statement in entity_statements(source, sqlite=db.is_sqlite()):
             db.execute(_renamed(statement, tables))
         with references_later(tables.values()):
             for table in source.tables():
                 if table in TAKEN:
-                    _insert(source, table, NUMBERED.get(table), _changes(table, scope.tenant_id, tables, lie_at))
+                    _insert(source, table, NUMBERED.get(table), _changes(table, scope.tenant_id, tables, new_places))
             for old, new in tables.items():
                 _insert(source, old, None, {}, into=new)
     _index_words(scope)
-    trail = audit.rename_chain(scope, told["id"])
-    strangers = tuple(each["login"] for each in manifest["people"] if not _add(scope, each))
+    trail = audit.rename_chain(scope, tenant["id"])
+    unknown_logins = tuple(each["login"] for each in manifest["people"] if not _add_member(scope, each))
     if request.owner:
         people.place_member(scope, request.owner, "owner", approver=False)
     paused = settle(scope, resealing, active=request.active)
-    audit.record(scope, "tenant.import", scope.tenant_id, {"from": told["id"], "made_at": manifest["made_at"], **_broken(trail)})
-    return paused, strangers
+    details = {"from": tenant["id"], "made_at": manifest["made_at"], **_trail_details(trail)}
+    audit.record(scope, "tenant.import", scope.tenant_id, details)
+    return paused, unknown_logins
 
 
 Change = Callable[[Any], Any]
 
 
-def _changes(table: str, tenant_id: str, tables: Names, lie_at: Names) -> dict[str, Change]:
-    """How columns change on their way, by name."""
+def _changes(table: str, tenant_id: str, tables: Names, new_places: Names) -> dict[str, Change]:
+    """The conversions of column values, by column name."""
     changes: dict[str, Change] = {"tenant_id": lambda _: tenant_id}
     if table == "collection":
         changes |= {"table_name": lambda old: tables[old], "stamp": lambda _: secrets.token_hex(8)}
     if table == "blob":
         changes |= {
-            "place": lambda old: lie_at[old],
+            "place": lambda old: new_places[old],
             "touched_at": lambda _: clock.now_ms(),
         }
     return changes
@@ -278,19 +279,19 @@ def _index_words(scope: TenantScope) -> None:
             db.execute(f"INSERT INTO {table}_index (rowid, words) {words}", (scope.tenant_id,))
 
 
-def _broken(trail: audit.Verdict) -> dict[str, Any]:
-    """What the new trail has to say of the one that came: the hashes of a broken one fit afterwards."""
+def _trail_details(trail: audit.Verdict) -> dict[str, Any]:
+    """The audit details of a broken imported trail, whose hashes fit again after the import; empty for an intact one."""
     return {} if trail.intact else {"trail_broken_at": trail.broken_seq, "trail_broken": trail.reason}
 
 
 def is_known(login: str) -> bool:
-    """Whether somebody of that login has an account here."""
+    """Whether an account with that login exists here."""
     return bool(db.rows("SELECT 1 FROM person WHERE login = ?", (login,)))
 
 
-def _add(scope: TenantScope, each: Mapping[str, Any]) -> bool:
-    """Whether somebody of that login is known here, who is a member now."""
-    if not is_known(each["login"]):
+def _add_member(scope: TenantScope, person: Mapping[str, Any]) -> bool:
+    """Makes the person a member if the login has an account here; whether it has."""
+    if not is_known(person["login"]):
         return False
-    people.place_member(scope, each["login"], each["role"], approver=each["approver"])
+    people.place_member(scope, person["login"], person["role"], approver=person["approver"])
     return True

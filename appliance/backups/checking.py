@@ -1,4 +1,4 @@
-"""Reads a backup from its first to its last byte and says whether everything in it is what was backed up."""
+"""Verifies a backup by reading all of it and comparing it with its manifest and its database."""
 
 import sqlite3
 import tempfile
@@ -21,7 +21,7 @@ _UNLIKE = "use another copy of the backup"
 
 @dataclass(frozen=True)
 class Checked:
-    """A backup that is whole: its manifest, and the folder with what was kept of it."""
+    """A verified backup: its manifest, and the folder with its unpacked parts."""
 
     manifest: dict[str, Any]
     folder: Path
@@ -32,9 +32,9 @@ class Checked:
 
 
 def verify_backup(path: Path, passphrase: str | None, room: Path | None = None, course: Course = UNWATCHED) -> dict[str, Any]:
-    """The manifest of a backup that could be restored now; BackupInvalid says what is wrong with any other.
+    """Verifies that a backup can be restored and returns its manifest; raises BackupInvalid otherwise.
 
-    Needs room for the database, in the folder `room` or among the temporary files.
+    Needs disk space for the database, in the folder `room` or that of temporary files.
     """
     with tempfile.TemporaryDirectory(prefix=".gos-verify-", dir=room) as folder:
         return read_backup(path, passphrase, Path(folder), keep_contents=False, course=course).manifest
@@ -43,45 +43,45 @@ def verify_backup(path: Path, passphrase: str | None, room: Path | None = None, 
 def read_backup(
     path: Path, passphrase: str | None, folder: Path, *, keep_contents: bool, course: Course = UNWATCHED
 ) -> Checked:  # fmt: skip
-    """Unpack a backup into an empty folder and check all of it; its contents are only checked when they are not kept."""
-    arrived: dict[str, Part] = {}
+    """Unpacks a backup into an empty folder and checks all of it; without `keep_contents` contents are not unpacked."""
+    stored: dict[str, Part] = {}
     contents = count = 0
     manifest: dict[str, Any] | None = None
-    with parts_of(path, passphrase) as found:
-        parts = _stoppable(found, course)
+    with parts_of(path, passphrase) as opened:
+        parts = _stoppable(opened, course)
         first = next(parts, None)
         if first is None or first.name != DATABASE:
             raise BackupInvalid(
-                Sentence("%(path)s is no backup of a whole appliance; `gos tenant import` reads the export of a tenant", path=path)
+                Sentence("%(path)s is not the backup of an appliance; use `gos tenant import` for a tenant export", path=path)
             )
-        arrived[DATABASE] = keep_part(first, folder / DATABASE)
+        stored[DATABASE] = keep_part(first, folder / DATABASE)
         with opened_snapshot(folder / DATABASE, course.should_stop) as file:
             refuse_newer(file)
             for part in parts:
                 if manifest is not None:
-                    raise BackupInvalid(Sentence("something follows the manifest of the backup; %(unlike)s", unlike=_UNLIKE))
+                    raise BackupInvalid(Sentence("the backup has data after its manifest; %(unlike)s", unlike=_UNLIKE))
                 if part.name == MANIFEST:
                     manifest = read_manifest(read_small(part))
                 elif part.name.startswith(CONTENTS):
-                    contents += _take_content(file, part, folder if keep_contents else None)
+                    contents += _check_content(file, part, folder if keep_contents else None)
                     count += 1
                     course.tell("checking", count, 0)
                 elif part.name.startswith(FILES):
-                    arrived[part.name] = keep_part(part, folder / FILES / part.name.removeprefix(FILES))
+                    stored[part.name] = keep_part(part, folder / FILES / part.name.removeprefix(FILES))
                 else:
                     raise BackupInvalid(Sentence(
-                        "the backup holds an unknown part %(name)s; use the release that wrote it", name=repr(part.name[:80])
+                        "the backup contains an unknown part %(name)s; use the release that created it", name=repr(part.name[:80])
                     ))
             if manifest is None:
                 raise BackupInvalid(Sentence("the backup is incomplete: its manifest is missing; %(unlike)s", unlike=_UNLIKE))
-            check_parts(manifest, arrived, FORMAT, "backup")
+            check_parts(manifest, stored, FORMAT, "backup")
             check_contents(manifest, count, contents)
             check_rows(manifest, file, count)
     return Checked(manifest, folder)
 
 
 def _stoppable(parts: Iterator[Opened], course: Course) -> Iterator[Opened]:
-    """The parts, whose reading ends when the appliance is about to."""
+    """The parts; reading them raises Stopped when the appliance is stopping."""
 
     def pieces(part: Opened) -> Iterator[bytes]:
         for piece in part.pieces:
@@ -94,63 +94,64 @@ def _stoppable(parts: Iterator[Opened], course: Course) -> Iterator[Opened]:
 
 
 def refuse_newer(file: sqlite3.Connection) -> None:
-    """BackupInvalid when a newer release wrote it."""
-    number, known = schema_number(file), len(migrations.all_migrations())
-    if number > known:
+    """Raises BackupInvalid when the schema is newer than this release's."""
+    number, supported = schema_number(file), len(migrations.all_migrations())
+    if number > supported:
         raise BackupInvalid(Sentence(
-            "the backup has schema %(number)s, this release knows %(known)s: install the release that wrote it",
-            number=number, known=known,
+            "the backup has schema %(number)s, this release supports up to %(known)s; install the release that created it",
+            number=number, known=supported,
         ))
 
 
-def _take_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -> int:
-    """Its size, once it is known to be what its row says."""
+def _check_content(file: sqlite3.Connection, part: Opened, folder: Path | None) -> int:
+    """Checks a content against its row, stores it in `folder` if given, and returns its size."""
     place = part.name.removeprefix(CONTENTS)
     row = file.execute("SELECT sha256, size FROM blob WHERE place = ?", (place,)).fetchone()
     if row is None:
         raise BackupInvalid(Sentence(
-            "the backup holds a content that its database does not know (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE
+            "the backup contains a content that its database does not list (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE
         ))
-    found = digest_of(part) if folder is None else keep_part(part, folder / "blobs" / place)
-    if (found.sha256, found.size) != tuple(row):
+    stored = digest_of(part) if folder is None else keep_part(part, folder / "blobs" / place)
+    if (stored.sha256, stored.size) != tuple(row):
         raise BackupInvalid(
-            Sentence("a content in the backup is not what it was (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE)
+            Sentence("a content of the backup has changed (%(place)s); %(unlike)s", place=place, unlike=_UNLIKE)
         )
-    return found.size
+    return stored.size
 
 
-def check_parts(manifest: dict[str, Any], arrived: dict[str, Part], newest: int, kind: str) -> None:
-    """BackupInvalid unless the parts are those of the manifest."""
+def check_parts(manifest: dict[str, Any], stored: dict[str, Part], newest: int, kind: str) -> None:
+    """Raises BackupInvalid unless the parts match the manifest."""
     if manifest["format"] > newest or manifest.get("kind") != kind:
-        raise BackupInvalid("the backup has a form that this release does not know; install the release that wrote it")
+        raise BackupInvalid("this release does not support the format of the backup; install the release that created it")
     check_manifest(manifest, kind)
     expected = {each["name"]: Part(**each) for each in manifest["parts"]}
-    for name in sorted(expected.keys() | arrived.keys()):
-        if expected.get(name) != arrived.get(name):
+    for name in sorted(expected.keys() | stored.keys()):
+        if expected.get(name) != stored.get(name):
             raise BackupInvalid(
-                Sentence("the part %(name)s of the backup is not what its manifest says; %(unlike)s", name=name, unlike=_UNLIKE)
+                Sentence("the part %(name)s of the backup does not match its manifest; %(unlike)s", name=name, unlike=_UNLIKE)
             )
 
 
 def check_contents(manifest: dict[str, Any], count: int, size: int) -> None:
-    """BackupInvalid unless as many contents came as the manifest says."""
-    told = manifest["contents"]
-    if (told["count"], told["bytes"]) != (count, size):
+    """Raises BackupInvalid unless the number and size of the contents match the manifest."""
+    listed = manifest["contents"]
+    if (listed["count"], listed["bytes"]) != (count, size):
         raise BackupInvalid(Sentence(
-            "the backup holds %(count)s contents of %(count2)s; %(unlike)s", count=count, count2=told["count"], unlike=_UNLIKE
+            "the backup contains %(count)s contents, its manifest lists %(count2)s; %(unlike)s",
+            count=count, count2=listed["count"], unlike=_UNLIKE,
         ))
 
 
 def check_rows(manifest: dict[str, Any], file: sqlite3.Connection, count: int) -> None:
-    """BackupInvalid unless the database is whole and has the rows of the manifest."""
+    """Raises BackupInvalid unless the database is intact and its row counts match the manifest."""
     check_whole(file)
-    found = {name: number for name, number in count_rows(file).items() if number or name in manifest["tables"]}
-    for table in sorted(found.keys() | manifest["tables"].keys()):
-        if found.get(table) != manifest["tables"].get(table):
+    counts = {name: number for name, number in count_rows(file).items() if number or name in manifest["tables"]}
+    for table in sorted(counts.keys() | manifest["tables"].keys()):
+        if counts.get(table) != manifest["tables"].get(table):
             raise BackupInvalid(Sentence(
-                "the table %(table)s in the backup has not the rows that its manifest says; %(unlike)s",
+                "the rows of the table %(table)s in the backup do not match its manifest; %(unlike)s",
                 table=table, unlike=_UNLIKE,
             ))
     missing = len(manifest["contents"]["gone"]) + len(manifest["contents"]["damaged"])
-    if found.get("blob", 0) != count + missing:
+    if counts.get("blob", 0) != count + missing:
         raise BackupInvalid(Sentence("contents are missing in the backup; %(unlike)s", unlike=_UNLIKE))

@@ -1,4 +1,4 @@
-"""Rows from one database to another, of either kind, table by table."""
+"""Copies schema and rows from one database, SQLite or PostgreSQL, to another, table by table."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from appliance.datapool import tables as entity_tables
 BATCH = 500
 SEARCHED = ("document_text", "log_line")
 ENTITIES = re.compile(r"dp_[0-9a-f]{16}")
-# What SQLite keeps beside a full-text index.
+# The suffixes of the tables behind an SQLite full-text index.
 _SHADOWS = ("_config", "_content", "_data", "_docsize", "_idx")
 _cursors = count()
 Row = tuple[Any, ...]
@@ -24,7 +24,7 @@ Leads = Mapping[str, set[str]]
 
 
 class Source(Protocol):
-    """A database that rows are read from, all in one transaction."""
+    """A database from which rows are read in one transaction."""
 
     def tables(self) -> list[str]: ...
     def columns(self, table: str) -> list[str]: ...
@@ -32,17 +32,17 @@ class Source(Protocol):
 
 
 class FileSource:
-    """An SQLite database, by whatever executes its statements."""
+    """An SQLite database, given a function that executes statements."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
         self._execute = execute
 
     def tables(self) -> list[str]:
-        """Every table with rows of ours, what is referred to first."""
-        found = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-        made = {str(name): str(sql) for name, sql in found}
-        virtual = {name for name, sql in made.items() if sql.startswith("CREATE VIRTUAL")}
-        names = made.keys() - virtual - {name + end for name in virtual for end in _SHADOWS}
+        """Every regular table; referenced tables come first."""
+        rows = self.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        sql_by_table = {str(name): str(sql) for name, sql in rows}
+        virtual = {name for name, sql in sql_by_table.items() if sql.startswith("CREATE VIRTUAL")}
+        names = sql_by_table.keys() - virtual - {name + end for name in virtual for end in _SHADOWS}
         return in_order({name: {row[2] for row in self.rows(f'PRAGMA foreign_key_list("{name}")')} for name in names})
 
     def columns(self, table: str) -> list[str]:
@@ -50,7 +50,7 @@ class FileSource:
         return [row[1] for row in self.rows(f'PRAGMA table_info("{table}")')]
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
-        """What a statement answers, a row at a time."""
+        """The rows of a statement, read one at a time."""
         yield from self._execute(sql, tuple(params))
 
 
@@ -60,12 +60,12 @@ class ServerSource:
     def tables(self) -> list[str]:
         """As `FileSource.tables`."""
         names = [str(row[0]) for row in db.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")]
-        found = db.rows(
+        rows = db.rows(
             "SELECT of.relname, towards.relname FROM pg_constraint c JOIN pg_class of ON of.oid = c.conrelid "
             "JOIN pg_class towards ON towards.oid = c.confrelid JOIN pg_namespace n ON n.oid = of.relnamespace "
             "WHERE c.contype = 'f' AND n.nspname = current_schema()"
         )
-        return in_order({name: {str(to) for of, to in found if of == name} for name in names})
+        return in_order({name: {str(to) for of, to in rows if of == name} for name in names})
 
     def columns(self, table: str) -> list[str]:
         """As `FileSource.columns`."""
@@ -76,7 +76,7 @@ class ServerSource:
         return [str(row[0]) for row in db.rows(sql, (table,))]
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
-        """As `FileSource.rows`, by a cursor of the server's: the driver's own holds a whole table in memory."""
+        """As `FileSource.rows`, with a server-side cursor, because the driver's own would load a whole table into memory."""
         with db.database.connection().cursor(name=f"gos_{next(_cursors)}") as cursor:
             cursor.itersize = 2_000
             cursor.execute(db.database.obj.statement(sql), tuple(params) or None)
@@ -85,51 +85,51 @@ class ServerSource:
 
 
 def open_source() -> Source:
-    """The open database; call inside `db.snapshot`."""
+    """The open database as a source; call inside `db.snapshot`."""
     return FileSource(db.database.execute_sql) if db.is_sqlite() else ServerSource()
 
 
-def in_order(leads: Leads) -> list[str]:
-    """The tables so that each comes after those it refers to; those that refer to each other come last."""
-    left, ordered = {name: set(to) - {name} for name, to in sorted(leads.items())}, []
-    while ready := [name for name, to in left.items() if not to & left.keys()]:
+def in_order(references: Leads) -> list[str]:
+    """The tables sorted so that each comes after those it references; tables in cycles come last."""
+    remaining, ordered = {name: set(to) - {name} for name, to in sorted(references.items())}, []
+    while ready := [name for name, to in remaining.items() if not to & remaining.keys()]:
         ordered += ready
-        left = {name: to for name, to in left.items() if name not in ready}
-    return ordered + list(left)
+        remaining = {name: to for name, to in remaining.items() if name not in ready}
+    return ordered + list(remaining)
 
 
 def make_schema(file: sqlite3.Connection, source: Source, tenant_id: str | None = None) -> None:
-    """The schema of the source in an empty file: that of its migrations, and a table for each collection, or each of a tenant."""
+    """Creates the schema of the source in an empty file: its migrations and the tables of all collections, or of a tenant's."""
     ((number,),) = source.rows("SELECT max(number) FROM migration")
     for statement in migrations.statements_of_file(number):
         file.execute(statement)
     for statement in entity_statements(source, sqlite=True, tenant_id=tenant_id):
         file.execute(statement)
-    for table in FileSource(file.execute).tables():  # migrations fill some
+    for table in FileSource(file.execute).tables():  # some migrations insert rows
         file.execute(f'DELETE FROM "{table}"')  # noqa: S608  # names of our own
 
 
 def entity_statements(source: Source, *, sqlite: bool, tenant_id: str | None = None) -> Iterator[str]:
-    """What makes the tables of the source's entities, or of one tenant's, on another database."""
+    """The statements that create the source's entity tables, or those of one tenant, in another database."""
     if "collection" not in source.tables():
         return
-    found = list(source.rows("SELECT tenant_id, name, definition, table_name FROM collection ORDER BY tenant_id, name"))
-    names = {(tenant, name): table for tenant, name, _, table in found}
+    collections = list(source.rows("SELECT tenant_id, name, definition, table_name FROM collection ORDER BY tenant_id, name"))
+    names = {(tenant, name): table for tenant, name, _, table in collections}
     later: list[str] = []
-    for tenant, _, stored, table in found:
+    for tenant, _, stored, table in collections:
         if tenant_id is not None and tenant != tenant_id:
             continue
         targets = {name: other for (of, name), other in names.items() if of == tenant}
         definition = from_stored(json.loads(stored))
         yield from entity_tables.table_statements(definition, table, targets if sqlite else None, sqlite=sqlite)
-        # A server wants the other table to be there first, and they may lead to each other.
+        # A server needs the referenced table to exist, and tables may reference each other.
         later += [] if sqlite else entity_tables.reference_statements(definition, table, targets)
     yield from later
 
 
 @dataclass(frozen=True)
 class Of:
-    """Only the rows whose `column` has this value; `instead` replaces columns."""
+    """Selects the rows whose `column` has this value; `instead` replaces column values."""
 
     column: str
     value: str
@@ -137,7 +137,7 @@ class Of:
 
 
 def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | None = None) -> None:
-    """Rows of a table into a file that has it too."""
+    """Copies rows of a table into a file that already has the table."""
     columns = source.columns(table)
     listed = ", ".join(f'"{column}"' for column in columns)
     where, params = (f' WHERE "{of.column}" = ?', (of.value,)) if of else ("", ())
@@ -149,7 +149,7 @@ def copy_rows(source: Source, file: sqlite3.Connection, table: str, of: Of | Non
 
 
 def index_words(file: sqlite3.Connection) -> None:
-    """Make the full-text indexes of a file whose rows were copied."""
+    """Builds the full-text indexes of a file after its rows were copied."""
     for table in SEARCHED:
         if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{table}_index",)).fetchone():
             words = f"SELECT id, words FROM {table} WHERE words IS NOT NULL"  # noqa: S608

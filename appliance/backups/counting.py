@@ -1,4 +1,4 @@
-"""How much of everything a tenant holds, and how many of it there may be at once."""
+"""Counts the resources of a tenant, together with their limits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from appliance.webapps import MOST_APPS
 from .copying import ENTITIES
 
 COUNTED = 10_000
-"""So far things are counted: a page says "more than" beyond it, and does not wait for a million rows."""
+"""Counting ends here, so that a page does not wait for a million rows; beyond it the page shows "more than"."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """So many of one kind, `is_more` when there are more than were counted; `most` is None where only the disk ends it."""
+    """The number of resources of one kind; `is_more` when counting ended early, `most` is the limit, None without one."""
 
     kind: str
     count: int
@@ -32,7 +32,7 @@ class Held:
     most: int | None = None
 
 
-# What the code refuses beyond a number: the table, what counts of it, the number.
+# Resources with a limit, by kind: the table, the condition for a row to count, the limit.
 _BOUNDED: Mapping[str, tuple[str, str, Callable[[], int]]] = {
     "approval": ("approval", "status = 'pending'", lambda: crowding.bounds.of_tenant),
     "invitation": ("invitation", "expires_at > {now}", lambda: MOST_OPEN),
@@ -45,11 +45,11 @@ _BOUNDED: Mapping[str, tuple[str, str, Callable[[], int]]] = {
     "folder_rule": ("folder_rule", "", lambda: MOST_RULES),
 }
 _UNBOUNDED = ("execution", "document", "process", "integration", "agent", "agent_run")
-_LETTING_IN = ("membership", "api_key", "secret")
+_CREDENTIALS = ("membership", "api_key", "secret")
 
 
 def count_bounded(scope: TenantScope) -> list[Held]:
-    """What a tenant may have only so many of."""
+    """The counts of resources with a limit."""
     return [
         Held(kind, *_count(scope, table, where.format(now=clock.now_ms())), most())
         for kind, (table, where, most) in _BOUNDED.items()
@@ -57,27 +57,27 @@ def count_bounded(scope: TenantScope) -> list[Held]:
 
 
 def count_unbounded(scope: TenantScope) -> list[Held]:
-    """What a tenant may have as much of as there is room for."""
+    """The counts of resources without a limit."""
     plain = [Held(table, *_count(scope, table)) for table in _UNBOUNDED]
     return [*plain, Held("entity", *_count_entities(scope))]
 
 
 def count_letting_in(scope: TenantScope) -> list[Held]:
-    """People, keys and secrets."""
-    return [Held(table, *_count(scope, table)) for table in _LETTING_IN]
+    """The counts of members, API keys and secrets."""
+    return [Held(table, *_count(scope, table)) for table in _CREDENTIALS]
 
 
 def count_held(scope: TenantScope) -> list[Held]:
-    """What goes with a reset and leaves with an export, but for what is nothing of: see `holdings`."""
-    own = [held for held in count_bounded(scope) if held.kind not in ("approval", "invitation")]
-    return [held for held in (*count_unbounded(scope), *own) if held.count]
+    """The counts, except zeros, of what a reset deletes and an export contains, see `holdings`."""
+    bounded = [each for each in count_bounded(scope) if each.kind not in ("approval", "invitation")]
+    return [each for each in (*count_unbounded(scope), *bounded) if each.count]
 
 
 def count_told(tables: Mapping[str, int]) -> list[Held]:
-    """The same of what the manifest of an export says of its tables."""
-    told = {**tables, "entity": sum(count for table, count in tables.items() if ENTITIES.fullmatch(table))}
+    """The same from the table counts in an export's manifest."""
+    counts = {**tables, "entity": sum(count for table, count in tables.items() if ENTITIES.fullmatch(table))}
     kinds = (*_UNBOUNDED, "entity", *(kind for kind in _BOUNDED if kind not in ("approval", "invitation")))
-    return [Held(kind, told[kind]) for kind in kinds if told.get(kind)]
+    return [Held(kind, counts[kind]) for kind in kinds if counts.get(kind)]
 
 
 def _count_entities(scope: TenantScope) -> tuple[int, bool]:
@@ -92,5 +92,5 @@ def _count_entities(scope: TenantScope) -> tuple[int, bool]:
 def _count(scope: TenantScope, table: str, where: str = "") -> tuple[int, bool]:
     narrowed = f" AND {where}" if where else ""
     sql = f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE tenant_id = ?{narrowed} LIMIT ?) AS some"  # noqa: S608 - our own words
-    found = int(db.rows(sql, (scope.tenant_id, COUNTED + 1))[0][0])
-    return min(found, COUNTED), found > COUNTED
+    count = int(db.rows(sql, (scope.tenant_id, COUNTED + 1))[0][0])
+    return min(count, COUNTED), count > COUNTED

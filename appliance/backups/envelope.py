@@ -1,9 +1,9 @@
-"""Encryption of a backup file under a passphrase, a piece at a time.
+"""Encrypts and decrypts a backup file with a passphrase, piece by piece.
 
-The key is Argon2id (RFC 9106) of the passphrase with a salt of the file's own.  Pieces of 1 MiB are sealed by AES-256-GCM in
+The key is derived by Argon2id (RFC 9106) from the passphrase and a random salt.  Pieces of 1 MiB are sealed by AES-256-GCM in
 the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár: Online Authenticated-Encryption and its Nonce-Reuse
-Misuse-Resistance, 2015): the nonce is 7 random bytes, the piece's number and whether it is the last one, so that pieces
-cannot be changed, exchanged or left out at the end.  The header is authenticated with every piece.
+Misuse-Resistance, 2015): the nonce is 7 random bytes, the piece's number and whether it is the last one, so that changed,
+reordered and missing pieces are detected.  The header is authenticated with every piece.
 """
 
 import base64
@@ -23,34 +23,34 @@ MAGIC = b"GOS-SEALED-1\n"
 PIECE, TAG = 1 << 20, 16
 SHORTEST_PASSPHRASE = 12
 _COST = {"memory_kib": 65_536, "rounds": 3, "lanes": 4}
-_MOST = {"memory_kib": 1 << 20, "rounds": 16, "lanes": 16}  # what a file may demand of us
+_MOST = {"memory_kib": 1 << 20, "rounds": 16, "lanes": 16}  # the highest cost accepted from a file
 
 
 def check_passphrase(passphrase: str) -> None:
-    """BackupInvalid when it is too short to protect what a backup holds."""
+    """Raises BackupInvalid when the passphrase is too short."""
     if len(passphrase) < SHORTEST_PASSPHRASE:
-        told = Sentence(
-            "a passphrase of a backup has at least %(shortest_passphrase)s characters; choose a longer one",
+        message = Sentence(
+            "the passphrase of a backup must have at least %(shortest_passphrase)s characters; choose a longer one",
             shortest_passphrase=SHORTEST_PASSPHRASE,
         )
-        raise BackupInvalid(told, pointer="/passphrase")
+        raise BackupInvalid(message, pointer="/passphrase")
 
 
 class SealingWriter:
-    """Seals what is written to it into `target`; `finish` writes the last piece, without which nothing opens."""
+    """Encrypts what is written to it into `target`; `finish` writes the last piece, without which the file is incomplete."""
 
     def __init__(self, target: BinaryIO, passphrase: str) -> None:
         check_passphrase(passphrase)
         salt, self._prefix = os.urandom(16), os.urandom(7)
-        told = {"kdf": "argon2id", **_COST, "salt": _text(salt), "prefix": _text(self._prefix), "aead": "AES-256-GCM"}
-        line = json.dumps(told, separators=(",", ":")).encode()
+        parameters = {"kdf": "argon2id", **_COST, "salt": _encode(salt), "prefix": _encode(self._prefix), "aead": "AES-256-GCM"}
+        line = json.dumps(parameters, separators=(",", ":")).encode()
         self._header = MAGIC + len(line).to_bytes(2, "big") + line
         self._aead = AESGCM(_derive(passphrase, salt, _COST))
         self._target, self._held, self._number = target, bytearray(), 0
         target.write(self._header)
 
     def write(self, data: Any) -> int:
-        """Take bytes; a full piece is written once it is known not to be the last."""
+        """Buffers bytes; a full piece is written once more bytes follow, because the last one is marked."""
         self._held += data
         while len(self._held) > PIECE:
             self._seal(bytes(self._held[:PIECE]), is_last=False)
@@ -58,10 +58,10 @@ class SealingWriter:
         return len(data)
 
     def flush(self) -> None:
-        """What is held waits for its piece to be full."""
+        """Does nothing: the buffer is written when its piece is full."""
 
     def finish(self) -> None:
-        """Seal the last piece."""
+        """Writes the last piece."""
         self._seal(bytes(self._held), is_last=True)
 
     def _seal(self, piece: bytes, *, is_last: bool) -> None:
@@ -71,25 +71,25 @@ class SealingWriter:
 
 
 class OpeningReader:
-    """Reads what a SealingWriter wrote; BackupInvalid at the first piece that is not as it was written."""
+    """Decrypts the output of a SealingWriter; raises BackupInvalid at the first piece that was changed."""
 
     def __init__(self, source: BinaryIO, passphrase: str) -> None:
         self._source = source
-        self._header, told = _read_header(source)
-        cost = {name: told[name] for name in _COST}
-        self._prefix = base64.b64decode(told["prefix"])
-        self._aead = AESGCM(_derive(passphrase, base64.b64decode(told["salt"]), cost))
+        self._header, parameters = _read_header(source)
+        cost = {name: parameters[name] for name in _COST}
+        self._prefix = base64.b64decode(parameters["prefix"])
+        self._aead = AESGCM(_derive(passphrase, base64.b64decode(parameters["salt"]), cost))
         self._held, self._number, self._ended = b"", 0, False
         self._next = source.read(PIECE + TAG)
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes; all that is left without one."""
-        parts, wanted = [], size
-        while wanted != 0 and (self._held or self._open_piece()):
-            taken = self._held if wanted < 0 else self._held[:wanted]
-            self._held = self._held[len(taken) :]
-            parts.append(taken)
-            wanted -= len(taken) if wanted > 0 else 0
+        """Up to `size` bytes, or everything that is left."""
+        parts, remaining = [], size
+        while remaining != 0 and (self._held or self._open_piece()):
+            piece = self._held if remaining < 0 else self._held[:remaining]
+            self._held = self._held[len(piece) :]
+            parts.append(piece)
+            remaining -= len(piece) if remaining > 0 else 0
         return b"".join(parts)
 
     def _open_piece(self) -> bool:
@@ -101,7 +101,7 @@ class OpeningReader:
             self._held = self._aead.decrypt(_nonce(self._prefix, self._number, is_last=self._ended), piece, self._header)
         except InvalidTag as error:
             raise BackupInvalid(
-                "the passphrase is not the one of this backup, or its beginning is damaged"
+                "the passphrase is wrong, or the beginning of the backup is damaged"
                 if self._number == 0
                 else "the backup is damaged or incomplete; use another copy of it"
             ) from error
@@ -113,15 +113,19 @@ def _read_header(source: BinaryIO) -> tuple[bytes, dict[str, Any]]:
     start = source.read(len(MAGIC) + 2)
     line = source.read(int.from_bytes(start[len(MAGIC) :], "big"))
     try:
-        told = json.loads(line)
-        fits = told["kdf"] == "argon2id" and told["aead"] == "AES-256-GCM"
-        fits = fits and all(type(told[name]) is int and 0 < told[name] <= most for name, most in _MOST.items())
-        fits = fits and len(base64.b64decode(told["salt"])) == 16 and len(base64.b64decode(told["prefix"])) == 7
+        parameters = json.loads(line)
+        is_supported = (
+            parameters["kdf"] == "argon2id"
+            and parameters["aead"] == "AES-256-GCM"
+            and all(type(parameters[name]) is int and 0 < parameters[name] <= most for name, most in _MOST.items())
+            and len(base64.b64decode(parameters["salt"])) == 16
+            and len(base64.b64decode(parameters["prefix"])) == 7
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise BackupInvalid("the header of the encrypted backup is damaged; use another copy of it") from error
-    if not fits:
-        raise BackupInvalid("the backup is encrypted in a way that this release does not know; use the newer release")
-    return start + line, told
+    if not is_supported:
+        raise BackupInvalid("this release does not support the encryption of the backup; install a newer release")
+    return start + line, parameters
 
 
 def _derive(passphrase: str, salt: bytes, cost: dict[str, int]) -> bytes:
@@ -132,5 +136,5 @@ def _nonce(prefix: bytes, number: int, *, is_last: bool) -> bytes:
     return prefix + number.to_bytes(4, "big") + (b"\x01" if is_last else b"\x00")
 
 
-def _text(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")

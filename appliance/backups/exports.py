@@ -1,4 +1,4 @@
-"""The exports of tenants that the console makes: kept for a day, the newest of each tenant alone."""
+"""Tenant exports created in the console: only the newest of each tenant is stored, for a day."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ _STAMP = r"-(\d{8}T\d{6})Z\.gost"
 
 @dataclass(frozen=True)
 class Export:
-    """One that can be downloaded until `ends_at`."""
+    """An export that can be downloaded until `ends_at` (epoch ms)."""
 
     name: str
     path: Path
@@ -41,14 +41,14 @@ class Export:
 
 
 def make_export(config: Config, places: Places, scope: TenantScope, passphrase: str | None, course: Course) -> dict[str, Any]:
-    """Export the tenant into a file that is kept for a day, instead of the one before it; answers the manifest."""
+    """Exports the tenant into a file that is stored for a day and replaces the previous one; returns the manifest."""
     folder = config.data / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
     target = folder / f"{scope.tenant_id}-{stamp}Z.gost"
     manifest = export_tenant(scope, places, target, passphrase, course)
-    told = {"file": target.name, "rows": sum(manifest["tables"].values()), "encrypted": manifest["encrypted"]}
-    db.write(partial(audit.record, scope, "tenant.export", scope.tenant_id, told))
+    details = {"file": target.name, "rows": sum(manifest["tables"].values()), "encrypted": manifest["encrypted"]}
+    db.write(partial(audit.record, scope, "tenant.export", scope.tenant_id, details))
     for each in list_exports(config, scope):
         if each.path != target:
             each.path.unlink(missing_ok=True)
@@ -56,42 +56,42 @@ def make_export(config: Config, places: Places, scope: TenantScope, passphrase: 
 
 
 def list_exports(config: Config, scope: TenantScope) -> list[Export]:
-    """Those of the tenant that are not past their day, newest first."""
+    """The tenant's exports that have not expired, newest first."""
     folder = config.data / FOLDER
-    wanted = re.compile(re.escape(scope.tenant_id) + _STAMP)
-    found = []
+    pattern = re.compile(re.escape(scope.tenant_id) + _STAMP)
+    exports = []
     for path in folder.glob("*.gost"):
-        if match := wanted.fullmatch(path.name):
-            with suppress(FileNotFoundError):  # it may be deleted just now
-                found.append(_export(path, match[1]))
-    return sorted((each for each in found if each.ends_at > clock.now_ms()), key=lambda each: each.made_at, reverse=True)
+        if match := pattern.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # it may just have been deleted
+                exports.append(_export(path, match[1]))
+    return sorted((each for each in exports if each.ends_at > clock.now_ms()), key=lambda each: each.made_at, reverse=True)
 
 
 def _export(path: Path, stamp: str) -> Export:
-    return Export(path.name, path, path.stat().st_size, _made_at(stamp), is_sealed(path))
+    return Export(path.name, path, path.stat().st_size, _parse_stamp(stamp), is_sealed(path))
 
 
-def _made_at(stamp: str) -> int:
+def _parse_stamp(stamp: str) -> int:
     day, time = stamp.split("T")
     return clock.parse_rfc3339(f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z")
 
 
 def get_export(config: Config, scope: TenantScope, name: str) -> Export:
-    """One of the tenant; NotFound."""
-    found = next((each for each in list_exports(config, scope) if each.name == name), None)
-    if found is None:
-        raise NotFound("this export is not kept any more; make another one")
-    return found
+    """An export of the tenant; raises NotFound."""
+    export = next((each for each in list_exports(config, scope) if each.name == name), None)
+    if export is None:
+        raise NotFound("this export has expired or was deleted; create a new one")
+    return export
 
 
 def delete_export(config: Config, scope: TenantScope, name: str) -> None:
-    """Delete one before its day is over; NotFound."""
+    """Deletes an export before it expires; raises NotFound."""
     get_export(config, scope, name).path.unlink(missing_ok=True)
     db.write(lambda: audit.record(scope, "tenant.delete-export", scope.tenant_id, {"file": name}))
 
 
 def tidy(config: Config) -> None:
-    """Delete what is past its day, of tenants that are gone too, and what a killed process left."""
+    """Deletes expired exports, also of deleted tenants, and the remains of killed processes."""
     folder, before = config.data / FOLDER, clock.now_ms() - KEPT_MS
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""Which tables hold a tenant, and what of them leaves with its export: a test fails for a table that stands nowhere here."""
+"""The tables with tenant data, and whether exports contain them; a test fails for a table that is not listed here."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Everything that leaves; columns that are replaced on the way out, because they hold what is sealed.
+# Tables that are exported, with replacements for columns that contain sealed secrets.
 TAKEN: Mapping[str, Mapping[str, Any]] = {
     **{table: {} for table in (
         "agent", "agent_journal", "agent_run", "agent_version", "alert", "alert_event", "approval_told",
@@ -26,24 +26,24 @@ TAKEN: Mapping[str, Mapping[str, Any]] = {
     "webhook": {"sealed": b"", "sealed_old": None, "old_until": None},
 }  # fmt: skip
 
-# What stays, and why.
+# Tables that are not exported, and why.
 LEFT: Mapping[str, str] = {
-    "secret": "secrets never leave; their names are told",
-    "membership": "people belong to the appliance; their logins and roles are told",
-    "domain": "a domain is proven anew wherever it is to lead; its name is told",
+    "secret": "secrets are never exported; the manifest lists their names",
+    "membership": "people belong to the appliance; the manifest lists their logins and roles",
+    "domain": "a domain must be verified again; the manifest lists its name",
     **dict.fromkeys(("domain_name", "certificate", "certificate_order"), "belongs to a domain"),
-    **dict.fromkeys(("api_key", "document_share", "invitation"), "lets somebody in; issued anew"),
-    "confirmation": "decides what may be reached where it was asked; asked anew",
-    **dict.fromkeys(("session", "email_code", "webapp_sign_in", "webapp_visit"), "lets somebody in, for a while"),
-    **dict.fromkeys(("integration_token", "integration_consent"), "holds what is sealed; connect again"),
+    **dict.fromkeys(("api_key", "document_share", "invitation"), "gives access; must be issued again"),
+    "confirmation": "applies to this appliance only; must be requested again",
+    **dict.fromkeys(("session", "email_code", "webapp_sign_in", "webapp_visit"), "gives access temporarily"),
+    **dict.fromkeys(("integration_token", "integration_consent"), "contains sealed secrets; connect again"),
     **dict.fromkeys(
         ("action_preview", "document_upload", "document_upload_part", "idempotency", "llm_reservation", "pending_call",
-         "suspended_step"), "is under way",
+         "suspended_step"), "is unfinished work",
     ),
-    **dict.fromkeys(("integration_circuit", "secret_use", "step_cache"), "is found out again"),
+    **dict.fromkeys(("integration_circuit", "secret_use", "step_cache"), "is rebuilt"),
 }  # fmt: skip
 
-# Numbers that the database gives to the rows of every tenant: given anew, in the same order.
+# Columns with numbers assigned by the database across tenants: an import assigns new ones in the same order.
 NUMBERED: Mapping[str, str] = {
     "document_text": "id", "entity_change": "number", "execution_event": "id", "log_line": "id", "webapp_request": "id",
 }  # fmt: skip

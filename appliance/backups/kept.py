@@ -1,4 +1,4 @@
-"""The folder of the backups that the appliance makes by itself, which others may use too: which files there are its own."""
+"""The folder of automatic backups, which other appliances may share: tells which files belong to this installation."""
 
 import fcntl
 import json
@@ -25,16 +25,16 @@ from .parts import is_sealed
 from .problems import BackupInvalid
 
 log = logging.getLogger(__name__)
-# Earlier releases gave names without an installation.
+# Names from earlier releases lack the installation.
 _NAME = re.compile(r"gos-(\d{8}T\d{6})Z(?:-(ins_[0-9a-f]{24}))?\.gosb")
 _STATE, _ROOM, _LOCK = "backup.json", ".gos-making-", "lock"
 _LEFT_OVER = (f"{_ROOM}*", ".gos-backup-*", ".gos-verify-*", ".gos-*.partial", "gos-*.partial")
-_DEAD_MS = 7 * 24 * 3_600_000  # what nobody has touched for so long is no backup that is being made
+_DEAD_MS = 7 * 24 * 3_600_000  # a file untouched for this long is not a backup in progress
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the last attempt; `problem` is None when it is whole, which was checked by reading it again."""
+    """The result of the last attempt; `problem` is None for a complete backup, which was verified by reading it again."""
 
     at: int
     path: str
@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Kept:
-    """A backup that lies in the folder; only a sealed one may leave by the console."""
+    """A backup in the folder; only an encrypted one can be downloaded in the console."""
 
     name: str
     made_at: int
@@ -56,24 +56,24 @@ class Kept:
 
 
 def folder_of(config: Config) -> Path:
-    """Where backups lie: in the configured folder, and those that were only asked for in the data folder without one."""
+    """The folder of backups: the configured one, else one in the data folder for backups made on request."""
     return Path(config.backup.to) if config.backup.to else config.data / "backups"
 
 
 def new_path(config: Config) -> Path:
-    """The name of a backup that is made now: when, and by which installation."""
+    """The path of a new backup; its name has the time and the installation."""
     stamp = clock.rfc3339(clock.now_ms())[:19].replace("-", "").replace(":", "")
     return folder_of(config) / f"gos-{stamp}Z-{_installation(config)}.gosb"
 
 
 def _installation(config: Config) -> str:
-    """This installation; empty where there is no key yet, so that none is made by asking."""
+    """The id of this installation; empty without a key file, which must not be created here."""
     key = config.data / KEY
     return installation_id(Sealer(load_or_make_key(key))) if key.exists() else ""
 
 
 def reason_of(error: Exception, folder: Path) -> str:
-    """What went wrong, for whoever looks after backups."""
+    """The reason of a failure as text for operators."""
     if isinstance(error, ApplianceError):
         return error.message
     if isinstance(error, OSError):
@@ -83,24 +83,24 @@ def reason_of(error: Exception, folder: Path) -> str:
 
 @contextmanager
 def workroom(config: Config) -> Iterator[Path]:
-    """A folder for what is being made, beside the backups, locked for as long as its process lives; it goes with all in it."""
-    room = folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}"
-    room.mkdir(mode=0o700)
-    descriptor = os.open(room / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    """A temporary folder for a backup in progress, beside the backups, locked while its process lives; removed at the end."""
+    folder = folder_of(config) / f"{_ROOM}{_installation(config)}-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        with suppress(OSError):  # a file system without locks: what is left there is known by its age alone
+        with suppress(OSError):  # on a file system without locks, leftovers are recognized by age only
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield room
+        yield folder
     finally:
         os.close(descriptor)
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tidy(config: Config) -> None:
-    """Take away what killed processes left: of this installation when it is locked no more, of anybody after a week.
+    """Deletes leftovers of killed processes: this installation's when they are no longer locked, others' after a week.
 
-    Another appliance may be making its own in this folder, and so may a `gos backup` by cron.  What cannot be taken away, because
-    it is another user's, is in nobody's way.
+    Another appliance or a `gos backup` run by cron may be working in this folder.  Files that cannot be deleted, because they
+    belong to another user, are ignored.
     """
     folder, own = folder_of(config), f"{_ROOM}{_installation(config)}-"
     for path in {path for pattern in _LEFT_OVER for path in folder.glob(pattern)}:
@@ -115,14 +115,14 @@ def tidy(config: Config) -> None:
 def _is_abandoned(room: Path) -> bool:
     try:
         return not is_locked(room / _LOCK)
-    except OSError:  # it has just been made, is just going, or is another user's
+    except OSError:  # just created, just being deleted, or owned by another user
         return False
 
 
 def _is_dead(path: Path) -> bool:
     try:
         touched = max(each.stat().st_mtime for each in (path, *path.rglob("*")))
-    except OSError:  # somebody works there
+    except OSError:  # a process is working there
         return False
     return touched * 1000 < clock.now_ms() - _DEAD_MS
 
@@ -130,42 +130,42 @@ def _is_dead(path: Path) -> bool:
 def list_kept(config: Config) -> list[Kept]:
     """The backups of this installation in the folder, newest first.
 
-    One that says a time to come was made while the clock was ahead: it is taken for the oldest, or each new one would be deleted
-    instead of it.
+    One with a time in the future was made while the clock was ahead; it counts as the oldest, because otherwise new backups
+    would be deleted instead of it.
     """
-    now, each_of = clock.now_ms(), [_kept(folder_of(config), match) for match in _told_apart(config)[0]]
-    found = [each for each in each_of if each is not None]
-    return sorted(found, key=lambda kept: (kept.made_at <= now, kept.made_at), reverse=True)
+    now, candidates = clock.now_ms(), [_describe_file(folder_of(config), match) for match in _split_by_owner(config)[0]]
+    backups = [each for each in candidates if each is not None]
+    return sorted(backups, key=lambda kept: (kept.made_at <= now, kept.made_at), reverse=True)
 
 
-def _kept(folder: Path, match: re.Match[str]) -> Kept | None:
-    """None for what is no file, or is gone: a link to a disk that is not there ends no backups."""
+def _describe_file(folder: Path, match: re.Match[str]) -> Kept | None:
+    """The backup; None for anything but an existing file, so that a broken link does not stop backups."""
     path, day, time = folder / match[0], match[1][:8], match[1][9:]
     text = f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return Kept(path.name, clock.parse_rfc3339(text), found.st_size, _is_sealed(path)) if stat.S_ISREG(found.st_mode) else None
+    return Kept(path.name, clock.parse_rfc3339(text), status.st_size, _is_sealed(path)) if stat.S_ISREG(status.st_mode) else None
 
 
 def nobodys(config: Config) -> list[str]:
-    """The names in the folder that do not say whose they are, and may be another appliance's."""
-    return sorted(match[0] for match in _told_apart(config)[1])
+    """The names of backups in the folder that may belong to another appliance."""
+    return sorted(match[0] for match in _split_by_owner(config)[1])
 
 
-def _told_apart(config: Config) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
-    """The names of this installation's, and those that do not say whose they are.
+def _split_by_owner(config: Config) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
+    """The names of this installation's backups, and those of unknown origin.
 
-    One without an installation is ours in our data folder, or where we remember having given it.
+    A name without an installation is this installation's in its own data folder, or if it is that of the last backup.
     """
     folder, installation, last = folder_of(config), _installation(config), last_outcome(config)
-    remembered = Path(last.path).name if last else ""
+    last_name = Path(last.path).name if last else ""
     ours: list[re.Match[str]] = []
     unclear: list[re.Match[str]] = []
     for name in _names(folder):
         if match := _NAME.fullmatch(name):
-            if match[2] == installation or (match[2] is None and (not config.backup.to or name == remembered)):
+            if match[2] == installation or (match[2] is None and (not config.backup.to or name == last_name)):
                 ours.append(match)
             elif match[2] is None:
                 unclear.append(match)
@@ -173,7 +173,7 @@ def _told_apart(config: Config) -> tuple[list[re.Match[str]], list[re.Match[str]
 
 
 def _names(folder: Path) -> list[str]:
-    """What lies there; nothing where that may not be read, which whoever makes the next one is told."""
+    """The file names in a folder; empty when it cannot be read, which the next backup will report."""
     try:
         return [path.name for path in folder.iterdir()]
     except OSError:
@@ -183,27 +183,27 @@ def _names(folder: Path) -> list[str]:
 def _is_sealed(path: Path) -> bool:
     try:
         return is_sealed(path)
-    except (BackupInvalid, OSError):  # whatever it is, and whoever may read it, it does not leave
+    except (BackupInvalid, OSError):  # in doubt it cannot be downloaded
         return False
 
 
 def forget_old(config: Config) -> str | None:
-    """Delete all of its own but the newest ones; only called when a new one lacks nothing that the others may hold.
+    """Deletes this installation's backups except the newest `backup.keep`; returns the problem if that fails.
 
-    Answers what failed.
+    Call it only after a new backup is complete.
     """
     folder = folder_of(config)
     try:
         for kept in list_kept(config)[config.backup.keep :]:
             (folder / kept.name).unlink(missing_ok=True)
     except OSError as error:
-        log.exception("old backups could not be deleted")
-        return f"it is whole, but old ones could not be deleted: {reason_of(error, folder)}"
+        log.exception("Old backups could not be deleted.")
+        return f"it is complete, but old backups could not be deleted: {reason_of(error, folder)}"
     return None
 
 
 def last_outcome(config: Config) -> Outcome | None:
-    """What became of the last attempt."""
+    """The stored result of the last attempt; None without one."""
     try:
         return Outcome(**json.loads((config.data / _STATE).read_text("utf8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -211,7 +211,7 @@ def last_outcome(config: Config) -> Outcome | None:
 
 
 def remember(config: Config, outcome: Outcome) -> None:
-    """Keep what became of an attempt."""
+    """Stores the result of an attempt."""
     draft = config.data / f"{_STATE}.new"
     draft.write_text(json.dumps(asdict(outcome)), "utf8")
     draft.replace(config.data / _STATE)

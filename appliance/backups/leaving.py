@@ -1,4 +1,4 @@
-"""The export of one tenant: its rows at one moment, its contents, and the names of what stays."""
+"""Exports one tenant: a snapshot of its rows, its contents, and the names of what is not exported."""
 
 import sqlite3
 import tempfile
@@ -25,9 +25,9 @@ FORMAT, KIND, TENANT_DATABASE = 1, "tenant", "tenant.db"
 def export_tenant(
     scope: TenantScope, places: Places, target: Path, passphrase: str | None, course: Course = UNWATCHED
 ) -> dict[str, Any]:
-    """Write a tenant to a new file, its secrets left out; answers the manifest.  Nothing waits for it.
+    """Writes a tenant, without its secrets, to a new file and returns the manifest; blocks no other work.
 
-    AlreadyExists, StorageFull, Stopped, BackupInvalid when the passphrase is too short.
+    Raises AlreadyExists, StorageFull, Stopped, or BackupInvalid when the passphrase is too short.
     """
     with new_file(target, passphrase) as parts:
         hold_contents(scope.tenant_id)
@@ -36,11 +36,11 @@ def export_tenant(
             snapshot = Path(folder, TENANT_DATABASE)
             snapshot.touch(0o600)
             with db.snapshot(), closing(sqlite3.connect(snapshot, isolation_level=None)) as draft:
-                told = _copy_tenant(open_source(), draft, scope.tenant_id)
+                tenant_facts = _copy_tenant(open_source(), draft, scope.tenant_id)
             with opened_snapshot(snapshot) as file:
                 manifest: dict[str, Any] = {
                     "format": FORMAT, "kind": KIND, "version": __version__, "made_at": clock.rfc3339(clock.now_ms()),
-                    "schema": schema_number(file), "encrypted": passphrase is not None, **told,
+                    "schema": schema_number(file), "encrypted": passphrase is not None, **tenant_facts,
                     "tables": {name: count for name, count in count_rows(file).items() if count and name != "migration"},
                 }  # fmt: skip
                 part = parts.add_file(TENANT_DATABASE, snapshot)
@@ -52,8 +52,8 @@ def export_tenant(
 
 
 def _copy_tenant(source: Source, file: sqlite3.Connection, tenant_id: str) -> dict[str, Any]:
-    """The rows of a tenant into an empty file; answers what is only told of it."""
-    file.execute("PRAGMA synchronous=OFF")  # a draft
+    """Copies the rows of a tenant into an empty file; returns the parts of the manifest about the tenant."""
+    file.execute("PRAGMA synchronous=OFF")  # a temporary file
     file.execute("BEGIN")
     make_schema(file, source, tenant_id)
     copy_rows(source, file, "migration")

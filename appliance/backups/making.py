@@ -1,4 +1,4 @@
-"""A backup of a running or a stopped appliance: its database at one moment, every content, and the files it needs."""
+"""Creates a backup of a running or stopped appliance: a snapshot of its database, every content, and the files it needs."""
 
 import hashlib
 import sqlite3
@@ -26,17 +26,17 @@ from .snapshots import count_rows, opened_snapshot, schema_number, take_snapshot
 FORMAT = 1
 DATABASE, FILES, CONTENTS = "gos.db", "files/", "contents/"
 KEY = "key"
-# What may hold secrets in the clear goes only into a file that is encrypted.
+# These may contain plain-text secrets and are included in encrypted backups only.
 SECRET_FILES = (KEY, "config.yaml", "tls")
 OPEN_FILES = ("connectors", catalogues.FOLDER)
 TEMPLATES = "templates"
-# Contents that nobody uses any more are collected after a day: so long those of the snapshot must stay.
-_HELD_MS, _AT_ONCE = 12 * 3_600_000, 2_000
+# Unused contents are garbage-collected after a day; a backup refreshes them so that the snapshot's contents stay.
+_PROTECTED_MS, _BATCH = 12 * 3_600_000, 2_000
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup holds; `damaged` names contents whose bytes are not what was put, or are lost."""
+    """The result of a backup; `damaged` lists contents whose bytes have changed or are missing."""
 
     path: Path
     size: int
@@ -55,7 +55,7 @@ class Backup:
 
 @dataclass
 class Contents:
-    """What was written of contents; `gone` were deleted meanwhile, `damaged` are not what was put."""
+    """The contents written; `gone` lists those deleted meanwhile, `damaged` those that have changed or are missing."""
 
     count: int = 0
     bytes: int = 0
@@ -68,7 +68,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Stoppable:
-    """Contents that are read until the appliance is about to stop."""
+    """Reads contents; raises Stopped when the appliance is stopping."""
 
     places: Places
     course: Course = UNWATCHED
@@ -80,14 +80,15 @@ class Stoppable:
 
 
 def make_backup(config: Config, places: Places, target: Path, passphrase: str | None, course: Course = UNWATCHED) -> Backup:
-    """Write a backup of the open database, the contents in `places` and the data folder's files; nothing waits for it.
+    """Writes a backup of the open database, the contents in `places` and the files of the data folder; blocks no other work.
 
-    The file appears whole or not at all.  AlreadyExists, StorageFull, BackupInvalid when the passphrase is too short.
+    The file appears complete or not at all.  Raises AlreadyExists, StorageFull, NotFound when the target folder does not
+    exist, or BackupInvalid when the passphrase is too short.
     """
     if passphrase is not None:
         check_passphrase(passphrase)
     if not target.parent.is_dir():
-        raise NotFound(Sentence("there is no folder %(parent)s; make it, or name a file elsewhere", parent=target.parent))
+        raise NotFound(Sentence("the folder %(parent)s does not exist; create it, or choose another path", parent=target.parent))
     with new_file(target, passphrase) as parts:
         hold_contents()
         made_at = clock.now_ms()
@@ -106,7 +107,7 @@ def make_backup(config: Config, places: Places, target: Path, passphrase: str | 
 
 
 def _write_parts(config: Config, places: Stoppable, parts: PartsWriter, snapshot: Path, *, encrypted: bool) -> dict[str, Any]:
-    wanted = (*OPEN_FILES, *(SECRET_FILES if encrypted else ()))
+    names = (*OPEN_FILES, *(SECRET_FILES if encrypted else ()))
     with opened_snapshot(snapshot) as file:
         manifest: dict[str, Any] = {
             "schema": schema_number(file), "installation": installation_id(Sealer(load_or_make_key(config.data / KEY))),
@@ -115,19 +116,19 @@ def _write_parts(config: Config, places: Stoppable, parts: PartsWriter, snapshot
         templates = [
             config.data / TEMPLATES / f"{row[0]}.wasm" for row in _rows(file, "SELECT DISTINCT template FROM suspended_step")
         ]
-        found = [*_files_of(config.data, wanted), *(path for path in templates if path.is_file())]
-        written = [parts.add_file(DATABASE, snapshot)]
-        written += [parts.add_file(f"{FILES}{path.relative_to(config.data).as_posix()}", path) for path in found]
+        paths = [*_files_of(config.data, names), *(path for path in templates if path.is_file())]
+        stored = [parts.add_file(DATABASE, snapshot)]
+        stored += [parts.add_file(f"{FILES}{path.relative_to(config.data).as_posix()}", path) for path in paths]
         contents = write_contents(places, parts, file, snapshot.parent)
     return manifest | {
         "left_out": [] if encrypted else [name for name in SECRET_FILES if (config.data / name).exists()],
-        "parts": [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in written],
+        "parts": [{"name": each.name, "size": each.size, "sha256": each.sha256} for each in stored],
         "contents": contents.document(),
     }
 
 
 def _rows(file: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """The rows of a table that an older schema may not have."""
+    """The rows of a query; empty when the table does not exist in an older schema."""
     try:
         return file.execute(sql).fetchall()
     except sqlite3.OperationalError as error:
@@ -139,30 +140,30 @@ def _rows(file: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
 def _files_of(data: Path, names: tuple[str, ...]) -> Iterator[Path]:
     for name in names:
         path = data / name
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (each for each in found if each.is_file() and not each.is_symlink())
+        paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (each for each in paths if each.is_file() and not each.is_symlink())
 
 
 def hold_contents(tenant_id: str | None = None) -> None:
-    """Keep every content that is stored now, or a tenant's, from being collected for as long as a backup takes."""
-    while db.write(partial(_hold_some, clock.now_ms(), tenant_id)) == _AT_ONCE:
+    """Protects all stored contents, or a tenant's, from garbage collection for the duration of a backup."""
+    while db.write(partial(_protect_batch, clock.now_ms(), tenant_id)) == _BATCH:
         continue
 
 
-def _hold_some(now: int, tenant_id: str | None) -> int:
+def _protect_batch(now: int, tenant_id: str | None) -> int:
     of, params = ("tenant_id = ? AND ", (tenant_id,)) if tenant_id else ("", ())
     sql = f"SELECT tenant_id, sha256 FROM blob WHERE {of}touched_at < ? LIMIT ?"  # noqa: S608
-    found = db.rows(sql, (*params, now - _HELD_MS, _AT_ONCE))
-    for row in found:
+    rows = db.rows(sql, (*params, now - _PROTECTED_MS, _BATCH))
+    for row in rows:
         db.execute("UPDATE blob SET touched_at = ? WHERE tenant_id = ? AND sha256 = ?", (now, *row))
-    return len(found)
+    return len(rows)
 
 
 def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connection, folder: Path) -> Contents:
-    """Every content by its place; one that is not what was put is left out and named."""
+    """Writes every content under its place; a changed or missing one is left out and listed."""
     contents, ((total,),) = Contents(), file.execute("SELECT count(*) FROM blob").fetchall()
     for tenant_id, sha256, size, place in file.execute("SELECT tenant_id, sha256, size, place FROM blob ORDER BY place"):
-        # Into a file first: the part must not be begun before the bytes are known to be right.
+        # Read into a temporary file first, because the part must not be started before the bytes are verified.
         with tempfile.SpooledTemporaryFile(max_size=8 << 20, dir=str(folder)) as spool:
             digest = hashlib.sha256()
             try:
@@ -172,8 +173,8 @@ def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connecti
             except FileNotFoundError:
                 digest = hashlib.sha256(b"nothing")
             if digest.hexdigest() != sha256:
-                still = db.rows("SELECT 1 FROM blob WHERE tenant_id = ? AND sha256 = ? AND place = ?", (tenant_id, sha256, place))
-                (contents.damaged if still else contents.gone).append(place)
+                sql = "SELECT 1 FROM blob WHERE tenant_id = ? AND sha256 = ? AND place = ?"
+                (contents.damaged if db.rows(sql, (tenant_id, sha256, place)) else contents.gone).append(place)
                 continue
             spool.seek(0)
             parts.add(f"{CONTENTS}{place}", size, iter(partial(spool.read, 1 << 20), b""))
@@ -184,6 +185,6 @@ def write_contents(places: Stoppable, parts: PartsWriter, file: sqlite3.Connecti
 
 
 def refuse_empty(config: Config) -> None:
-    """ConfigInvalid when there is nothing to back up."""
+    """Raises ConfigInvalid when the data folder has no appliance."""
     if not (config.data / KEY).exists():
-        raise ConfigInvalid(Sentence("there is no appliance's data in %(data)s; name the folder with --data", data=config.data))
+        raise ConfigInvalid(Sentence("%(data)s is not the data folder of an appliance; set it with --data", data=config.data))

@@ -1,4 +1,4 @@
-"""What the manifest of a backup or an export must be made of before anything in it is believed."""
+"""Validates the manifest of a backup or an export before any of it is used."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from .problems import BackupInvalid
 
 
 class _Model(BaseModel):
-    """Exact types; members of later releases are passed over."""
+    """Strict types; unknown members, from later releases, are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -58,7 +58,7 @@ class _TenantManifest(_Manifest):
 
 
 def check_manifest(manifest: dict[str, Any], kind: str) -> None:
-    """BackupInvalid unless the manifest of a backup or, with the kind `tenant`, of an export has every member we write."""
+    """Raises BackupInvalid unless the manifest of a backup or, with the kind `tenant`, of an export has all its members."""
     model = _TenantManifest if kind == "tenant" else _Manifest
     try:
         model.model_validate(manifest)
@@ -66,5 +66,5 @@ def check_manifest(manifest: dict[str, Any], kind: str) -> None:
         first = error.errors(include_url=False, include_input=False)[0]
         where = "/".join(str(step) for step in first["loc"])
         raise BackupInvalid(
-            Sentence("the manifest is none that we write (%(where)s: %(msg)s); do not use this file", where=where, msg=first["msg"])
+            Sentence("the manifest is invalid (%(where)s: %(msg)s); do not use this file", where=where, msg=first["msg"])
         ) from error

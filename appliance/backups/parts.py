@@ -1,7 +1,7 @@
-"""The file of a backup: parts in a tar stream, compressed by Zstandard, sealed when there is a passphrase, manifest last.
+"""The file format of backups: a tar stream, compressed by Zstandard, encrypted if there is a passphrase, manifest last.
 
-Without a passphrase `tar --zstd -tf` lists it.  The manifest names every part but the contents of documents and
-WebApps, which the database knows by place and SHA-256.
+Without a passphrase `tar --zstd -tf` lists it.  The manifest lists every part except the contents of documents and
+WebApps, which the database lists by place and SHA-256.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from .problems import BackupInvalid, full_disks
 MANIFEST = "manifest.json"
 MOST_MANIFEST = 64 << 20
 PIECE = 1 << 20
-_AHEAD = 4 * PIECE  # what is read of a file besides its parts: headers, and what the reader takes in advance
-_SPARE = 64 << 20  # of the disk, for whoever else writes to it
+_READ_AHEAD = 4 * PIECE  # read in addition to the parts: headers and the reader's buffer
+_SPARE = 64 << 20  # disk space left free for other processes
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
 class Part:
-    """What was written of one part."""
+    """The name, size and digest of one part."""
 
     name: str
     size: int
@@ -43,39 +43,39 @@ class Part:
 
 
 class PartsWriter:
-    """Writes parts one after the other."""
+    """Writes the parts of a file one after the other."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = _Counting(target)
-        # Not tarfile's own streaming mode: that one writes when it is garbage.
+        # Not tarfile's streaming mode, which also writes when it is garbage-collected.
         self._tar = tarfile.open(fileobj=cast(BinaryIO, self._target), mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
 
     def add(self, name: str, size: int, pieces: Iterable[bytes]) -> Part:
-        """Write a part of a known size."""
+        """Writes a part whose size is known."""
         about = tarfile.TarInfo(name)
         about.size, about.mode = size, 0o600
         source = _Pieces(pieces)
         self._tar.addfile(about, cast(BinaryIO, source))
-        self._tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
+        self._tar.members.clear()  # type: ignore[attr-defined]  # it would keep every part in memory
         return Part(name, size, source.digest.hexdigest())
 
     def add_file(self, name: str, path: Path) -> Part:
-        """Write a file."""
+        """Writes a file as a part."""
         with path.open("rb") as file:
             return self.add(name, os.fstat(file.fileno()).st_size, iter(lambda: file.read(PIECE), b""))
 
     def add_bytes(self, name: str, content: bytes) -> Part:
-        """Write a small part."""
+        """Writes a small part."""
         return self.add(name, len(content), [content])
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        """Write the manifest, which ends the file."""
+        """Writes the manifest, which ends the file."""
         self.add_bytes(MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1).encode())
         self._tar.close()
 
 
 class _Counting:
-    """A stream that can only be written to, as tarfile wants it."""
+    """The write-only stream that tarfile needs."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target, self._written = target, 0
@@ -90,7 +90,7 @@ class _Counting:
 
 
 class _Pieces:
-    """Pieces read as from a file, and their digest."""
+    """Reads pieces like a file and computes their digest."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces, self._held, self.digest = iter(pieces), b"", hashlib.sha256()
@@ -105,9 +105,9 @@ class _Pieces:
 
 @contextmanager
 def new_file(path: Path, passphrase: str | None) -> Iterator[PartsWriter]:
-    """The parts of a file that appears under its name when the block ends well, and not at all otherwise.
+    """Yields the writer of a new file, which gets its name when the block succeeds and is deleted otherwise.
 
-    AlreadyExists rather than overwriting; StorageFull.
+    Raises AlreadyExists instead of overwriting a file, and StorageFull.
     """
     if path.exists():
         raise AlreadyExists(
@@ -131,7 +131,7 @@ def new_file(path: Path, passphrase: str | None) -> Iterator[PartsWriter]:
 
 
 def name_file(draft: Path, path: Path) -> None:
-    """Give the file its name durably, unless another has come by it meanwhile; the draft may keep its own too."""
+    """Gives the file its final name durably; raises AlreadyExists when that is in use.  The draft's name may remain."""
     try:
         os.link(draft, path)
     except FileExistsError as error:
@@ -148,7 +148,7 @@ def name_file(draft: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
+    """Makes the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -157,7 +157,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether the file needs a passphrase; BackupInvalid when it is no backup at all."""
+    """Whether the file is encrypted; raises BackupInvalid when it is not a backup or export."""
     with path.open("rb") as file:
         start = file.read(len(MAGIC))
     if start == MAGIC:
@@ -165,13 +165,13 @@ def is_sealed(path: Path) -> bool:
     if start.startswith(_ZSTD):
         return False
     raise BackupInvalid(
-        Sentence("%(path)s is no backup of this appliance; name a file that `gos backup` or `gos tenant export` wrote", path=path)
+        Sentence("%(path)s is not a backup or an export; choose a file created by `gos backup` or `gos tenant export`", path=path)
     )
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A part that is being read; `pieces` must be read before the next part."""
+    """A part being read; `pieces` must be consumed before the next part."""
 
     name: str
     size: int
@@ -180,11 +180,11 @@ class Opened:
 
 @contextmanager
 def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
-    """The parts of a file, in their order; BackupInvalid where it is not as it was written."""
+    """Yields the parts of a file in order; raises BackupInvalid when the file is damaged."""
     sealed = is_sealed(path)
     if sealed and not passphrase:
         raise BackupInvalid(
-            Sentence("%(path)s is encrypted; give its passphrase by --passphrase-file FILE or GOS_BACKUP_PASSPHRASE", path=path)
+            Sentence("%(path)s is encrypted; give its passphrase with --passphrase-file FILE or GOS_BACKUP_PASSPHRASE", path=path)
         )
     with path.open("rb") as file, full_disks():
         source = cast(BinaryIO, OpeningReader(file, passphrase or "")) if sealed else file
@@ -199,31 +199,31 @@ def parts_of(path: Path, passphrase: str | None) -> Iterator[Iterator[Opened]]:
 
 
 class _Bounded:
-    """A stream that is not read beyond what was allowed: a header says itself how much memory it wants."""
+    """A stream with a read limit, because a crafted header could demand any amount of memory."""
 
     def __init__(self, source: Any) -> None:
-        self._source, self.left = source, _AHEAD
+        self._source, self.left = source, _READ_AHEAD
 
     def read(self, size: int) -> bytes:
         piece: bytes = self._source.read(size)
         self.left -= len(piece)
         if self.left < 0:
-            raise BackupInvalid("the file holds a header larger than any that we write; do not use this file")
+            raise BackupInvalid("the file has a header that is too large; do not use this file")
         return piece
 
 
 def _members(tar: tarfile.TarFile, packed: _Bounded) -> Iterator[Opened]:
     while (about := tar.next()) is not None:
-        tar.members.clear()  # type: ignore[attr-defined]  # it would remember every part
+        tar.members.clear()  # type: ignore[attr-defined]  # it would keep every part in memory
         name = PurePosixPath(about.name)
         if not about.isreg() or about.issparse() or name.is_absolute() or ".." in name.parts or str(name) != about.name:
             raise BackupInvalid(
-                Sentence("the part %(name)s of the file is none that we write; do not use this file", name=repr(about.name[:80]))
+                Sentence("the part %(name)s of the file is invalid; do not use this file", name=repr(about.name[:80]))
             )
-        packed.left = about.size + _AHEAD
+        packed.left = about.size + _READ_AHEAD
         yield Opened(about.name, about.size, _pieces_of(tar, about))
-        packed.left = _AHEAD
-    while packed.read(PIECE):  # to the end: there is the checksum
+        packed.left = _READ_AHEAD
+    while packed.read(PIECE):  # to the end, where the checksum is
         continue
 
 
@@ -241,25 +241,27 @@ def _pieces_of(tar: tarfile.TarFile, about: tarfile.TarInfo) -> Iterator[bytes]:
 
 
 def read_small(part: Opened, most: int = MOST_MANIFEST) -> bytes:
-    """All bytes of a part that must be small."""
+    """All bytes of a part; raises BackupInvalid when it has more than `most`."""
     if part.size > most:
-        raise BackupInvalid(Sentence("the part %(name)s is larger than any that we write; do not use this file", name=part.name))
+        raise BackupInvalid(Sentence("the part %(name)s is too large; do not use this file", name=part.name))
     return b"".join(part.pieces)
 
 
 def keep_part(part: Opened, target: Path) -> Part:
-    """Write a part to a new file that only the owner reads; answers what arrived.  BackupInvalid when it came before."""
+    """Writes a part to a new file readable only by its owner; raises BackupInvalid when the part occurs twice."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if part.size > shutil.disk_usage(target.parent).free - _SPARE:
         raise StorageFull(Sentence(
-            "the part %(name)s of %(size)s MiB does not fit on the disk; free space. Nothing changed",
+            "the part %(name)s (%(size)s MiB) does not fit on the disk; free some space. Nothing was changed",
             name=part.name[:80], size=part.size >> 20,
         ))
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise BackupInvalid(Sentence("the part %(name)s comes twice; use another copy of the file", name=part.name[:80])) from error
+        raise BackupInvalid(
+            Sentence("the part %(name)s occurs twice; use another copy of the file", name=part.name[:80])
+        ) from error
     with os.fdopen(descriptor, "wb") as file:
         for piece in part.pieces:
             digest.update(piece)
@@ -268,7 +270,7 @@ def keep_part(part: Opened, target: Path) -> Part:
 
 
 def digest_of(part: Opened) -> Part:
-    """Read a part only to see what it is."""
+    """Reads a part only to compute its size and digest."""
     digest = hashlib.sha256()
     for piece in part.pieces:
         digest.update(piece)
@@ -276,9 +278,9 @@ def digest_of(part: Opened) -> Part:
 
 
 def read_manifest(content: bytes) -> dict[str, Any]:
-    """The manifest; BackupInvalid when it is none."""
+    """Parses the manifest; raises BackupInvalid when it is not one."""
     with suppress(ValueError, io.UnsupportedOperation):
-        found = json.loads(content)
-        if isinstance(found, dict) and isinstance(found.get("format"), int):
-            return found
+        manifest = json.loads(content)
+        if isinstance(manifest, dict) and isinstance(manifest.get("format"), int):
+            return manifest
     raise BackupInvalid("the manifest of the backup cannot be read; use another copy of it")

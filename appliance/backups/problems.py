@@ -1,4 +1,4 @@
-"""What is wrong with a file that should be a backup or an export."""
+"""Errors of backups and exports, and the progress and cancellation of a running one."""
 
 import errno
 import sqlite3
@@ -12,35 +12,35 @@ ShouldStop = Callable[[], bool]
 
 
 def never() -> bool:
-    """Nobody asks to stop."""
+    """The default of `should_stop`."""
     return False
 
 
 class Stopped(ApplianceError):
-    """The appliance stops; what was begun is taken away."""
+    """The appliance is stopping; incomplete files are deleted."""
 
     code, status = "draining", 503
 
 
 def refuse_stopping(should_stop: ShouldStop) -> None:
-    """Stopped when the appliance is about to."""
+    """Raises Stopped when the appliance is stopping."""
     if should_stop():
-        raise Stopped("the appliance stops; the backup is made when it runs again")
+        raise Stopped("the appliance is stopping; the backup will be made when it runs again")
 
 
-def _nobody_listens(stage: str, done: int, of: int) -> None:
-    """Nobody wants to know how far it is."""
+def _ignore_progress(stage: str, done: int, of: int) -> None:
+    """The default of `tell`."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a backup goes on: asked at every piece whether to stop, and told how far it is: the stage, and so many of so many."""
+    """Controls a running backup or import: `should_stop` is checked at every piece, `tell` reports stage, done and total."""
 
     should_stop: ShouldStop = never
-    tell: Callable[[str, int, int], None] = _nobody_listens
+    tell: Callable[[str, int, int], None] = _ignore_progress
 
     def refuse_stopping(self) -> None:
-        """Stopped when the appliance is about to."""
+        """Raises Stopped when the appliance is stopping."""
         refuse_stopping(self.should_stop)
 
 
@@ -51,14 +51,14 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class BackupInvalid(ApplianceError):
-    """The file is no backup, is damaged or incomplete, or cannot be opened with what was given."""
+    """The file is not a backup, is damaged or incomplete, or cannot be opened with the given passphrase."""
 
     code, status = "backup_invalid", 422
 
 
 @contextmanager
 def full_disks() -> Iterator[None]:
-    """A disk without room as StorageFull, whoever found it."""
+    """Raises StorageFull for errors of a full disk, whether from a file or from SQLite."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Brings a backup back: everything is unpacked and checked beside the data folder before that is touched."""
+"""Restores a backup: everything is unpacked and verified beside the data folder before that is changed."""
 
 import os
 import shutil
@@ -29,8 +29,8 @@ from .snapshots import opened_snapshot
 
 CONFIG = "config.yaml"
 IGNORED = frozenset({"lost+found"})
-# What lets somebody in without signing in: it may have been withdrawn since.
-_DOORS = ("session", "webapp_visit", "webapp_sign_in", "email_code", "integration_consent")
+# Sessions and codes give access without signing in and may have been revoked since the backup.
+_ACCESS_TABLES = ("session", "webapp_visit", "webapp_sign_in", "email_code", "integration_consent")
 
 PlacesOf = Callable[[Config, str], Places]
 ConfigOf = Callable[[Path | None], Config]
@@ -38,9 +38,10 @@ ConfigOf = Callable[[Path | None], Config]
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """`key_file`: the key file of the appliance, where the backup does not hold it; `replace`: keep what is there aside.
+    """The options of a restore.
 
-    With `replace`, what the backup does not hold of settings is taken from the folder that is replaced.
+    `key_file` is the key file of the appliance, needed if the backup does not contain it.  `replace` moves existing data aside;
+    settings that the backup lacks are copied from there.
     """
 
     path: Path
@@ -51,9 +52,10 @@ class RestoreRequest:
 
 @dataclass(frozen=True)
 class Restored:
-    """What was brought back; `aside` is where the former data lies now.
+    """The result of a restore; `aside` is the new place of the previous data.
 
-    `stayed` names what of the former folder is in the new one too, `missing` what that appliance had and nobody has brought.
+    `stayed` lists the settings copied from the previous folder, `missing` the files that the backup left out and that are
+    still missing.
     """
 
     data: Path
@@ -69,36 +71,36 @@ class Restored:
 
 
 def restore_backup(load: ConfigOf, places_of: PlacesOf, request: RestoreRequest) -> Restored:
-    """Restore into an empty data folder and database; what runs then goes on as after a power cut at that moment.
+    """Restores into an empty data folder and database; executions then continue as after a power failure at that moment.
 
-    `load` reads the configuration, given the file of the backup where it holds one.  BackupInvalid, Conflict, StorageFull.
+    `load` reads the configuration, from the backup's file if it has one.  Raises BackupInvalid, Conflict or StorageFull.
     """
     data = load(None).data
     _refuse_occupied(data, replace=request.replace)
     with _staging(data) as folder, full_disks():
         checked = read_backup(request.path, request.passphrase, folder, keep_contents=True)
-        kept = folder / FILES / CONFIG
-        config = load(kept if kept.is_file() else None)
+        stored_config = folder / FILES / CONFIG
+        config = load(stored_config if stored_config.is_file() else None)
         own_key = data / KEY if request.replace and (data / KEY).is_file() else None
-        _lay_out(checked, request.key_file or own_key)
-        stayed = tuple(_keep_settings(folder, data)) if request.replace else ()
+        _move_files(checked, request.key_file or own_key)
+        stayed = tuple(_copy_settings(folder, data)) if request.replace else ()
         missing = tuple(name for name in checked.manifest["left_out"] if not (folder / name).exists())
-        migrated = _fill(config, places_of, checked)
+        migrated = _load_data(config, places_of, checked)
         os.sync()
-        aside = _switch(folder, data)
+        aside = _activate(folder, data)
     return Restored(data, aside, checked.manifest, tuple(migrated), stayed, missing)
 
 
-def _keep_settings(folder: Path, data: Path) -> Iterator[str]:
-    """Copy settings that the backup does not hold, so that the appliance starts as it was set up, and where the rows went.
+def _copy_settings(folder: Path, data: Path) -> Iterator[str]:
+    """Copies settings that the backup lacks, so that the appliance starts as configured and finds its database.
 
-    Answers their names.  A configuration that stays may name a language that the backup does not know.
+    Yields their names.  A copied configuration may name a language that the backup lacks, so languages are copied too.
     """
     own_languages = (data / CONFIG).exists() and not (folder / CONFIG).exists()
-    wanted = [data / CONFIG, data / "tls"]
+    paths = [data / CONFIG, data / "tls"]
     if own_languages or not (folder / catalogues.FOLDER).exists():
-        wanted += sorted((data / catalogues.FOLDER).glob("*.po"))
-    for former in wanted:
+        paths += sorted((data / catalogues.FOLDER).glob("*.po"))
+    for former in paths:
         new = folder / former.relative_to(data)
         if former.exists() and not new.exists():
             new.parent.mkdir(exist_ok=True, mode=0o700)
@@ -114,7 +116,7 @@ def _refuse_occupied(data: Path, *, replace: bool) -> None:
         raise Conflict(Sentence("an appliance is running on %(data)s; stop it first", data=data))
     if _entries(data) and not replace:
         raise Conflict(Sentence(
-            "%(data)s is not empty; name another folder with --data, or give --replace to keep what is there aside", data=data
+            "%(data)s is not empty; choose another folder with --data, or use --replace to move the existing data aside", data=data
         ))
 
 
@@ -124,7 +126,7 @@ def _entries(data: Path) -> list[Path]:
 
 @contextmanager
 def _staging(data: Path) -> Iterator[Path]:
-    """A folder on the same file system: beside the data folder, or in it where that is a mount."""
+    """A temporary folder on the same file system: beside the data folder, or inside it if that is a mount point."""
     parent = data if os.path.ismount(data) else data.parent
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder = Path(tempfile.mkdtemp(prefix=".gos-restore-", dir=parent))
@@ -134,8 +136,8 @@ def _staging(data: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lay_out(checked: Checked, key_file: Path | None) -> None:
-    """Put the files of the backup, and the key, where the appliance looks for them."""
+def _move_files(checked: Checked, key_file: Path | None) -> None:
+    """Moves the files of the backup, and the key, to where the appliance expects them."""
     files = checked.folder / FILES
     for path in sorted(files.iterdir()) if files.is_dir() else ():
         path.rename(checked.folder / path.name)
@@ -145,43 +147,43 @@ def _lay_out(checked: Checked, key_file: Path | None) -> None:
     if not key.exists():
         if key_file is None:
             raise BackupInvalid(
-                "the backup is not encrypted and so does not hold the key file: give the one of that appliance by --key FILE"
+                "the backup is not encrypted and therefore lacks the key file; give the one of that appliance with --key FILE"
             )
         key.touch(0o600)
         key.write_bytes(key_file.read_bytes())
     own = installation_id(Sealer(load_or_make_key(key)))
     if own != checked.manifest["installation"]:
         raise BackupInvalid(Sentence(
-            "the key file is that of %(own)s, the backup that of %(installation)s; give that one's by --key FILE",
+            "the key file belongs to %(own)s, the backup to %(installation)s; give the key file of the latter with --key FILE",
             own=own, installation=checked.manifest["installation"],
         ))
 
 
-def _fill(config: Config, places_of: PlacesOf, checked: Checked) -> list[str]:
-    """The database and the contents, where the configuration has them."""
+def _load_data(config: Config, places_of: PlacesOf, checked: Checked) -> list[str]:
+    """Loads the database and the contents into the configured places; returns the migrations applied."""
     url = config.database_url
     own = url == f"sqlite:///{config.data / DATABASE}"
     if url.startswith("sqlite:///") and not own:
-        raise Conflict("restore knows a database in the data folder or on a server; leave storage.database empty for now")
+        raise Conflict("restore supports a database in the data folder or on a server; leave storage.database empty for now")
     if config.blobs.store != "local":
-        _send_contents(places_of(config, checked.manifest["installation"]), checked.folder / "blobs")
+        _upload_contents(places_of(config, checked.manifest["installation"]), checked.folder / "blobs")
     db.open_database(f"sqlite:///{checked.folder / DATABASE}" if own else url)
     try:
         if not own:
             _load(checked.folder / DATABASE, checked.manifest["schema"])
         migrated = migrations.migrate()
-        db.write(_close_doors)
+        db.write(_revoke_access)
     finally:
         db.close_database()
     if own:
-        _to_one_file(checked.folder / DATABASE)
+        _merge_side_files(checked.folder / DATABASE)
     else:
         (checked.folder / DATABASE).unlink()
     return migrated
 
 
-def _to_one_file(path: Path) -> None:
-    """The database without the files that SQLite keeps beside it while it is open."""
+def _merge_side_files(path: Path) -> None:
+    """Merges the side files of an SQLite database into it."""
     with closing(sqlite3.connect(path)) as own:
         own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for end in ("-wal", "-shm"):
@@ -189,9 +191,9 @@ def _to_one_file(path: Path) -> None:
 
 
 def _load(path: Path, schema: int) -> None:
-    """Into an empty database on a server: the schema of the backup, then all rows in one transaction."""
+    """Loads an empty database on a server: the schema of the backup, then all rows in one transaction."""
     if migrations.is_begun() and any(db.rows(f"SELECT 1 FROM {table} LIMIT 1") for table in ("tenant", "person")):  # noqa: S608
-        raise Conflict("the database of storage.database is not empty; make a new one and name it")
+        raise Conflict("the database in storage.database is not empty; create a new one and configure that")
     migrations.migrate(schema)
 
     def load() -> None:
@@ -207,7 +209,7 @@ def _load_rows(source: FileSource) -> None:
     tables = source.tables()
     with references_later(tables):
         for table in reversed(tables):
-            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # what migrations have put there
+            db.execute(f'DELETE FROM "{table}"')  # noqa: S608  # rows inserted by migrations
         for table in tables:
             columns = source.columns(table)
             listed = ", ".join(f'"{column}"' for column in columns)
@@ -215,8 +217,8 @@ def _load_rows(source: FileSource) -> None:
     advance_numbers()
 
 
-def _send_contents(places: Places, folder: Path) -> None:
-    """Contents into a bucket; one that is there already under its name is the same."""
+def _upload_contents(places: Places, folder: Path) -> None:
+    """Uploads contents to a bucket; one that exists under its name already is the same."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             place, size = path.relative_to(folder).as_posix(), path.stat().st_size
@@ -227,28 +229,28 @@ def _send_contents(places: Places, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _close_doors() -> None:
-    for table in _DOORS:
+def _revoke_access() -> None:
+    for table in _ACCESS_TABLES:
         db.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
 
 
-def _switch(folder: Path, data: Path) -> Path | None:
-    """Make the folder the data folder; what was there is kept beside it."""
+def _activate(folder: Path, data: Path) -> Path | None:
+    """Makes the folder the data folder; existing data is moved beside it."""
     stamp = clock.rfc3339(clock.now_ms())[:19].replace(":", "").replace("-", "")
     occupied, aside = bool(_entries(data)), None
     if folder.parent == data:
-        return _switch_inside(folder, data, f"before-restore-{stamp}")
+        return _activate_inside(folder, data, f"before-restore-{stamp}")
     folder.chmod(0o700)
     if occupied:
         aside = data.with_name(f"{data.name}.before-restore-{stamp}")
         data.rename(aside)
-    folder.rename(data)  # over an empty folder, or where none is
+    folder.rename(data)  # replaces an empty folder or creates the name
     sync_folder(data.parent)
     return aside
 
 
-def _switch_inside(folder: Path, data: Path, name: str) -> Path | None:
-    """In a folder that is a mount every entry is moved by itself; the database comes last, with it the appliance is there."""
+def _activate_inside(folder: Path, data: Path, name: str) -> Path | None:
+    """Does the same inside a mount point by moving each entry; the database comes last, as it completes the appliance."""
     former = [path for path in _entries(data) if path != folder]
     aside = data / name if former else None
     if aside is not None:

@@ -1,4 +1,4 @@
-"""Backups that the appliance makes by itself: when one is due, what became of the last one, which ones stay."""
+"""Automatic backups: when the next one is due, the result of the last one, and which ones are kept."""
 
 import fcntl
 import logging
@@ -23,13 +23,13 @@ from .parts import name_file
 from .problems import Course, Stopped
 
 log = logging.getLogger(__name__)
-AGAIN_MS = 10 * 60_000  # after one that failed
+AGAIN_MS = 10 * 60_000  # the delay after a failed backup
 _LOCK = "backup.lock"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the backup is that is being made: `asked`, `database`, `contents`, `checking`; `of` is 0 where nobody knows."""
+    """The progress of a running backup; stages are `asked`, `database`, `contents`, `checking`; `of` is 0 if unknown."""
 
     since: int
     stage: str = "asked"
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Standing:
-    """How it stands with backups: whether they are configured, the last attempt, when the next is due, which are kept."""
+    """The status of backups: configuration, last attempt, next due time and stored backups."""
 
     folder: str
     every: str
@@ -52,58 +52,58 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """A backup that somebody wants now, under this passphrase."""
+class _BackupRequest:
+    """A request for a backup now, with this passphrase."""
 
     passphrase: str | None
 
 
 class Schedule:
-    """Makes a backup whenever one is due or wanted; several processes of an appliance make one between them."""
+    """Makes a backup whenever one is due or requested; a lock lets only one process of the appliance make it."""
 
     def __init__(self, config: Config, places: Places) -> None:
         self._config, self._places = config, places
         self._stopping = False
         self._lock = Lock()
-        self._wish: _Wish | None = None
+        self._request: _BackupRequest | None = None
         self._progress: Progress | None = None
 
     @property
     def progress(self) -> Progress | None:
-        """How far this process is with one; None when it makes none."""
+        """The progress of the backup in this process; None when none is running."""
         return self._progress
 
     def stop(self) -> None:
-        """Give up what is being made; it is due again at once."""
+        """Aborts a running backup, which is due again at once."""
         self._stopping = True
 
     def ask(self, passphrase: str | None) -> None:
-        """Want one at the next turn, whatever is due; Conflict while one is being made, BackupInvalid for a short passphrase."""
+        """Requests a backup at the next run; raises Conflict while one is running, BackupInvalid for a short passphrase."""
         if passphrase is not None:
             check_passphrase(passphrase)
         with self._lock:
             if self._progress is not None:
-                raise Conflict("a backup is being made already; wait until it is listed, then ask again")
-            self._wish, self._progress = _Wish(passphrase), Progress(clock.now_ms())
+                raise Conflict("a backup is already being made; wait until it is listed, then try again")
+            self._request, self._progress = _BackupRequest(passphrase), Progress(clock.now_ms())
 
     def run_due(self) -> Outcome | None:
-        """Make, check and record a backup if one is due or wanted; answers what became of it."""
-        with _alone(self._config) as alone:
+        """Makes, verifies and records a backup if one is due or requested; returns its result, None without one."""
+        with _lock(self._config) as is_locked:
             due = next_due(self._config)
             is_due = due is not None and due <= clock.now_ms()
-            if not alone or self._stopping or not (is_due or self._wish):
+            if not is_locked or self._stopping or not (is_due or self._request):
                 return None
             with self._lock:
-                wish = self._wish or _Wish(self._config.backup.passphrase or None)
-                self._wish, self._progress = None, self._progress or Progress(clock.now_ms())
+                request = self._request or _BackupRequest(self._config.backup.passphrase or None)
+                self._request, self._progress = None, self._progress or Progress(clock.now_ms())
             try:
-                outcome = self._make(wish.passphrase)
-                remember(self._config, outcome)
+                result = self._make(request.passphrase)
+                remember(self._config, result)
             except Stopped:
                 return None
             finally:
                 self._progress = None
-        return outcome
+        return result
 
     def _tell(self, stage: str, done: int, of: int) -> None:
         if (before := self._progress) is not None:
@@ -112,45 +112,45 @@ class Schedule:
     def _make(self, passphrase: str | None) -> Outcome:
         now, path = clock.now_ms(), new_path(self._config)
         try:
-            made = self._make_whole(path, passphrase)
+            backup = self._make_verified(path, passphrase)
         except Stopped:
             raise
-        except Exception as error:  # whatever it is, `gos doctor` must tell of it
+        except Exception as error:  # `gos doctor` must report every failure
             reason = reason_of(error, path.parent)
-            log.exception("the backup failed", extra={"fields": {"path": str(path), "reason": reason}})
+            log.exception("The backup failed.", extra={"fields": {"path": str(path), "reason": reason}})
             return Outcome(now, str(path), 0, 0, 0, bool(passphrase), reason)
-        problem = _damage(made) or forget_old(self._config)
-        log.info("backed up", extra={"fields": {"path": str(path), "bytes": made.size}})
-        return Outcome(now, str(path), made.size, made.rows, made.contents, made.encrypted, problem)
+        problem = _damage(backup) or forget_old(self._config)
+        log.info("The backup is complete.", extra={"fields": {"path": str(path), "bytes": backup.size}})
+        return Outcome(now, str(path), backup.size, backup.rows, backup.contents, backup.encrypted, problem)
 
-    def _make_whole(self, path: Path, passphrase: str | None) -> Backup:
-        """Only what was read again and found whole gets the name that counts as a backup."""
+    def _make_verified(self, path: Path, passphrase: str | None) -> Backup:
+        """Makes a backup and gives it its final name only after it was verified by reading it again."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         tidy(self._config)
         course = Course(lambda: self._stopping, self._tell)
         with workroom(self._config) as room:
             draft = room / path.name
-            made = make_backup(self._config, self._places, draft, passphrase, course)
+            backup = make_backup(self._config, self._places, draft, passphrase, course)
             verify_backup(draft, passphrase, room, course)
             name_file(draft, path)
-        return made
+        return backup
 
 
-def _damage(made: Backup) -> str | None:
-    if not made.damaged:
+def _damage(backup: Backup) -> str | None:
+    if not backup.damaged:
         return None
-    return f"{len(made.damaged)} contents are damaged or lost in the appliance and not in the backup, the first: {made.damaged[0]}"
+    return f"{len(backup.damaged)} contents are damaged or missing in the appliance and not in the backup: {backup.damaged[0]} …"
 
 
 class BackupUpkeep(Periodic):
-    """The schedule as work of a running appliance; stopping it gives up what is being made."""
+    """Runs the schedule in a running appliance; stopping it aborts a running backup."""
 
     def __init__(self, config: Config, places: Places, seconds: float = 60.0) -> None:
         self.schedule = Schedule(config, places)
         super().__init__("backups", seconds, self.schedule.run_due)
 
     def make_now(self, passphrase: str | None) -> None:
-        """Begin one now; errors as `Schedule.ask`."""
+        """Starts a backup now; raises the same errors as `Schedule.ask`."""
         self.schedule.ask(passphrase)
         self.hasten()
 
@@ -160,8 +160,8 @@ class BackupUpkeep(Periodic):
 
 
 @contextmanager
-def _alone(config: Config) -> Iterator[bool]:
-    """Whether no other process of this machine is at it."""
+def _lock(config: Config) -> Iterator[bool]:
+    """Locks backups for this process; yields False when another process of this machine holds the lock."""
     descriptor = os.open(config.data / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,63 +173,66 @@ def _alone(config: Config) -> Iterator[bool]:
 
 
 def next_due(config: Config) -> int | None:
-    """When the next one is due; None when none is configured."""
+    """When the next backup is due (epoch ms); None when backups are not configured."""
     if not config.backup.to:
         return None
     last, every, now = last_outcome(config), clock.parse_duration(config.backup.every), clock.now_ms()
     if last is not None and last.size == 0:  # it failed
         return last.at + min(AGAIN_MS, every) if last.at <= now else 0
-    kept = [each for each in list_kept(config) if each.made_at <= now]  # by a clock that was ahead none would be due for years
-    return kept[0].made_at + every if kept else 0
+    backups = [each for each in list_kept(config) if each.made_at <= now]  # one made by a clock that was ahead does not count
+    return backups[0].made_at + every if backups else 0
 
 
 def standing(config: Config) -> Standing:
-    """How it stands with backups."""
+    """The current status of backups."""
     last, due, backup = last_outcome(config), next_due(config), config.backup
     late = due is not None and clock.now_ms() > due + clock.parse_duration(backup.every)
-    kept = tuple(list_kept(config))
-    return Standing(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, kept, late and bool(kept))
+    backups = tuple(list_kept(config))
+    overdue = late and bool(backups)
+    return Standing(backup.to, backup.every, backup.keep, bool(backup.passphrase), last, due or None, backups, overdue)
 
 
 def _is_there(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # whoever asks may not look
+    except OSError:  # the file is not accessible
         return False
 
 
 def findings(config: Config) -> Iterator[tuple[str, str]]:
-    """What `gos doctor` says of backups."""
-    now = standing(config)
-    if not now.folder:
-        yield "note", "no backups are made by themselves (backup.to); name a folder on another disk, or run gos backup by cron"
+    """The findings of `gos doctor` about backups: (level, text)."""
+    status = standing(config)
+    if not status.folder:
+        yield "note", "automatic backups are off (backup.to); set a folder on another disk, or run gos backup by cron"
         return
-    if now.last is None:
-        yield "note", f"no backup has been made in {now.folder} yet; the appliance makes one when it runs"
-    elif now.last.problem is not None:
-        yield "FAIL", f"the last backup failed at {clock.rfc3339(now.last.at)}: {now.last.problem}"
-    elif now.overdue:
+    if status.last is None:
+        yield "note", f"no backup has been made in {status.folder} yet; the appliance makes one when it runs"
+    elif status.last.problem is not None:
+        yield "FAIL", f"the last backup failed at {clock.rfc3339(status.last.at)}: {status.last.problem}"
+    elif status.overdue:
         yield (
             "FAIL",
-            f"the last backup is of {clock.rfc3339(now.last.at)} and they are due every {now.every}: does the appliance run?",
+            f"the last backup was made at {clock.rfc3339(status.last.at)}, and one is due every {status.every}: "
+            "is the appliance running?",
         )
-    elif not _is_there(Path(now.last.path)):
+    elif not _is_there(Path(status.last.path)):
         yield "FAIL", (
-            f"the last backup, of {clock.rfc3339(now.last.at)}, is not where it was made ({now.last.path}): is it mounted, was it "
-            "taken away? Until another is made there may be none"
+            f"the last backup, of {clock.rfc3339(status.last.at)}, is missing ({status.last.path}): is the disk mounted, was "
+            "the file moved? Until the next one is made there may be no backup"
         )
     else:
-        yield "ok", f"the last backup, of {clock.rfc3339(now.last.at)}, is whole: {now.last.path}, {now.last.size >> 10} KiB"
-    if not now.encrypts:
+        path, size = status.last.path, status.last.size >> 10
+        yield "ok", f"the last backup, of {clock.rfc3339(status.last.at)}, is complete: {path}, {size} KiB"
+    if not status.encrypts:
         yield (
             "note",
-            "backups are not encrypted and so lack the key file (backup.passphrase); keep a copy of it apart from this machine",
+            "backups are not encrypted and therefore lack the key file (backup.passphrase); keep a copy of it on another machine",
         )
     if unclear := nobodys(config):
         yield "note", (
-            f"{len(unclear)} backups in {now.folder} have names of an earlier release, which do not say whose they are: they are "
-            "neither counted nor deleted; take them away by hand once you need them no more"
+            f"{len(unclear)} backups in {status.folder} have names of an earlier release without an installation: they are neither "
+            "counted nor deleted; delete them yourself when you no longer need them"
         )
-    folder = Path(now.folder)
+    folder = Path(status.folder)
     if folder.is_dir() and folder.stat().st_dev == config.data.stat().st_dev:
-        yield "note", f"backups lie on the disk of the data ({now.folder}); one that fails takes both"
+        yield "note", f"backups are on the same disk as the data ({status.folder}); if it fails, both are lost"

@@ -1,4 +1,4 @@
-"""What becomes of an imported tenant's unfinished things, and of what was sealed where it came from."""
+"""Cancels an imported tenant's unfinished work and replaces its secrets, which were sealed with another key."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,13 +22,13 @@ Seal = Callable[[bytes, str], bytes]
 
 
 class Resealing:
-    """Seals, under this appliance's key, that there is nothing where something was sealed."""
+    """Replaces secrets sealed by another appliance with empty or new ones sealed by this appliance's key."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._seal: Seal = sealer.seal
 
     def apply(self, scope: TenantScope) -> None:
-        """Inside a write: integrations without secrets, webhooks with new ones that nobody knows and therefore disabled."""
+        """Removes the secrets of integrations, and gives webhooks new ones and disables them; inside a write."""
         tenant = scope.tenant_id
         for (slug,) in db.rows("SELECT id FROM integration WHERE tenant_id = ?", (tenant,)):
             nothing = self._seal(b"{}", f"{tenant}/integration/{slug}")
@@ -42,11 +42,11 @@ class Resealing:
 
 
 _ENDED = "('succeeded', 'failed', 'cancelled', 'timed_out', 'expired', 'skipped')"
-_UNDRIVEN = "owner = NULL, next_run_at = NULL, waiting_for = NULL, fence = fence + 1"
-# What ends, with its parameters by name: each statement is for one tenant.
-_ENDINGS = (
+_RELEASE = "owner = NULL, next_run_at = NULL, waiting_for = NULL, fence = fence + 1"
+# The statements that end unfinished work of one tenant, with named parameters.
+_CANCELLATIONS = (
     (
-        f"UPDATE execution SET status = 'cancelled', error = :error, finished_at = :now, wait_reason = NULL, {_UNDRIVEN} "  # noqa: S608
+        f"UPDATE execution SET status = 'cancelled', error = :error, finished_at = :now, wait_reason = NULL, {_RELEASE} "  # noqa: S608
         f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
     ),
     (
@@ -54,7 +54,7 @@ _ENDINGS = (
         f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
     ),
     (
-        f"UPDATE agent_run SET status = 'cancelled', error = :error, finished_at = :now, {_UNDRIVEN} "  # noqa: S608
+        f"UPDATE agent_run SET status = 'cancelled', error = :error, finished_at = :now, {_RELEASE} "  # noqa: S608
         f"WHERE tenant_id = :tenant AND status NOT IN {_ENDED}"
     ),
     (
@@ -76,17 +76,20 @@ _PAUSE = (
     "UPDATE process SET paused_at = :now WHERE tenant_id = :tenant AND paused_at IS NULL AND EXISTS "
     "(SELECT 1 FROM trigger_state t WHERE t.tenant_id = process.tenant_id AND t.process_id = process.id)"
 )
-_NAMED = re.compile(r":([a-z_]+)")
+_PARAMETER = re.compile(r":([a-z_]+)")
 
 
 def settle(scope: TenantScope, resealing: Resealing, *, active: bool) -> int:
-    """Inside the write of an import; answers how many processes with triggers pause."""
+    """Replaces secrets, cancels unfinished work and, unless `active`, pauses processes with triggers; returns their number.
+
+    Runs inside the write of an import.
+    """
     resealing.apply(scope)
     values: dict[str, str | int] = {
         "now": clock.now_ms(), "tenant": scope.tenant_id, "why": WHY, "error": db.dump_json(_ERROR),
         "call_error": db.dump_json(_CALL_ERROR),
     }  # fmt: skip
-    for statement in _ENDINGS:
+    for statement in _CANCELLATIONS:
         _run(statement, values)
     if active:
         return 0
@@ -95,4 +98,4 @@ def settle(scope: TenantScope, resealing: Resealing, *, active: bool) -> int:
 
 
 def _run(statement: str, values: Mapping[str, str | int]) -> int:
-    return db.execute(_NAMED.sub("?", statement), tuple(values[name] for name in _NAMED.findall(statement)))
+    return db.execute(_PARAMETER.sub("?", statement), tuple(values[name] for name in _PARAMETER.findall(statement)))

@@ -1,4 +1,4 @@
-"""One moment of the database as an SQLite file, whatever kind the database is."""
+"""Consistent snapshots of the database, SQLite or PostgreSQL, as an SQLite file."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from .problems import BackupInvalid, ShouldStop, full_disks, never, refuse_stopp
 
 
 def take_snapshot(url: str, target: Path, should_stop: ShouldStop = never) -> None:
-    """Write what is committed now to a new file; writers go on meanwhile.
+    """Writes the committed state to a new file without blocking writers.
 
-    SQLite's VACUUM INTO reads in one transaction beside writers; the backup API would begin anew at every write.  From a
-    server the rows are read in one REPEATABLE READ transaction: no program of the server's has to be there, and the file
-    restores on either kind of database.
+    SQLite's VACUUM INTO reads in one transaction; the backup API would start again at every write.  From a server the rows
+    are read in one REPEATABLE READ transaction, which needs no tools of the server, and the file can be restored to either
+    kind of database.
     """
     target.touch(0o600)
     with full_disks():
@@ -40,7 +40,7 @@ def take_snapshot(url: str, target: Path, should_stop: ShouldStop = never) -> No
 
 def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
     source = open_source()
-    file.execute("PRAGMA synchronous=OFF")  # a draft: it is read back before it is worth anything
+    file.execute("PRAGMA synchronous=OFF")  # a temporary file, which is verified before it is used
     file.execute("BEGIN")
     make_schema(file, source)
     for table in source.tables():
@@ -52,7 +52,7 @@ def _copy_all(file: sqlite3.Connection, should_stop: ShouldStop) -> None:
 
 @contextmanager
 def opened_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sqlite3.Connection]:
-    """The file for reading, which ends when the appliance is about to stop; BackupInvalid when it is not whole."""
+    """Opens the file for reading; raises Stopped when the appliance is stopping, BackupInvalid when the file is damaged."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
         file.set_progress_handler(lambda: int(should_stop()), 100_000)
         try:
@@ -65,26 +65,26 @@ def opened_snapshot(path: Path, should_stop: ShouldStop = never) -> Iterator[sql
 
 
 def count_rows(file: sqlite3.Connection) -> dict[str, int]:
-    """How many rows each table has."""
+    """The number of rows of each table."""
     names = sorted(FileSource(file.execute).tables())
     return {name: int(file.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]) for name in names}  # noqa: S608
 
 
 def schema_number(file: sqlite3.Connection) -> int:
-    """The last migration of the file; ConfigInvalid when it has none."""
+    """The number of the file's last migration; raises ConfigInvalid without migrations."""
     if not file.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
         raise ConfigInvalid("the database has no schema yet; begin with `gos init`")
     return int(file.execute("SELECT coalesce(max(number), 0) FROM migration").fetchone()[0])
 
 
 def check_whole(file: sqlite3.Connection) -> None:
-    """BackupInvalid unless SQLite finds the file whole and every reference leads somewhere."""
-    found = file.execute("PRAGMA integrity_check").fetchone()[0]
-    if found != "ok":
+    """Raises BackupInvalid unless SQLite reports the file as intact and every foreign key has its row."""
+    result = file.execute("PRAGMA integrity_check").fetchone()[0]
+    if result != "ok":
         raise BackupInvalid(
-            Sentence("the database in the backup is damaged (%(found)s); use another copy of it", found=found[:200])
+            Sentence("the database in the backup is damaged (%(found)s); use another copy of it", found=result[:200])
         )
     if lost := file.execute("PRAGMA foreign_key_check").fetchone():
         raise BackupInvalid(
-            Sentence("a row of %(lost)s in the backup refers to one that is not there; use another copy of it", lost=lost[0])
+            Sentence("a row of %(lost)s in the backup refers to a missing row; use another copy of it", lost=lost[0])
         )

@@ -1,4 +1,4 @@
-"""Long works with a whole tenant, in threads of their own: a page looks on, and nobody's request waits."""
+"""Background jobs on a whole tenant, such as exports and imports; pages show their progress."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ KEPT_MS = 3_600_000
 
 @dataclass
 class Work:
-    """One of them and how far it is: `of` is 0 where nobody knows.  Once it is over it has a result or a problem."""
+    """A job and its progress, `of` being 0 if unknown; once over, it has a result or a problem."""
 
     id: str
     tenant_id: str
@@ -41,7 +41,7 @@ class Work:
 
 
 class Works:
-    """The works of this process; each is known for an hour after its end."""
+    """The jobs of this process; each is remembered for an hour after its end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,11 +50,11 @@ class Works:
         self._stopping = threading.Event()
 
     def begin(self, scope: TenantScope, kind: str, do: Callable[[Course], object]) -> Work:
-        """Begin one; Conflict while another of its kind is under way in the tenant."""
+        """Starts a job; raises Conflict while another of its kind is running in the tenant."""
         with self._lock:
-            self._forget_old()
+            self._delete_expired()
             if any(not each.is_over and (each.tenant_id, each.kind) == (scope.tenant_id, kind) for each in self._known.values()):
-                raise Conflict("this is under way already; wait for its end, then begin it again")
+                raise Conflict("this is already running; wait until it has finished, then start it again")
             work = Work(ids.new("wrk"), scope.tenant_id, scope.actor, kind, clock.now_ms())
             work.course = Course(self._stopping.is_set, work.tell)
             self._known[work.id] = work
@@ -62,22 +62,22 @@ class Works:
         return work
 
     def latest(self, scope: TenantScope, kind: str) -> Work | None:
-        """The last of this kind in the tenant, whoever began it."""
+        """The tenant's last job of this kind, whoever started it; None without one."""
         with self._lock:
-            self._forget_old()
+            self._delete_expired()
             mine = [each for each in self._known.values() if (each.tenant_id, each.kind) == (scope.tenant_id, kind)]
         return mine[-1] if mine else None
 
     def get(self, scope: TenantScope, work_id: str) -> Work:
-        """One of the tenant; NotFound an hour after its end, or when the appliance has started anew."""
+        """A job of the tenant; raises NotFound an hour after its end or after a restart."""
         with self._lock:
-            found = self._known.get(work_id)
-        if found is None or found.tenant_id != scope.tenant_id:
-            raise NotFound("this is not known any more; look whether it was done, and begin it again if it was not")
-        return found
+            job = self._known.get(work_id)
+        if job is None or job.tenant_id != scope.tenant_id:
+            raise NotFound("this job is no longer listed; check whether it was done, and start it again if it was not")
+        return job
 
     def stop(self) -> None:
-        """Begin no other, and have those that can be given up end soon."""
+        """Starts no further jobs and ends running ones as soon as they can stop."""
         self._stopping.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
@@ -87,12 +87,12 @@ class Works:
         except ApplianceError as error:
             work.problem = error
         except Exception:
-            log.exception("long work with a tenant failed", extra={"fields": {"kind": work.kind, "tenant": work.tenant_id}})
+            log.exception("A tenant's job failed.", extra={"fields": {"kind": work.kind, "tenant": work.tenant_id}})
             work.problem = ApplianceError("something went wrong in the appliance; its log has the reason")
         finally:
             work.ended_at, work.is_over = clock.now_ms(), True
 
-    def _forget_old(self) -> None:
+    def _delete_expired(self) -> None:
         before = clock.now_ms() - KEPT_MS
         for each in [each for each in self._known.values() if each.is_over and each.ended_at < before]:
             del self._known[each.id]

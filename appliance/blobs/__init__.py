@@ -1,4 +1,4 @@
-"""Bytes by their sha256: kept once per tenant, for as long as something refers to them."""
+"""Content-addressed storage: bytes by their sha256, stored once per tenant while something refers to them."""
 
 import lazy_loader
 

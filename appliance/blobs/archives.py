@@ -1,8 +1,8 @@
-"""Archives (zip, tar, tar.gz) read without trust: a member at a time, nothing extracted, everything bounded.
+"""Reads untrusted archives (zip, tar, tar.gz) one member at a time, within limits and without extracting to disk.
 
-What is refused, with the member named: links and devices, paths that lead outside or deceive, names that some system
-takes for the same one, encrypted members, unusual methods, members that overlap; and what unpacks to too much, to too
-many members, or far beyond its own size.  An archive inside an archive is a file like any other.
+Refused, naming the member: links and devices, paths that are unsafe or misleading, names that some systems treat as equal,
+encrypted members, unusual compression, overlapping members; and archives with too many members, too much unpacked data or
+a suspicious compression ratio.  An archive inside an archive is treated as an ordinary file.
 """
 
 import gzip
@@ -21,14 +21,14 @@ from appliance.core.sentences import Sentence
 
 from .paths import Paths, check_path
 
-RATIO, RATIO_FREE = 200, 16 << 20  # unpacked to packed; below so many bytes nobody is harmed
+RATIO, RATIO_FREE = 200, 16 << 20  # the highest ratio of unpacked to packed size, and the unpacked size below which any is allowed
 CHUNK = 1 << 16
 _BLOCK = 512
 _TAR_OVERHEAD = 4 * _BLOCK  # headers and padding of one member
-_LONGEST_TAR_NOTE = 1 << 16  # a long name, or the attributes of a member
+_MAX_TAR_EXTENSION = 1 << 16  # a long name, or the attributes of a member
 _DIRECTORY_ENTRY = 384  # of a zip's directory, per member
-# What the readers of the standard library raise for bytes that make no sense (NotImplementedError is a RuntimeError).
-_BROKEN = (
+# The exceptions of the standard library's readers for invalid data (NotImplementedError is a RuntimeError).
+_READ_ERRORS = (
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -43,7 +43,7 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Most members, and most bytes of all of them unpacked; `advice` follows where that is said."""
+    """The maximum number of members and of unpacked bytes in total; `advice` is appended to the error about the size."""
 
     files: int
     bytes: int
@@ -60,7 +60,7 @@ class ArchiveLimits:
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive; `pieces` are to be taken before the next member is asked for."""
+    """A file of an archive; its `pieces` must be consumed before the next member is requested."""
 
     path: str
     pieces: Iterator[bytes]
@@ -70,31 +70,31 @@ class Member:
 
 
 def read_members(file: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
-    """The files of a zip, tar or tar.gz, which lies in a seekable file.
+    """Yields the files of a zip, tar or tar.gz in a seekable file.
 
-    InvalidRequest when it is neither or broken, ValidationFailed that names a member which is not accepted,
-    PayloadTooLarge over the limits; each of them as soon as it is seen, so that earlier members have been handed out.
+    Raises InvalidRequest for a damaged or other file, ValidationFailed naming a member that is refused, and PayloadTooLarge
+    beyond the limits.  Errors are raised when they are found, after earlier members have been yielded.
     """
     file.seek(0)
     head = file.read(_BLOCK)
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    account = _Account(limits, size)
+    account = _Budget(limits, size)
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        found = _zip_members(file, account)
+        members = _zip_members(file, account)
     elif head[:2] == b"\x1f\x8b":
-        found = _tar_members(gzip.GzipFile(fileobj=file), account)
+        members = _tar_members(gzip.GzipFile(fileobj=file), account)
     elif head[257:262] == b"ustar":
-        found = _tar_members(file, account)
+        members = _tar_members(file, account)
     else:
         raise InvalidRequest("the body must be a zip, tar or tar.gz archive")
     paths = Paths()
-    for name, pieces in found:
+    for name, pieces in members:
         yield Member(paths.add(name), pieces)
 
 
-class _Account:
-    """What has been unpacked so far, against the limits."""
+class _Budget:
+    """Counts what has been unpacked so far and enforces the limits."""
 
     def __init__(self, limits: ArchiveLimits, packed: int) -> None:
         self.limits = limits
@@ -108,18 +108,18 @@ class _Account:
             raise self.limits.too_many()
 
     def take(self, name: str, size: int) -> None:
-        """`size` more bytes of the member are there."""
+        """Counts `size` more unpacked bytes of a member."""
         self._unpacked += size
         if self._unpacked > self.limits.bytes:
             raise self.limits.too_large()
         if self._unpacked > max(RATIO_FREE, RATIO * self._packed):
             raise PayloadTooLarge(Sentence(
-                "the archive member %(name)s unpacks to more than %(ratio)s times what was sent",
+                "with the member %(name)s the archive unpacks to more than %(ratio)s times its size",
                 name=repr(name[:100]), ratio=RATIO,
             ))
 
 
-def _broken(error: Exception, name: str | None = None) -> InvalidRequest:
+def _unreadable(error: Exception, name: str | None = None) -> InvalidRequest:
     where = Sentence("the archive member %(name)s", name=repr(name[:100])) if name else "the archive"
     return InvalidRequest(Sentence("%(where)s cannot be read (%(error)s); pack it again", where=where, error=str(error)[:100]))
 
@@ -128,7 +128,7 @@ def _broken(error: Exception, name: str | None = None) -> InvalidRequest:
 
 
 class _Directory(io.RawIOBase):
-    """The file while its directory is read: a directory of far more members than allowed is not taken into memory."""
+    """Wraps the file while its directory is read, so that an oversized directory is never loaded into memory."""
 
     def __init__(self, file: BinaryIO, limits: ArchiveLimits) -> None:
         self._file = file
@@ -154,14 +154,14 @@ class _Directory(io.RawIOBase):
         return True
 
 
-def _zip_members(file: BinaryIO, account: _Account) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _zip_members(file: BinaryIO, account: _Budget) -> Iterator[tuple[str, Iterator[bytes]]]:
     guarded = _Directory(file, account.limits)
     try:
         archive = zipfile.ZipFile(guarded)
     except ApplianceError:
         raise
-    except _BROKEN as error:
-        raise _broken(error) from error
+    except _READ_ERRORS as error:
+        raise _unreadable(error) from error
     guarded.opening = False
     with archive:
         if len(archive.infolist()) > account.limits.files:
@@ -169,7 +169,7 @@ def _zip_members(file: BinaryIO, account: _Account) -> Iterator[tuple[str, Itera
         _refuse_overlaps(archive.infolist())
         for info in archive.infolist():
             account.member()
-            if not info.filename:  # what stood before a NUL character; the library asks for its last letter
+            if not info.filename:  # empty before a NUL character, which makes the library fail
                 check_path(info.orig_filename)
             _refuse_special(info)
             if info.is_dir():
@@ -179,7 +179,7 @@ def _zip_members(file: BinaryIO, account: _Account) -> Iterator[tuple[str, Itera
 
 
 def _refuse_overlaps(members: list[zipfile.ZipInfo]) -> None:
-    """Members that share bytes unpack to a hundred thousand times the archive without any of them looking odd."""
+    """Refuses members that share bytes: they can unpack to 100,000 times the archive although each looks normal."""
     end = 0
     for info in sorted(members, key=lambda each: each.header_offset):
         if info.header_offset < end:
@@ -196,14 +196,14 @@ def _refuse_special(info: zipfile.ZipInfo) -> None:
             Sentence("the archive member %(name)s is a link or a device; only files are accepted", name=repr(name))
         )
     if info.flag_bits & 0x2041:  # encrypted, strongly encrypted, with a masked directory
-        raise ValidationFailed(Sentence("the archive member %(name)s is encrypted; send it in the clear", name=repr(name)))
+        raise ValidationFailed(Sentence("the archive member %(name)s is encrypted; send it unencrypted", name=repr(name)))
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValidationFailed(
-            Sentence("the archive member %(name)s is compressed by an unusual method; use deflate", name=repr(name))
+            Sentence("the archive member %(name)s uses an unsupported compression method; use deflate", name=repr(name))
         )
 
 
-def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo, account: _Account) -> Iterator[bytes]:
+def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo, account: _Budget) -> Iterator[bytes]:
     try:
         with archive.open(info) as member:
             while piece := member.read(CHUNK):
@@ -211,24 +211,24 @@ def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo, account: _Account) -
                 yield piece
     except ApplianceError:
         raise
-    except _BROKEN as error:
-        raise _broken(error, info.filename) from error
+    except _READ_ERRORS as error:
+        raise _unreadable(error, info.filename) from error
 
 
 # -- tar
 
 
 class _Blocks:
-    """The bytes of a tar in order; what is not taken of one member is passed over, and counted as well."""
+    """Reads a tar sequentially; skipped data of a member is counted too."""
 
-    def __init__(self, source: BinaryIO | gzip.GzipFile, account: _Account) -> None:
+    def __init__(self, source: BinaryIO | gzip.GzipFile, account: _Budget) -> None:
         self._source = source
         self._account = account
         self._overhead = account.limits.files * _TAR_OVERHEAD
         self.name = "its beginning"
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Exactly `size` bytes; raises InvalidRequest when the archive ends before."""
         data = self._some(size)
         if len(data) < size:
             raise InvalidRequest(Sentence("the archive ends in the middle, at %(name)s; pack it again", name=repr(self.name[:100])))
@@ -244,11 +244,11 @@ class _Blocks:
     def _read(self, size: int) -> bytes:
         try:
             return self._source.read(size)
-        except _BROKEN as error:
-            raise _broken(error, None if self.name == "its beginning" else self.name) from error
+        except _READ_ERRORS as error:
+            raise _unreadable(error, None if self.name == "its beginning" else self.name) from error
 
     def header(self) -> bytes:
-        """The next block that is a header; empty at the end, where nothing but zeros may follow."""
+        """The next header block; empty at the end, after which only zeros may follow."""
         self._overhead -= _BLOCK
         if self._overhead < 0:
             raise self._account.limits.too_many()
@@ -257,42 +257,42 @@ class _Blocks:
             return block
         if len(block) < _BLOCK:
             raise InvalidRequest(
-                Sentence("the archive ends without an end mark, at %(name)s; send all of it", name=repr(self.name[:100]))
+                Sentence("the archive is incomplete: it ends at %(name)s; send all of it", name=repr(self.name[:100]))
             )
-        rest = 0
+        trailing = 0
         while block:
             if any(block):
-                raise InvalidRequest("the archive goes on after its end; pack it again")
-            rest += len(block)
-            if rest > 1 << 20:
+                raise InvalidRequest("the archive has data after its end; pack it again")
+            trailing += len(block)
+            if trailing > 1 << 20:
                 raise self._account.limits.too_large()
             block = self._some(CHUNK)
         return b""
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """The content of the member, without the padding behind it."""
-        left = size
-        while left:
-            piece = self.read(min(CHUNK, left))
+        """The content of a member; also skips the padding after it."""
+        remaining = size
+        while remaining:
+            piece = self.read(min(CHUNK, remaining))
             self._account.take(self.name, len(piece))
-            left -= len(piece)
+            remaining -= len(piece)
             yield piece
         self.read(-size % _BLOCK)
 
 
-def _tar_members(source: BinaryIO | gzip.GzipFile, account: _Account) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _tar_members(source: BinaryIO | gzip.GzipFile, account: _Budget) -> Iterator[tuple[str, Iterator[bytes]]]:
     blocks = _Blocks(source, account)
-    given: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     while block := blocks.header():
         info = _parse_header(block, blocks.name)
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE):
-            given |= _read_note(blocks, info)
+            attributes |= _read_extension(blocks, info)
             continue
         account.member()
-        name = given.get("path", info.name)
-        size = int(given["size"]) if given.get("size", "").isdecimal() else info.size
-        sparse = any(key.startswith("GNU.sparse") for key in given)
-        given = {}
+        name = attributes.get("path", info.name)
+        size = int(attributes["size"]) if attributes.get("size", "").isdecimal() else info.size
+        sparse = any(key.startswith("GNU.sparse") for key in attributes)
+        attributes = {}
         blocks.name = name
         if info.type == tarfile.DIRTYPE and not size:
             if name.rstrip("/") not in (".", ""):
@@ -300,11 +300,11 @@ def _tar_members(source: BinaryIO | gzip.GzipFile, account: _Account) -> Iterato
             continue
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or sparse:
             raise ValidationFailed(
-                Sentence("the archive member %(name)s is no plain file; only files are accepted", name=repr(name[:100]))
+                Sentence("the archive member %(name)s is not a regular file; only files are accepted", name=repr(name[:100]))
             )
         pieces = blocks.pieces(size)
         yield name.removeprefix("./"), pieces
-        for _ in pieces:  # what nobody took
+        for _ in pieces:  # skips what the caller did not read
             pass
 
 
@@ -321,36 +321,37 @@ def _parse_header(block: bytes, after: str) -> tarfile.TarInfo:
     return info
 
 
-def _read_note(blocks: _Blocks, info: tarfile.TarInfo) -> dict[str, str]:
-    """What a header of GNU or POSIX tar says about the member after it; of a global one, which git writes, nothing."""
-    if info.size > _LONGEST_TAR_NOTE:
+def _read_extension(blocks: _Blocks, info: tarfile.TarInfo) -> dict[str, str]:
+    """The attributes that a GNU or POSIX extension header sets for the next member; {} for a global header, as git writes."""
+    if info.size > _MAX_TAR_EXTENSION:
         raise ValidationFailed(Sentence(
-            "the archive describes a member after %(name)s by more than 64 KiB; pack it again", name=repr(blocks.name[:100])
+            "the archive has a member after %(name)s with more than 64 KiB of attributes; pack it again",
+            name=repr(blocks.name[:100]),
         ))
     data = blocks.read(info.size)
     blocks.read(-info.size % _BLOCK)
     try:
         if info.type == tarfile.GNUTYPE_LONGNAME:
             return {"path": data.rstrip(b"\0").decode("utf8")}
-        found = _parse_records(data)
+        attributes = _parse_records(data)
     except ValueError as error:
-        raise _broken(error, blocks.name) from error
+        raise _unreadable(error, blocks.name) from error
     if info.type == tarfile.XGLTYPE:
-        if found.keys() & {"path", "size", "linkpath"}:
-            raise ValidationFailed("the archive gives one name or size to all of its members; pack it again")
+        if attributes.keys() & {"path", "size", "linkpath"}:
+            raise ValidationFailed("the archive sets one name or size for all of its members; pack it again")
         return {}
-    return found
+    return attributes
 
 
 def _parse_records(data: bytes) -> dict[str, str]:
-    """`<length> <key>=<value>\\n` after one another; ValueError."""
-    found: dict[str, str] = {}
+    """Parses consecutive records `<length> <key>=<value>\\n`; raises ValueError."""
+    records: dict[str, str] = {}
     while data.strip(b"\0"):
         length = int(data[: data.index(b" ")])
         record = data[:length]
         key, equals, value = record[record.index(b" ") + 1 : -1].partition(b"=")
         if length > len(data) or record[-1:] != b"\n" or not equals:
-            raise ValueError("an attribute of a member makes no sense")
-        found[key.decode("utf8")] = value.decode("utf8")
+            raise ValueError("a member has an invalid attribute")
+        records[key.decode("utf8")] = value.decode("utf8")
         data = data[length:]
-    return found
+    return records

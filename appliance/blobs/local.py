@@ -1,4 +1,4 @@
-"""Places of bytes in a local folder: one file each, complete or absent."""
+"""Stores contents in a local folder, one file each, complete or absent."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ INCOMING = "incoming"
 
 
 class LocalPlaces:
-    """The contract of a place store: a place is written once, whole, and never changed.
+    """A store of contents by place: each place is written once, completely, and never changed.
 
-    A place is a relative path that its caller makes unique.  What arrives lies in `incoming` on the same file system
-    until it is adopted, so that adopting is a rename.
+    A place is a relative path that the caller makes unique.  Incoming files are in `incoming` on the same file system until
+    they are adopted, so that adopting is a rename.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,18 +25,18 @@ class LocalPlaces:
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def receiver(self) -> Receiver:
-        """Somewhere to write bytes that are arriving."""
+        """A receiver for incoming bytes."""
         return Receiver(self._incoming / secrets.token_hex(16))
 
     def adopt(self, path: Path, place: str) -> None:
-        """Make the received, durable file the content of the place; durable when this returns."""
+        """Makes a received, durable file the content of the place; the new name is durable when this returns."""
         self.adopt_all([(path, place)])
 
-    def adopt_all(self, arrivals: Sequence[tuple[Path, str]]) -> None:
-        """Likewise for many, whose folders are written together: that takes hardly longer than for one."""
-        targets = [self._folder / place for _, place in arrivals]
+    def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None:
+        """The same for many files; syncing their folders together takes hardly longer than for one."""
+        targets = [self._folder / place for _, place in files]
         is_first = any(not target.parent.parent.exists() for target in targets)
-        for (path, _), target in zip(arrivals, targets, strict=True):
+        for (path, _), target in zip(files, targets, strict=True):
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.rename(target)
         inner, outer = [target.parent for target in targets], [target.parent.parent for target in targets]
@@ -51,15 +51,15 @@ class LocalPlaces:
             return False
 
     def read(self, place: str, start: int, end: int) -> Pieces:
-        """The bytes from `start` up to `end`, a piece at a time; FileNotFoundError before the first."""
+        """Reads the bytes from `start` up to `end` in pieces; raises FileNotFoundError before the first."""
         return FilePieces(self._folder / place, start, end)
 
     def delete(self, place: str) -> None:
-        """The place is empty afterwards; it may be so already."""
+        """Deletes the content of the place, if there is any."""
         (self._folder / place).unlink(missing_ok=True)
 
     def walk(self) -> Iterator[tuple[str, int]]:
-        """Every place with content and the milliseconds of its writing."""
+        """Yields every place with content and when it was written (epoch ms)."""
         for folder, names, files in os.walk(self._folder):
             if Path(folder) == self._folder and INCOMING in names:
                 names.remove(INCOMING)
@@ -67,15 +67,15 @@ class LocalPlaces:
                 path = Path(folder, name)
                 try:
                     yield str(path.relative_to(self._folder)), path.stat().st_mtime_ns // 1_000_000
-                except FileNotFoundError:  # deleted while we walked
+                except FileNotFoundError:  # deleted meanwhile
                     continue
 
     def forget_incoming(self, before_ms: int) -> int:
-        """Delete what began to arrive, and was last written before this moment; answers how many files."""
+        """Deletes incoming files last written before this moment; returns their number."""
         count = 0
         with os.scandir(self._incoming) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # it has arrived while we looked
+                with suppress(FileNotFoundError):  # adopted meanwhile
                     if entry.stat().st_mtime_ns // 1_000_000 < before_ms:
                         Path(entry.path).unlink()
                         count += 1

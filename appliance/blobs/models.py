@@ -6,7 +6,7 @@ from appliance.core.database.db import TenantModel
 
 
 class Blob(TenantModel):
-    """Bytes that are kept: `place` is where, `touched_at` when they were last stored or held."""
+    """A stored content: `place` is its path in the store, `touched_at` when it was last stored or held."""
 
     label = "blob"
     sha256 = TextField()

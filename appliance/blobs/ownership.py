@@ -1,4 +1,4 @@
-"""Whose bucket it is: a marker object that names the installation, written by the first one that comes."""
+"""Ownership of a bucket: a marker object names the installation, written by the first one that uses the bucket."""
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -8,25 +8,25 @@ from appliance.core.crypto import Sealer
 from appliance.core.errors import ApplianceError
 from appliance.core.sentences import Sentence
 
-MARKER = "gos-installation"  # places of contents have slashes in their names, so none is called so
+MARKER = "gos-installation"  # cannot be the place of a content, because those have slashes
 _MOST_READ = 200
-# What servers say that cannot write on the condition that nothing is there.
+# Parts of the errors of servers that do not support conditional writes.
 _NO_CONDITION = ("501 ", "NotImplemented")
 
 
 class BucketTaken(ApplianceError):
-    """The bucket, or the prefix in it, belongs to another installation, which would delete what this one keeps there."""
+    """The bucket, or the prefix in it, belongs to another installation, which would delete this one's contents."""
 
     code, status = "bucket_taken", 503
 
 
 def installation_id(sealer: Sealer) -> str:
-    """The name of this installation: the same wherever its key file is, on other machines and after a restore too."""
+    """The id of this installation, derived from its key file: the same on other machines and after a restore."""
     return f"ins_{sealer.digest(b'installation').hex()[:24]}"
 
 
 def read_marker(bucket: S3Store) -> str | None:
-    """The installation that the bucket belongs to; None when nobody has come yet."""
+    """The installation that owns the bucket; None when it has no owner yet."""
     try:
         return bytes(obstore.get(bucket, MARKER).bytes())[:_MOST_READ].decode("ascii", "replace").strip()
     except FileNotFoundError:
@@ -34,10 +34,10 @@ def read_marker(bucket: S3Store) -> str | None:
 
 
 def claim(bucket: S3Store, installation: str) -> None:
-    """Make the bucket this installation's, or see that it is; BucketTaken.
+    """Claims the bucket for this installation or confirms that it owns it; raises BucketTaken.
 
-    Of two that come at once the server lets one write.  Where it knows no conditions both may, and the later one stays: so
-    whoever is about to delete claims again.
+    Of two concurrent claims the server accepts one.  A server without conditional writes accepts both and keeps the later
+    one; therefore the bucket is claimed again before anything is deleted.
     """
     owner = read_marker(bucket)
     if owner is None:
@@ -47,8 +47,7 @@ def claim(bucket: S3Store, installation: str) -> None:
         raise BucketTaken(Sentence(
             "the bucket belongs to another installation: its object %(marker)s (below blobs.prefix) says "
             "%(owner)s, this one is %(installation)s. Set blobs.bucket or blobs.prefix to a place of its own; to "
-            "take the bucket over from an installation that has ended for good, delete that object and start "
-            "again",
+            "take over the bucket of an installation that no longer exists, delete that object and start again",
             marker=repr(MARKER), owner=owner, installation=installation,
         ))
 

@@ -1,4 +1,4 @@
-"""Paths of files that people send: plain, relative, and the same thing on every system."""
+"""Validates paths of uploaded files: plain, relative, and with the same meaning on every system."""
 
 import re
 import unicodedata
@@ -7,13 +7,13 @@ from appliance.core.errors import ValidationFailed
 from appliance.core.sentences import Sentence
 
 LONGEST_PATH = 300
-LONGEST_PART = 255  # bytes; what file systems take
+LONGEST_PART = 255  # bytes; the limit of common file systems
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
 
 
 class Paths:
-    """The paths of one set of files: each plain, and no two that some system takes for the same."""
+    """Collects the paths of a set of files and refuses those that some systems treat as equal."""
 
     def __init__(self, what: str = "the archive") -> None:
         self._what = what
@@ -21,17 +21,17 @@ class Paths:
         self._folders: dict[str, str] = {}
 
     def add(self, path: str) -> str:
-        """The path; ValidationFailed when it is not plain, is there already, or is a file where another is a folder."""
+        """Adds a path and returns it; raises ValidationFailed when it is invalid, a duplicate, or both a file and a folder."""
         check_path(path, f"{self._what} member" if self._what == "the archive" else self._what)
         folded = _folded(path)
         if folded in self._files:
             raise ValidationFailed(Sentence(
-                "%(what)s holds %(path)s twice, or in two spellings that many systems take for one",
+                "%(what)s contains %(path)s twice, or in two spellings that many systems treat as equal",
                 what=self._what, path=repr(path),
             ))
         if folded in self._folders:
             raise ValidationFailed(Sentence(
-                "%(what)s holds %(path)s as a file and as the folder of %(folders)s",
+                "%(what)s contains %(path)s as a file and as the folder of %(folders)s",
                 what=self._what, path=repr(path), folders=repr(self._folders[folded]),
             ))
         self._files[folded] = path
@@ -39,7 +39,7 @@ class Paths:
             folder = folded[:end]
             if folder in self._files:
                 raise ValidationFailed(Sentence(
-                    "%(what)s holds %(files)s as a file and as the folder of %(path)s",
+                    "%(what)s contains %(files)s as a file and as the folder of %(path)s",
                     what=self._what, files=repr(self._files[folder]), path=repr(path),
                 ))
             self._folders.setdefault(folder, path)
@@ -47,7 +47,7 @@ class Paths:
 
 
 def check_path(name: str, what: str = "the archive member") -> str:
-    """The path itself when it is relative, plain and stays inside on every system; ValidationFailed names it otherwise."""
+    """Returns the path if it is relative, plain and safe on every system; raises ValidationFailed naming it otherwise."""
     parts = name.split("/")
     if (
         len(name) > LONGEST_PATH

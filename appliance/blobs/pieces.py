@@ -1,4 +1,4 @@
-"""Bytes on their way out, a piece at a time: some take their time, some are at hand."""
+"""Iterators over contents in pieces, which can also return data that is already in memory without blocking."""
 
 import os
 from abc import ABC, abstractmethod
@@ -9,16 +9,15 @@ from .receiving import CHUNK
 
 
 class Pieces(ABC, Iterator[bytes]):
-    """What is left of a content."""
+    """The remaining pieces of a content."""
 
     @abstractmethod
     def at_hand(self) -> bytes | None:
-        """The next piece if it is in memory already, so that an event loop may ask; None when it must be waited for, or there
-        is no more."""
+        """The next piece if it is in memory, without blocking; None when it must be waited for or nothing is left."""
 
 
 class FilePieces(Pieces):
-    """The bytes of a file from `start` up to `end`; FileNotFoundError at once."""
+    """The bytes of a file from `start` up to `end`; raises FileNotFoundError at once."""
 
     def __init__(self, path: Path, start: int, end: int) -> None:
         self._at, self._end = start, end
@@ -46,7 +45,7 @@ class FilePieces(Pieces):
             self._room = bytearray(self._next_size())
         try:
             size = os.preadv(self._file.fileno(), [memoryview(self._room)[: self._next_size()]], self._at, os.RWF_NOWAIT)
-        except OSError:  # not in memory, or not on a file system that could tell: whoever waits for it hears more
+        except OSError:  # not in memory, or the file system cannot tell; a blocking read reports real errors
             return None
         self._at += size
         return bytes(memoryview(self._room)[:size]) or None
@@ -56,7 +55,7 @@ class FilePieces(Pieces):
 
 
 class WindowPieces(Pieces):
-    """The bytes from `start` up to `end` by windows that `fetch` gets (from, to); the first one is there already."""
+    """The bytes from `start` up to `end`, loaded in windows by `fetch(from, to)`; the first window is loaded already."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], window: bytes, start: int, end: int) -> None:
         self._fetch = fetch
@@ -65,7 +64,7 @@ class WindowPieces(Pieces):
 
     def __next__(self) -> bytes:
         if self._at >= len(self._window) and self._next < self._end:
-            self._window, self._at = b"", 0  # two are never held at once
+            self._window, self._at = b"", 0  # freed first, so that two are never in memory
             self._window = self._fetch(self._next, self._end)
             self._next += len(self._window)
         piece = self.at_hand()

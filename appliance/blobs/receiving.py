@@ -1,4 +1,4 @@
-"""Bytes on their way in: written to a private file as they come, with their size, sha256 and first bytes."""
+"""Receives bytes into a private file while computing their size and sha256 and keeping the first bytes."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Received:
-    """Everything that came, in a file that belongs to whoever asked for it; `head` is its first 4 KiB."""
+    """A received file, owned by the caller; `head` is its first 4 KiB."""
 
     path: Path
     sha256: str
@@ -27,12 +27,12 @@ class Received:
         return self.path.open("rb")
 
     def discard(self) -> None:
-        """Give the file up, unless it has been kept."""
+        """Deletes the file unless it has been stored."""
         self.path.unlink(missing_ok=True)
 
 
 class Receiver:
-    """Takes pieces; `finish` answers what they came to, `discard` forgets them.  StorageFull when the disk is."""
+    """Writes pieces to a file; `finish` returns it, `discard` deletes it.  Raises StorageFull when the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class Receiver:
             self._head += piece[: HEAD_BYTES - len(self._head)]
 
     def finish(self, *, durable: bool = True) -> Received:
-        """The file is complete; `durable`: and on the disk."""
+        """Completes the file; with `durable` it is synced to the disk."""
         with _disk_errors():
             if durable:
                 os.fsync(self._file.fileno())
@@ -74,7 +74,7 @@ def _disk_errors() -> Iterator[None]:
 
 
 def pieces_of(source: bytes | BinaryIO | Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of a text, a file or an iterable, a piece at a time."""
+    """The bytes of a bytes object, a file or an iterable, in pieces."""
     if isinstance(source, bytes):
         yield source
     elif hasattr(source, "read"):

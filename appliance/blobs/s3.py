@@ -1,4 +1,4 @@
-"""Places of bytes in a bucket that speaks S3: one object each, complete or absent."""
+"""Stores contents in an S3-compatible bucket, one object each, complete or absent."""
 
 import logging
 import secrets
@@ -27,21 +27,21 @@ if TYPE_CHECKING:  # it exists for type checkers only
     from obstore.store import ClientConfig, S3Config
 
 log = logging.getLogger(__name__)
-PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # what one upload keeps in memory; a bucket takes 10,000 parts
-PUT_AT_ONCE = 4  # of many contents
-WINDOW_BYTES = 4 << 20  # what one reader keeps in memory
-TOLD = 300  # characters of what the other side says
-# What obstore has no classes for, or not with every request.
-_NO_BUCKET, _CLOSED = "NoSuchBucket", ("401 Unauthorized", "403 Forbidden", "AccessDenied", "SignatureDoesNotMatch")
+PART_BYTES, PARTS_AT_ONCE = 8 << 20, 2  # held in memory per upload; a bucket accepts 10,000 parts
+PUT_AT_ONCE = 4  # concurrent uploads of a batch
+WINDOW_BYTES = 4 << 20  # held in memory per reader
+TOLD = 300  # characters logged of a server's error
+# Parts of error texts for which obstore has no exception classes, or not for every request.
+_NO_BUCKET, _FORBIDDEN = "NoSuchBucket", ("401 Unauthorized", "403 Forbidden", "AccessDenied", "SignatureDoesNotMatch")
 _FULL = ("QuotaExceeded", "InsufficientStorage", "StorageFull", "507 ")
 
 
 def open_bucket(settings: Settings) -> S3Store:
-    """The bucket of the settings; nothing is sent yet.  Without keys in them, those of the environment or of the machine's role."""
+    """The configured bucket, without connecting yet; without keys, those of the environment or the machine's role are used."""
     config: S3Config = {
         "region": settings.region,
         "virtual_hosted_style_request": not settings.path_style,
-        "disable_bulk_delete": True,  # not every server knows it
+        "disable_bulk_delete": True,  # not every server supports it
     }
     if settings.endpoint:
         config["endpoint"] = settings.endpoint
@@ -64,40 +64,40 @@ def _client_options(settings: Settings) -> "ClientConfig":
         try:
             options["root_certificate"] = Path(settings.ca_file).read_bytes()
         except OSError as error:
-            told = Sentence(
-                "blobs.ca_file cannot be read (%(strerror)s): name a PEM file with the authority of blobs.endpoint",
+            message = Sentence(
+                "blobs.ca_file cannot be read (%(strerror)s); set a PEM file with the certificate authority of blobs.endpoint",
                 strerror=error.strerror,
             )
-            raise ConfigInvalid(told) from error
+            raise ConfigInvalid(message) from error
     return options
 
 
 class S3Places:
-    """The contract of `LocalPlaces`, kept by a bucket; what arrives still lies in a local folder until it is adopted.
+    """The interface of `LocalPlaces` for a bucket; incoming files are in a local folder until they are adopted.
 
-    Every request is signed with the sha256 of what it carries, so that the bucket refuses what was changed on its way.
-    Bytes are read in windows, each a request of its own: a slow reader holds no connection open, and one that
-    is not done when the content is collected is told so (Gone).
+    Every request is signed with the sha256 of its body, so that the bucket refuses data changed in transit.  Bytes are read in
+    windows, each a request of its own, so that a slow reader holds no connection; if the content is deleted meanwhile, it
+    gets Gone.
 
-    With an `installation` the bucket must be its own: it is claimed before anything is put, counted on or deleted, and
-    anew whenever somebody looks for what is to be deleted (BucketTaken).
+    With an `installation`, the bucket must belong to it: it is claimed before anything is written, looked up or deleted, and
+    again before each garbage collection (BucketTaken).
     """
 
     def __init__(self, bucket: S3Store, folder: Path, installation: str = "") -> None:
         self._bucket = bucket
-        self._arriving = LocalPlaces(folder)
+        self._incoming = LocalPlaces(folder)
         self._installation = installation
         self._claimed = not installation
 
     def claim(self) -> None:
-        """See that the bucket belongs to this installation, whatever was seen before; BucketTaken, Overloaded."""
+        """Claims the bucket or confirms the claim, without a cache; raises BucketTaken or Overloaded."""
         if not self._installation:
             return
         try:
             with _remote_errors():
                 claim(self._bucket, self._installation)
         except FileNotFoundError as error:
-            raise _refused("the bucket of the blob store does not keep what was just put", error) from error
+            raise _refused("the bucket of the blob store does not return what was just stored", error) from error
         self._claimed = True
 
     def _own(self) -> None:
@@ -105,11 +105,11 @@ class S3Places:
             self.claim()
 
     def receiver(self) -> Receiver:
-        """Somewhere to write bytes that are arriving."""
-        return self._arriving.receiver()
+        """A receiver for incoming bytes."""
+        return self._incoming.receiver()
 
     def adopt(self, path: Path, place: str) -> None:
-        """Make the received file the content of the place, in parts when it is large; durable when this returns."""
+        """Uploads a received file as the content of the place, in parts if it is large; durable when this returns."""
         self._own()
         with path.open("rb") as file:
             try:
@@ -119,11 +119,11 @@ class S3Places:
                 raise _refused("the bucket of the blob store does not exist", error) from error
         path.unlink()
 
-    def adopt_all(self, arrivals: Sequence[tuple[Path, str]]) -> None:
-        """Likewise for many, some of them at a time; all have been tried when one is refused."""
+    def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None:
+        """The same for many files, several at a time; all are tried even if one fails."""
         self._own()
         with ThreadPoolExecutor(PUT_AT_ONCE, thread_name_prefix="bucket") as threads:
-            for done in [threads.submit(self.adopt, path, place) for path, place in arrivals]:
+            for done in [threads.submit(self.adopt, path, place) for path, place in files]:
                 done.result()
 
     def holds(self, place: str, size: int) -> bool:
@@ -136,7 +136,7 @@ class S3Places:
             return False
 
     def read(self, place: str, start: int, end: int) -> Pieces:
-        """The bytes from `start` up to `end`, a piece at a time; FileNotFoundError before the first."""
+        """Reads the bytes from `start` up to `end` in pieces; raises FileNotFoundError before the first."""
         return WindowPieces(partial(self._later_window, place), self._window(place, start, end), start, end)
 
     def _later_window(self, place: str, start: int, end: int) -> bytes:
@@ -153,7 +153,7 @@ class S3Places:
             return bytes(obstore.get_range(self._bucket, place, start=start, end=min(end, start + WINDOW_BYTES)))
 
     def delete(self, place: str) -> None:
-        """The place is empty afterwards; it may be so already."""
+        """Deletes the content of the place, if there is any."""
         self._own()
         try:
             with _remote_errors():
@@ -162,59 +162,59 @@ class S3Places:
             return
 
     def walk(self) -> Iterator[tuple[str, int]]:
-        """Every place with content and the milliseconds of its writing, by the clock of the bucket."""
+        """Yields every place with content and when it was written (epoch ms by the bucket's clock)."""
         self.claim()
         with _remote_errors():
-            for found in obstore.list(self._bucket):
-                for each in found:
-                    if each["path"] != MARKER:
-                        yield each["path"], int(each["last_modified"].timestamp() * 1000)
+            for page in obstore.list(self._bucket):
+                for entry in page:
+                    if entry["path"] != MARKER:
+                        yield entry["path"], int(entry["last_modified"].timestamp() * 1000)
 
     def forget_incoming(self, before_ms: int) -> int:
-        """Delete what began to arrive, and was last written before this moment; answers how many files."""
-        return self._arriving.forget_incoming(before_ms)
+        """Deletes incoming files last written before this moment; returns their number."""
+        return self._incoming.forget_incoming(before_ms)
 
 
 def owner_of(settings: Settings) -> str | None:
-    """The installation that the bucket belongs to; None when nobody has come yet, an error with a code when it cannot tell."""
+    """The installation that owns the bucket; None without an owner; raises a coded error when the bucket cannot be read."""
     with _remote_errors():
         return read_marker(open_bucket(settings))
 
 
 def probe(settings: Settings, folder: Path) -> None:
-    """Put a small content, read it and delete it again; an error with a code says what failed."""
+    """Checks the bucket by storing, reading and deleting a small content; raises a coded error naming what failed."""
     places, place, content = S3Places(open_bucket(settings), folder), f"probe/{secrets.token_hex(16)}", secrets.token_bytes(64)
     receiver = places.receiver()
     receiver.write(content)
-    arrived = receiver.finish(durable=False)
+    sent = receiver.finish(durable=False)
     try:
-        places.adopt(arrived.path, place)
+        places.adopt(sent.path, place)
     finally:
-        arrived.discard()
+        sent.discard()
     try:
-        found = b"".join(places.read(place, 0, len(content)))
+        received = b"".join(places.read(place, 0, len(content)))
     except FileNotFoundError as error:
-        raise _refused("the bucket of the blob store does not show what was just put", error) from error
+        raise _refused("the bucket of the blob store does not list what was just stored", error) from error
     finally:
         places.delete(place)
-    if found != content:
-        raise Overloaded("the bucket of the blob store answers other bytes than were put")
+    if received != content:
+        raise Overloaded("the bucket of the blob store returned other bytes than were stored")
 
 
 @contextmanager
 def _remote_errors() -> Iterator[None]:
-    """What the bucket says as our own errors; an object that is missing stays FileNotFoundError."""
+    """Converts errors of the bucket into coded errors; a missing object remains FileNotFoundError."""
     try:
         yield
     except (FileNotFoundError, BaseError) as error:
-        said = str(error)
-        if _NO_BUCKET in said:
+        text = str(error)
+        if _NO_BUCKET in text:
             raise _refused("the bucket of the blob store does not exist", error) from error
         if isinstance(error, FileNotFoundError):
             raise
-        if any(word in said for word in _FULL):
+        if any(word in text for word in _FULL):
             raise StorageFull("the bucket of the blob store is full; free space and try again") from error
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(word in said for word in _CLOSED):
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError) or any(word in text for word in _FORBIDDEN):
             raise _refused("the bucket of the blob store refuses the appliance", error) from error
         raise _refused("the bucket of the blob store cannot be reached or failed", error) from error
 
@@ -222,6 +222,6 @@ def _remote_errors() -> Iterator[None]:
 def _refused(what: str, error: Exception) -> Overloaded:
     log.error(what, extra={"fields": {"error": " ".join(str(error).split())[:TOLD]}})
     return Overloaded(
-        Sentence("%(what)s; try again, and let whoever runs the appliance see `gos doctor`", what=what),
+        Sentence("%(what)s; try again later, or ask your operator to run `gos doctor`", what=what),
         headers={"Retry-After": "30"},
     )

@@ -1,8 +1,8 @@
-"""The blob store: put bytes, refer to them in a row of one's own, read them; what nobody refers to is collected.
+"""The blob store: stores and reads contents; contents without references are garbage-collected.
 
-Bytes come first, at a place that is used once; then their row; then, within `GRACE_MS`, a row of the caller's that
-refers to it by (tenant_id, sha256), which `hold` makes certain of.  A place is deleted only after its row is gone,
-and rows go only while nothing refers to them, so that at any moment every reference leads to bytes.
+Bytes are stored first, at a place that is used once, then their row.  Within `GRACE_MS` the caller inserts a row of its own
+that refers to it by (tenant_id, sha256) and calls `hold` in the same write.  A place is deleted only after its row, and a row
+only while nothing refers to it, so that every reference always has its bytes.
 """
 
 import hashlib
@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 GRACE_MS = 24 * 3_600_000
 COLLECTED_AT_ONCE = 500
 _ROWS_AT_ONCE = 500
-MOST_TOGETHER, BYTES_TOGETHER = 100, 8 << 20  # of a batch, on the disk until it is stored
+MOST_TOGETHER, BYTES_TOGETHER = 100, 8 << 20  # the contents and bytes of a batch that wait on the disk to be stored together
 
 
 class Places(Protocol):
-    """Where bytes lie; `LocalPlaces` says what each verb promises."""
+    """A store of contents by place; `LocalPlaces` documents each method."""
 
     def receiver(self) -> Receiver: ...
     def adopt(self, path: Path, place: str) -> None: ...
-    def adopt_all(self, arrivals: Sequence[tuple[Path, str]]) -> None: ...
+    def adopt_all(self, files: Sequence[tuple[Path, str]]) -> None: ...
     def holds(self, place: str, size: int) -> bool: ...
     def read(self, place: str, start: int, end: int) -> Pieces: ...
     def delete(self, place: str) -> None: ...
@@ -48,7 +48,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True)
 class StoredBlob:
-    """Bytes that are durable, to be referred to within a day; `head` is their first 4 KiB."""
+    """A durable content, which must be referenced within a day; `head` is its first 4 KiB."""
 
     sha256: str
     size: int
@@ -57,43 +57,43 @@ class StoredBlob:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a tenant has stored: number of blobs and their bytes, equal contents counted once."""
+    """The storage used by a tenant: number of blobs and their bytes; equal contents count once."""
 
     blobs: int
     bytes: int
 
 
 class BlobDamaged(ApplianceError):
-    """What is stored is not what was put: the disk or somebody else changed it."""
+    """The stored bytes have changed or are missing."""
 
 
 class Blobs:
     """The blobs of every tenant in one place store.
 
-    `holders` are the tables (with the columns tenant_id and sha256) whose rows refer to blobs.
+    `holders` are the tables (with columns tenant_id and sha256) whose rows refer to blobs.
     """
 
     def __init__(self, places: Places, holders: Iterable[str]) -> None:
         self._places = places
         self._holders = tuple(holders)
 
-    # -- putting
+    # -- storing
 
     def receiver(self) -> Receiver:
-        """Where an edge writes bytes as they arrive; then `put_received`, or `discard`."""
+        """A receiver for bytes as they arrive; call `put_received` or `discard` afterwards."""
         return self._places.receiver()
 
     def put(
         self, scope: TenantScope, source: bytes | BinaryIO | Iterable[bytes], *, is_counted: bool = False
     ) -> StoredBlob:
-        """Store bytes, streamed; equal bytes of a tenant are stored once.  Not inside a write: it takes its time.
+        """Stores bytes, streamed; equal bytes of a tenant are stored once.  Slow, so do not call it inside a write.
 
-        `is_counted`: they are made of contents of the tenant which go then, so there is room for them.
+        `is_counted` skips the quota: the bytes are assembled from contents of the tenant that are deleted afterwards.
         """
         return self.put_received(scope, self.receive(source), is_counted=is_counted)
 
     def receive(self, source: bytes | BinaryIO | Iterable[bytes]) -> Received:
-        """Write bytes to the disk, streamed, of which no row tells yet: for `put_received`, `put_all` or a `Batch`."""
+        """Writes bytes to the disk, streamed, without a row yet; pass the result to `put_received`, `put_all` or a `Batch`."""
         receiver = self._places.receiver()
         try:
             for piece in pieces_of(source):
@@ -104,14 +104,14 @@ class Blobs:
             raise
 
     def put_received(self, scope: TenantScope, received: Received, *, is_counted: bool = False) -> StoredBlob:
-        """Store what has arrived; its file is used up.  StorageFull when the tenant stores as much as it may."""
+        """Stores a received file, which is consumed; raises StorageFull when the tenant's quota is exceeded."""
         return self.put_all(scope, [received], is_counted=is_counted)[0]
 
     def put_all(self, scope: TenantScope, received: Sequence[Received], *, is_counted: bool = False) -> list[StoredBlob]:
-        """Store several that have arrived, in one write; their files are used up, also when one is refused and none is stored."""
+        """Stores several received files in one write; all files are consumed, also when one is refused and none is stored."""
         try:
             contents = {each.sha256: each for each in received}
-            for sha256 in self._touch_known(scope, contents):
+            for sha256 in self._touch_stored(scope, contents):
                 del contents[sha256]
             if not is_counted:
                 for each in contents.values():
@@ -125,24 +125,24 @@ class Blobs:
                 each.discard()
         return [StoredBlob(each.sha256, each.size, each.head) for each in received]
 
-    def _touch_known(self, scope: TenantScope, sha256s: Iterable[str]) -> list[str]:
-        """Those that are there, and are not collected before somebody refers to them."""
-        known = [row for row in _find_rows(scope, sha256s) if self._places.holds(row.place, row.size)]
-        return db.write(lambda: [row.sha256 for row in known if _touch(scope, row)]) if known else []
+    def _touch_stored(self, scope: TenantScope, sha256s: Iterable[str]) -> list[str]:
+        """The contents that are stored already; touches them, so that they are not collected before they are referenced."""
+        rows = [row for row in _find_rows(scope, sha256s) if self._places.holds(row.place, row.size)]
+        return db.write(lambda: [row.sha256 for row in rows if _touch(scope, row)]) if rows else []
 
     def batch(self, scope: TenantScope) -> "Batch":
-        """To store many contents as they come."""
+        """A batch that stores many contents as they arrive."""
         return Batch(self, scope)
 
     def hold(self, scope: TenantScope, sha256: str) -> None:
-        """Inside the write that refers to the blob: Conflict when it has been collected since it was put."""
+        """Protects a blob from collection, in the write that refers to it; raises Conflict when it has been collected."""
         if not scope.update(Blob, touched_at=clock.now_ms()).where(Blob.sha256 == sha256).execute():
             raise _collected()
 
     # -- reading
 
     def read(self, scope: TenantScope, sha256: str, start: int = 0, end: int | None = None) -> Pieces:
-        """The bytes from `start` up to `end`, a piece at a time, as they are on the disk; BlobDamaged when they are not."""
+        """Reads the bytes from `start` up to `end` in pieces, without checking them; raises BlobDamaged when they are missing."""
         row = scope.get(Blob, sha256=sha256)
         try:
             return self._places.read(row.place, start, row.size if end is None else min(end, row.size))
@@ -150,19 +150,19 @@ class Blobs:
             raise _damaged(sha256) from error
 
     def locate(self, scope: TenantScope, sha256s: Sequence[str]) -> "dict[str, Located]":
-        """Where these contents are; Conflict when one has been collected since it was put."""
-        found = {row.sha256: Located(self._places, row.sha256, row.size, row.place) for row in _find_rows(scope, sha256s)}
-        if any(sha256 not in found for sha256 in sha256s):
+        """Looks up the places of contents; raises Conflict when one has been collected."""
+        contents = {row.sha256: Located(self._places, row.sha256, row.size, row.place) for row in _find_rows(scope, sha256s)}
+        if any(sha256 not in contents for sha256 in sha256s):
             raise _collected()
-        return found
+        return contents
 
     def read_checked(self, scope: TenantScope, sha256: str) -> Iterator[bytes]:
-        """All bytes, a piece at a time; BlobDamaged after the last one unless they are the ones that were put."""
+        """Reads all bytes in pieces; raises BlobDamaged after the last one when they have changed."""
         row = scope.get(Blob, sha256=sha256)
         yield from Located(self._places, sha256, row.size, row.place).pieces()
 
     def read_whole(self, scope: TenantScope, sha256: str, most: int) -> bytes:
-        """All bytes, checked; PayloadTooLarge when there are more than `most`."""
+        """All bytes, verified; raises PayloadTooLarge when there are more than `most`."""
         size = scope.get(Blob, sha256=sha256).size
         if size > most:
             raise PayloadTooLarge(
@@ -171,7 +171,7 @@ class Blobs:
         return b"".join(self.read_checked(scope, sha256))
 
     def copy_to(self, scope: TenantScope, sha256: str, path: Path) -> None:
-        """Write all bytes, checked, to a new file; it is gone again when they are damaged."""
+        """Writes all bytes, verified, to a new file, which is deleted again when they are damaged."""
         try:
             with path.open("xb") as file:
                 for piece in self.read_checked(scope, sha256):
@@ -181,42 +181,42 @@ class Blobs:
             raise
 
     def usage(self, scope: TenantScope) -> Usage:
-        """What the tenant has stored."""
-        found = db.rows("SELECT count(*), coalesce(sum(size), 0) FROM blob WHERE tenant_id = ?", (scope.tenant_id,))
-        return Usage(int(found[0][0]), int(found[0][1]))
+        """The storage used by the tenant."""
+        rows = db.rows("SELECT count(*), coalesce(sum(size), 0) FROM blob WHERE tenant_id = ?", (scope.tenant_id,))
+        return Usage(int(rows[0][0]), int(rows[0][1]))
 
     def stored_bytes(self) -> int:
-        """What all tenants have stored; what several of them have in one place counts once."""
+        """The bytes stored by all tenants; shared places count once."""
         ((size,),) = db.rows("SELECT coalesce(sum(size), 0) FROM (SELECT max(size) AS size FROM blob GROUP BY place) AS places")
         return int(size)
 
     # -- collecting
 
     def collect(self) -> int:
-        """Delete the blobs of every tenant that nothing refers to and nobody put or held for a day; answers how many.
+        """Deletes blobs of every tenant that are not referenced and were not stored or held for a day; returns their number.
 
-        Then what lies about without a row: places and arrivals that a crash or a deleted tenant has left.
+        Also deletes places and incoming files without a row, left by a crash or a deleted tenant.
         """
         before = clock.now_ms() - GRACE_MS
         count = 0
-        while places := db.write(lambda: self._forget_rows(before)):
+        while places := db.write(lambda: self._delete_unreferenced(before)):
             for place in places:
                 self._places.delete(place)
             count += len(places)
         self._places.forget_incoming(before)
         return count + self._delete_strays(before)
 
-    def _forget_rows(self, before: int) -> list[str]:
-        """Inside a write: the places whose rows are gone now.  What refers to a row meanwhile keeps it."""
+    def _delete_unreferenced(self, before: int) -> list[str]:
+        """Deletes rows without references and returns their places; a row that was referenced meanwhile stays; in a write."""
         unused = " ".join(
             f"AND NOT EXISTS (SELECT 1 FROM {table} h WHERE h.tenant_id = blob.tenant_id AND h.sha256 = blob.sha256)"  # noqa: S608  # names of our own
             for table in self._holders
         )
-        found = db.rows(
+        rows = db.rows(
             f"SELECT tenant_id, sha256, place FROM blob WHERE touched_at < ? {unused} LIMIT {COLLECTED_AT_ONCE}",  # noqa: S608
             (before,),
         )
-        return [place for tenant_id, sha256, place in found if _forget(tenant_id, sha256, before)]
+        return [place for tenant_id, sha256, place in rows if _delete_row(tenant_id, sha256, before)]
 
     def _delete_strays(self, before: int) -> int:
         count = 0
@@ -228,7 +228,7 @@ class Blobs:
 
 
 class Batch:
-    """Contents on their way into the store, many in one write; whatever ends the block, those that have been added are stored."""
+    """Stores contents many at a time; when the block ends, even by an error, all added contents are stored."""
 
     def __init__(self, blobs: Blobs, scope: TenantScope) -> None:
         self._blobs = blobs
@@ -240,7 +240,7 @@ class Batch:
         return self
 
     def add(self, received: Received) -> None:
-        """Store it, now or with those that follow."""
+        """Stores a received file, now or together with later ones."""
         self._waiting.append(received)
         self._bytes += received.size
         if len(self._waiting) >= MOST_TOGETHER or self._bytes >= BYTES_TOGETHER:
@@ -256,7 +256,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Located:
-    """A content whose place has been looked up: any thread reads it, without the database."""
+    """A content whose place is known, so that any thread can read it without the database."""
 
     places: Places
     sha256: str
@@ -264,7 +264,7 @@ class Located:
     place: str
 
     def pieces(self) -> Iterator[bytes]:
-        """All bytes, a piece at a time; BlobDamaged after the last one unless they are the ones that were put."""
+        """Reads all bytes in pieces; raises BlobDamaged after the last one when they have changed."""
         digest = hashlib.sha256()
         try:
             for piece in self.places.read(self.place, 0, self.size):
@@ -277,8 +277,8 @@ class Located:
 
 
 def _find_rows(scope: TenantScope, sha256s: Iterable[str]) -> list[Blob]:
-    wanted = list(sha256s)
-    parts = (wanted[start : start + _ROWS_AT_ONCE] for start in range(0, len(wanted), _ROWS_AT_ONCE))
+    digests = list(sha256s)
+    parts = (digests[start : start + _ROWS_AT_ONCE] for start in range(0, len(digests), _ROWS_AT_ONCE))
     return [row for part in parts for row in scope.select(Blob).where(Blob.sha256.in_(part))]
 
 
@@ -287,23 +287,23 @@ def _new_place(scope: TenantScope, sha256: str) -> str:
 
 
 def _collected() -> Conflict:
-    return Conflict("the content was put long ago, was not used and is gone; send it again")
+    return Conflict("the content was not used for a day and has been deleted; send it again")
 
 
 def _damaged(sha256: str) -> BlobDamaged:
-    log.error("stored bytes are damaged or missing", extra={"fields": {"sha256": sha256}})
+    log.error("A stored content is damaged or missing.", extra={"fields": {"sha256": sha256}})
     return BlobDamaged("the stored content is damaged or missing; send it again, or restore it from a backup")
 
 
-def _touch(scope: TenantScope, known: Blob) -> bool:
-    touched = scope.update(Blob, touched_at=clock.now_ms()).where(Blob.sha256 == known.sha256, Blob.place == known.place)
-    return bool(touched.execute())
+def _touch(scope: TenantScope, row: Blob) -> bool:
+    update = scope.update(Blob, touched_at=clock.now_ms()).where(Blob.sha256 == row.sha256, Blob.place == row.place)
+    return bool(update.execute())
 
 
-def _record(scope: TenantScope, stored: Iterable[Received], places: Mapping[str, str]) -> None:
-    """The row of each leads to its place from now on; another place that it led to is a stray."""
+def _record(scope: TenantScope, received: Iterable[Received], places: Mapping[str, str]) -> None:
+    """Inserts or updates the row of each content; a previous place becomes unreferenced and is collected later."""
     now = clock.now_ms()
-    for each in stored:
+    for each in received:
         db.execute(
             "INSERT INTO blob (tenant_id, sha256, size, place, touched_at) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (tenant_id, sha256) DO UPDATE SET place = excluded.place, touched_at = excluded.touched_at",
@@ -311,8 +311,8 @@ def _record(scope: TenantScope, stored: Iterable[Received], places: Mapping[str,
         )
 
 
-def _forget(tenant_id: str, sha256: str, before: int) -> bool:
-    """Whether the row is gone: not when somebody has touched it or refers to it since it was found."""
+def _delete_row(tenant_id: str, sha256: str, before: int) -> bool:
+    """Deletes the row unless it was touched or referenced meanwhile; whether it was deleted."""
     try:
         with db.savepoint():
             return bool(

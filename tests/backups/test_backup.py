@@ -88,7 +88,7 @@ def test_a_backup_that_is_not_encrypted_needs_the_key_file(made: tuple[World, Pa
     other = make_world(tmp_path / "other")
     with other.opened():
         pass
-    with pytest.raises(BackupInvalid, match="the key file is that of"):
+    with pytest.raises(BackupInvalid, match="the key file belongs to"):
         restored(folder / "open.gosb", target, key_file=other.config.data / "key")
     assert not target.config.data.exists()
     restored(folder / "open.gosb", target, key_file=world.config.data / "key")

@@ -114,7 +114,7 @@ def test_names_that_do_not_say_whose_they_are_are_not_deleted(backed: World, mon
             later(monkeypatch, 1)
     assert sorted(path.name for path in folder.iterdir() if "ins_" not in path.name) == old
     assert len(list_kept(backed.config)) == 2
-    assert any("5 backups" in text and "do not say whose" in text for _, text in findings(backed.config))
+    assert any("5 backups" in text and "names of an earlier release" in text for _, text in findings(backed.config))
 
 
 def test_one_that_fails_is_told_and_tried_again_soon(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_a_backup_that_is_gone_is_not_called_whole(backed: World) -> None:
         made = Schedule(backed.config, backed.places).run_due()
     assert made is not None
     Path(made.path).unlink()
-    assert "is it mounted" in dict(findings(backed.config))["FAIL"]
+    assert "is the disk mounted" in dict(findings(backed.config))["FAIL"]
 
 
 def test_a_clock_that_was_ahead_neither_stops_backups_nor_takes_the_new_one(
@@ -235,7 +235,7 @@ def test_one_that_cannot_be_restored_is_none(backed: World, monkeypatch: pytest.
             file.execute("INSERT INTO secret (tenant_id, name, sealed, updated_at) VALUES ('nobody', 'x', x'00', 0)")
         failed = own.run_due()
     assert failed is not None
-    assert "refers to one that is not there" in str(failed.problem)
+    assert "refers to a missing row" in str(failed.problem)
     assert {path.name for path in folder.iterdir()} == good
     assert "FAIL" in dict(findings(backed.config))
 
@@ -335,7 +335,7 @@ def test_one_is_made_when_it_is_asked_for(world: World, monkeypatch: pytest.Monk
             own.ask("short")
         assert own.run_due() is None
         own.ask(PASSPHRASE)
-        with pytest.raises(Conflict, match="being made already"):
+        with pytest.raises(Conflict, match="already being made"):
             own.ask(PASSPHRASE)
         assert "stage='asked'" in repr(own.progress)
         tell = own._tell

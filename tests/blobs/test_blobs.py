@@ -66,7 +66,7 @@ def test_none_of_many_is_put_when_there_is_no_room_for_all(blobs: Blobs, acme: T
     received = [blobs.receive(content) for content in (b"one", b"two", b"three")]
     quota.configure(tenant_bytes=7)
     try:
-        with pytest.raises(StorageFull, match="this tenant stores"):
+        with pytest.raises(StorageFull, match="this tenant uses"):
             blobs.put_all(acme, received)
     finally:
         quota.configure(tenant_bytes=0)

@@ -48,7 +48,7 @@ def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) ->
     assert code == 0
     assert "left out because the backup is not encrypted: key" in errors
     (tmp_path / "other").write_text("no backup")
-    assert "is no backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
+    assert "is not a backup" in gos("restore", "--verify", str(tmp_path / "other"))[2]
 
 
 def test_a_restore_says_which_settings_stay_and_which_are_missing(gos: Gos, tmp_path: Path) -> None:
