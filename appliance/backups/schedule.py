@@ -210,11 +210,8 @@ def findings(config: Config) -> Iterator[tuple[str, str]]:
     elif status.last.problem is not None:
         yield "FAIL", f"the last backup failed at {clock.rfc3339(status.last.at)}: {status.last.problem}"
     elif status.overdue:
-        yield (
-            "FAIL",
-            f"the last backup was made at {clock.rfc3339(status.last.at)}, and one is due every {status.every}: "
-            "is the appliance running?",
-        )
+        at = clock.rfc3339(status.last.at)
+        yield "FAIL", f"the last backup was made at {at}, and one is due every {status.every}: is the appliance running?"
     elif not _is_there(Path(status.last.path)):
         yield "FAIL", (
             f"the last backup, of {clock.rfc3339(status.last.at)}, is missing ({status.last.path}): is the disk mounted, was "

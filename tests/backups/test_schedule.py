@@ -51,7 +51,7 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
     assert state.last is not None
     assert state.next_at == state.kept[0].made_at + HOUR
     told = dict(findings(backed.config))
-    assert "is whole" in told["ok"]
+    assert "is complete" in told["ok"]
 
 
 def _killed(folder: Path, made: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_in_the_folder_does_not_end_backups(backed: World) -
     assert made is not None
     assert made.problem is None
     assert [each.name for each in list_kept(backed.config)] == [Path(made.path).name]
-    assert "is whole" in dict(findings(backed.config))["ok"]
+    assert "is complete" in dict(findings(backed.config))["ok"]
 
 
 def test_a_folder_that_may_not_be_read_is_told(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_clock_that_was_ahead_neither_stops_backups_nor_takes_the_new_one(
             assert Path(made.path).exists(), "the one that was just made is kept"
             assert own.run_due() is None
     assert ahead.isdisjoint({path.name for path in folder.iterdir()})
-    assert "is whole" in dict(findings(backed.config))["ok"]
+    assert "is complete" in dict(findings(backed.config))["ok"]
 
 
 def test_one_that_failed_by_a_clock_that_was_ahead_is_tried_again(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:

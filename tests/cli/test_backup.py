@@ -42,7 +42,7 @@ def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, mon
 
 
 def test_a_backup_in_the_open_says_what_is_left_out(gos: Gos, tmp_path: Path) -> None:
-    assert "no appliance's data" in gos("backup", str(tmp_path / "whole.gosb"))[2]
+    assert "is not the data folder of an appliance" in gos("backup", str(tmp_path / "whole.gosb"))[2]
     assert gos("tenant", "add", "acme")[0] == 0
     code, _, errors = gos("backup", str(tmp_path / "whole.gosb"))
     assert code == 0
