@@ -26,7 +26,7 @@ def test_an_export_is_kept_for_a_day_and_no_longer(world: World) -> None:
             os.utime(path, (yesterday, yesterday))
         old = kept.path.rename(kept.path.with_name("initech-20260101T000000Z.gost"))
         assert exports.list_exports(world.config, scope) == []
-        with pytest.raises(NotFound, match="make another"):
+        with pytest.raises(NotFound, match="create a new one"):
             exports.get_export(world.config, scope, old.name)
         exports.tidy(world.config)
         assert list(old.parent.iterdir()) == []

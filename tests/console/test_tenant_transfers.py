@@ -95,7 +95,7 @@ def test_a_sealed_export_is_opened_looked_at_and_imported(
     here = arrival(owner, content)
     assert 'data-testid="open-export"' in owner.get(here).text
     owner.post(f"{here}/open", {"passphrase": "not the one it was"})
-    assert "passphrase is not the one" in over(owner, here)
+    assert "passphrase is wrong" in over(owner, here)
     owner.post(f"{here}/open", {"passphrase": PHRASE})
     plan = over(owner, here)
     assert all(told in plan for told in ("moving", "van_key", "builder@moving.test", "The tenant moving already exists"))
