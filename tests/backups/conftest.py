@@ -113,14 +113,14 @@ def restored(path: Path, target: World, **more: Any) -> Restored:
 
 def digests() -> dict[str, str]:
     """What every table of the open database holds, whatever its kind and however rows and columns lie in it."""
-    found = {}
+    result = {}
     with db.snapshot():
         source = open_source()
         for table in source.tables():
             columns = sorted(source.columns(table))
             rows = rows_of(source, table, columns)
-            found[table] = f"{len(rows)} {hashlib.sha256(repr((columns, rows)).encode()).hexdigest()}"
-    return found
+            result[table] = f"{len(rows)} {hashlib.sha256(repr((columns, rows)).encode()).hexdigest()}"
+    return result
 
 
 def rows_of(source: Source, table: str, columns: list[str], where: str = "1 = 1", *params: str) -> list[str]:

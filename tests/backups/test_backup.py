@@ -37,16 +37,16 @@ def test_everything_comes_back(from_kind: str, to_kind: str, tmp_path: Path, req
     with source.opened():
         source.fill()
         before = digests()
-        made = source.backup(tmp_path / "whole.gosb")
-    assert (made.contents, made.tables["document"], made.damaged) == (2, 2, ())
+        backup = source.backup(tmp_path / "whole.gosb")
+    assert (backup.contents, backup.tables["document"], backup.damaged) == (2, 2, ())
     target = make_world(tmp_path / "elsewhere", url_of(to_kind, request))
-    assert restored(made.path, target).manifest["tables"] == made.tables
+    assert restored(backup.path, target).manifest["tables"] == backup.tables
     with target.opened() as sealer:
         assert digests() == before
         scope = service.system_scope("initech")
         assert service.open_secret(scope, sealer, "erp") == CANARY
-        found = scope.select(DocumentRow).get()
-        assert b"".join(target.blobs.read_checked(scope, found.sha256)) == b"the text of initech" * 1000
+        row = scope.select(DocumentRow).get()
+        assert b"".join(target.blobs.read_checked(scope, row.sha256)) == b"the text of initech" * 1000
         # What is new gets numbers of its own.
         service.set_secret(scope, sealer, "other", "another value of a test")
         db.write(lambda: db.execute("INSERT INTO task (queue, data, priority) VALUES ('x', ?, 0)", (b"x",)))
@@ -102,9 +102,9 @@ def test_the_languages_of_the_configuration_come_back(world: World, tmp_path: Pa
     with world.opened():
         (world.config.data / "translations").mkdir()
         (world.config.data / "translations" / "nl.po").write_text('msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n')
-        made = world.backup(tmp_path / "whole.gosb", passphrase)
+        backup = world.backup(tmp_path / "whole.gosb", passphrase)
     target = make_world(tmp_path / "elsewhere")
-    restored(made.path, target, passphrase=passphrase, key_file=world.config.data / "key")
+    restored(backup.path, target, passphrase=passphrase, key_file=world.config.data / "key")
     assert load_languages([target.config.data / "translations"], "nl").default.tag == "nl"
 
 
@@ -158,8 +158,8 @@ def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[Worl
     (data / "key").write_bytes((world.config.data / "key").read_bytes())
     asked: list[Path | None] = []
 
-    def load(kept: Path | None) -> Config:
-        asked.append(kept)
+    def load(stored: Path | None) -> Config:
+        asked.append(stored)
         return target.config
 
     done = restore_backup(load, make_places, RestoreRequest(folder / "open.gosb", replace=True))
@@ -204,9 +204,9 @@ def test_sessions_do_not_come_back(world: World, tmp_path: Path) -> None:
         person = people.check_password("ada", "a password that nobody guesses")
         sessions.open_session(sealer, str(person.id), "initech", lifetime_ms=3_600_000)
         assert db.rows("SELECT count(*) FROM session") == [(1,)]
-        made = world.backup(tmp_path / "whole.gosb")
+        backup = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")
-    restored(made.path, target)
+    restored(backup.path, target)
     with target.opened():
         assert db.rows("SELECT count(*) FROM session") == [(0,)]
 
@@ -223,9 +223,9 @@ def test_a_write_under_way_is_unknown_afterwards(world: World, tmp_path: Path) -
     with world.opened():
         scope = world.fill()
         _call_under_way(scope.tenant_id)
-        made = world.backup(tmp_path / "whole.gosb")
+        backup = world.backup(tmp_path / "whole.gosb")
     target = make_world(tmp_path / "elsewhere")
-    restored(made.path, target)
+    restored(backup.path, target)
     with target.opened():
         presence = Presence(target.config.data / "workers")
         try:
@@ -258,10 +258,10 @@ def test_a_content_that_rotted_is_named_and_the_rest_is_kept(world: World, tmp_p
         world.fill()
         rotten = next(path for path in (world.config.data / "blobs" / "hooli").rglob("*") if path.is_file())
         rotten.write_bytes(b"x" * rotten.stat().st_size)
-        made = world.backup(tmp_path / "whole.gosb")
-    assert made.damaged == (rotten.relative_to(world.config.data / "blobs").as_posix(),)
-    assert made.contents == 1
-    assert verify_backup(made.path, PASSPHRASE)["contents"]["damaged"] == list(made.damaged)
+        backup = world.backup(tmp_path / "whole.gosb")
+    assert backup.damaged == (rotten.relative_to(world.config.data / "blobs").as_posix(),)
+    assert backup.contents == 1
+    assert verify_backup(backup.path, PASSPHRASE)["contents"]["damaged"] == list(backup.damaged)
 
 
 def test_contents_of_the_snapshot_are_not_collected_meanwhile(world: World) -> None:

@@ -16,15 +16,15 @@ def test_an_export_is_kept_for_a_day_and_no_longer(world: World) -> None:
         scope = world.fill()
         manifest = exports.make_export(world.config, world.places, scope, None, UNWATCHED)
         assert manifest["tenant"]["id"] == "initech"
-        (kept,) = exports.list_exports(world.config, scope)
-        left = kept.path.with_name(".killed.partial")
+        (stored,) = exports.list_exports(world.config, scope)
+        left = stored.path.with_name(".killed.partial")
         left.write_bytes(b"half of one")
         exports.tidy(world.config)
-        assert (kept.path.is_file(), left.is_file()) == (True, True), "nobody knows yet whether it is still written"
+        assert (stored.path.is_file(), left.is_file()) == (True, True), "nobody knows yet whether it is still written"
         yesterday = (clock.now_ms() - exports.KEPT_MS) / 1000 - 1
-        for path in (kept.path, left):
+        for path in (stored.path, left):
             os.utime(path, (yesterday, yesterday))
-        old = kept.path.rename(kept.path.with_name("initech-20260101T000000Z.gost"))
+        old = stored.path.rename(stored.path.with_name("initech-20260101T000000Z.gost"))
         assert exports.list_exports(world.config, scope) == []
         with pytest.raises(NotFound, match="create a new one"):
             exports.get_export(world.config, scope, old.name)
@@ -36,7 +36,7 @@ def test_a_name_leads_to_nothing_but_an_export_of_the_tenant(world: World) -> No
     with world.opened():
         scope = world.fill()
         exports.make_export(world.config, world.places, scope, None, UNWATCHED)
-        (kept,) = exports.list_exports(world.config, scope)
-        for name in ("../key", f"../exports/{kept.name}", kept.name.replace("initech", "hooli"), ""):
+        (stored,) = exports.list_exports(world.config, scope)
+        for name in ("../key", f"../exports/{stored.name}", stored.name.replace("initech", "hooli"), ""):
             with pytest.raises(NotFound):
                 exports.get_export(world.config, scope, name)

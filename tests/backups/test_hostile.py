@@ -39,8 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
 def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing") -> Path:
     """The export with another database, its manifest as if it had been so from the start."""
     database = target.with_suffix(".db")
-    with parts_of(source, None) as found, new_file(target, None) as written:
-        for part in found:
+    with parts_of(source, None) as parts, new_file(target, None) as written:
+        for part in parts:
             if part.name == TENANT_DATABASE:
                 database.write_bytes(b"".join(part.pieces))
                 with closing(sqlite3.connect(database, isolation_level=None)) as file:
@@ -154,12 +154,12 @@ def test_a_content_that_does_not_come_is_not_that_of_another(made: tuple[World, 
 
 
 def packed(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for about, content in members:
             about.size = len(content)
             tar.addfile(about, io.BytesIO(content))
-    path.write_bytes(zstandard.compress(held.getvalue()))
+    path.write_bytes(zstandard.compress(buffer.getvalue()))
     return path
 
 

@@ -35,7 +35,7 @@ ANEW = {"blob": {"place", "touched_at"}, "collection": {"table_name", "stamp"}}
 
 def held(tenant_id: str) -> dict[str, list[str]]:
     """What the tenant has in every table that leaves, and in its collections, without what is given anew."""
-    found = {}
+    result = {}
     with db.snapshot():
         source = open_source()
         for table in source.tables():
@@ -45,10 +45,10 @@ def held(tenant_id: str) -> dict[str, list[str]]:
                     for column in source.columns(table)
                     if column not in {"tenant_id", NUMBERED.get(table), *ANEW.get(table, ())}
                 ]
-                found[table] = rows_of(source, table, columns, "tenant_id = ?", tenant_id)
+                result[table] = rows_of(source, table, columns, "tenant_id = ?", tenant_id)
         for name, table in source.rows("SELECT name, table_name FROM collection WHERE tenant_id = ?", (tenant_id,)):
-            found[f"entities of {name}"] = rows_of(source, str(table), source.columns(str(table)))
-    return {name: rows for name, rows in found.items() if rows}
+            result[f"entities of {name}"] = rows_of(source, str(table), source.columns(str(table)))
+    return {name: rows for name, rows in result.items() if rows}
 
 
 def furnish(scope: TenantScope) -> None:
@@ -97,8 +97,8 @@ def test_a_tenant_arrives_as_it_left(from_kind: str, to_kind: str, tmp_path: Pat
         assert done.manifest["secrets"] == ["erp"]
         assert done.strangers == ("ada",)
         arrived = service.system_scope("initech")
-        found = arrived.select(DocumentRow).get()
-        assert b"".join(target.blobs.read_checked(arrived, found.sha256)) == b"the text of initech" * 1000
+        row = arrived.select(DocumentRow).get()
+        assert b"".join(target.blobs.read_checked(arrived, row.sha256)) == b"the text of initech" * 1000
         where, word = full_text.condition("document_text", ["report"])
         assert len(db.rows(f"SELECT 1 FROM document_text WHERE {where}", (word,))) == 1  # noqa: S608
         new = datapool.create_entity(arrived, "orders", {"number": "another", "total": "1.00"})
@@ -115,8 +115,8 @@ def test_a_trail_that_was_broken_is_said_to_have_been(world: World, tmp_path: Pa
         imported(world, sealer, exported(world, scope, tmp_path / "initech.gost"), "copy")
         copy = service.system_scope("copy")
         (noted,) = audit.list_entries(copy, audit.AuditFilter(action="tenant.import"), PageRequest(10)).items
-        told = json.loads(noted.fields)
-        assert (told["trail_broken_at"], told["trail_broken"]) == (2, "its content was changed")
+        document = json.loads(noted.fields)
+        assert (document["trail_broken_at"], document["trail_broken"]) == (2, "its content was changed")
         assert audit.verify(copy).intact
 
 

@@ -53,13 +53,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.endpoint  # type: ignore[attr-defined,no-any-return]
 
     def do_GET(self) -> None:
-        found = self._endpoint.kept.get(self.path)
-        if found is None:
+        result = self._endpoint.kept.get(self.path)
+        if result is None:
             if self._endpoint.comes_first:
                 self._endpoint.kept[self.path] = self._endpoint.comes_first
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
-            self._answer(200, found)
+            self._answer(200, result)
 
     def do_PUT(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))

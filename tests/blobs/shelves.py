@@ -48,7 +48,7 @@ class BucketShelf:
         self.places: Places = S3Places(self._bucket, folder)
 
     def names(self) -> list[str]:
-        return sorted([each["path"] for found in obstore.list(self._bucket) for each in found] + files_in(self._folder))
+        return sorted([each["path"] for page in obstore.list(self._bucket) for each in page] + files_in(self._folder))
 
     def damage(self, name: str, content: bytes | None) -> None:
         """Other content, or none."""

@@ -297,15 +297,15 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 def test_what_is_accepted_is_what_was_packed_and_lies_inside(members: list[Entry], form: str) -> None:
     try:
         data = make_zip(*members) if form == "zip" else make_tgz(*members)
-        found = unpack(data)
+        result = unpack(data)
     except (ApplianceError, ValueError):  # the writers of the standard library refuse some names themselves
         return
-    for path, content in found.items():
+    for path, content in result.items():
         assert (path, content) in [(name.removeprefix("./"), data) for name, data in members]
         assert not path.startswith("/")
         assert ".." not in path.split("/")
     paths = Paths("the set")
-    assert [paths.add(path) for path in found] == list(found)
+    assert [paths.add(path) for path in result] == list(result)
 
 
 @settings(max_examples=200, deadline=None)

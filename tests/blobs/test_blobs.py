@@ -49,17 +49,17 @@ def test_what_is_read_is_what_was_put(blobs: Blobs, acme: TenantScope, tmp_path:
 
 
 def test_many_are_put_together(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
-    known = blobs.put(acme, b"known")
+    existing = blobs.put(acme, b"known")
     contents = [b"known", b"one", b"two", b"one", os.urandom(300_000)]
     stored = blobs.put_all(acme, [blobs.receive(content) for content in contents])
-    assert stored[0] == known
+    assert stored[0] == existing
     assert [each.sha256 for each in stored] == [hashlib.sha256(content).hexdigest() for content in contents]
     assert blobs.usage(acme) == Usage(4, 5 + 3 + 3 + 300_000)
     assert len(shelf.names()) == 4, "nothing lies about"
     located = blobs.locate(acme, [each.sha256 for each in stored])
     assert [b"".join(located[each.sha256].pieces()) for each in stored] == contents
     with pytest.raises(Conflict, match="send it again"):
-        blobs.locate(acme, [known.sha256, "0" * 64])
+        blobs.locate(acme, [existing.sha256, "0" * 64])
 
 
 def test_none_of_many_is_put_when_there_is_no_room_for_all(blobs: Blobs, acme: TenantScope, shelf: Shelf) -> None:
@@ -163,8 +163,8 @@ def test_what_is_put_again_is_not_collected(blobs: Blobs, acme: TenantScope, mon
 def test_strays_of_a_crash_are_collected_once_they_are_old(
     blobs: Blobs, places: Places, acme: TenantScope, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = blobs.put(acme, b"kept")
-    refer(acme, blobs, kept)
+    stored = blobs.put(acme, b"kept")
+    refer(acme, blobs, stored)
     receiver = places.receiver()
     receiver.write(b"no row was written")
     places.adopt(receiver.finish().path, "acme/ab/abcd.1")
@@ -176,7 +176,7 @@ def test_strays_of_a_crash_are_collected_once_they_are_old(
     later(monkeypatch, GRACE_MS + 60_000)
     assert blobs.collect() == 1
     assert len(shelf.names()) == 1
-    assert blobs.read_whole(acme, kept.sha256, 4) == b"kept"
+    assert blobs.read_whole(acme, stored.sha256, 4) == b"kept"
 
 
 def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +188,9 @@ def test_what_arrives_while_strays_are_looked_for_is_in_nobodys_way(tmp_path: Pa
 
     def scan_before_it_arrives(folder: Path) -> Any:
         with scan(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.path != str(whole.path))
+            result = sorted(entries, key=lambda entry: entry.path != str(whole.path))
         places.adopt(whole.path, "acme/ab/abcd.1")
-        return nullcontext(found)
+        return nullcontext(result)
 
     monkeypatch.setattr(os, "scandir", scan_before_it_arrives)
     assert places.forget_incoming(clock.now_ms() + 60_000) == 1
@@ -208,15 +208,15 @@ def test_a_reader_finishes_what_is_collected_meanwhile(blobs: Blobs, acme: Tenan
 def test_pieces_at_hand_and_pieces_waited_for_are_one_content(blobs: Blobs, acme: TenantScope, turns: str) -> None:
     data = os.urandom(5_000_000)
     pieces = blobs.read(acme, blobs.put(acme, data).sha256, 1000, 4_900_001)
-    found = []
+    result = []
     for number in range(1000):
         asks = turns == "at hand first" or (turns == "in turn" and number % 2 == 0)
         piece = (pieces.at_hand() if asks else None) or next(pieces, b"")
         if not piece:
             break
-        found.append(piece)
-    assert b"".join(found) == data[1000:4_900_001]
-    assert len(found) <= 40, "pieces have a size worth the turn"
+        result.append(piece)
+    assert b"".join(result) == data[1000:4_900_001]
+    assert len(result) <= 40, "pieces have a size worth the turn"
     assert pieces.at_hand() is None
 
 

@@ -22,20 +22,20 @@ def lines(world: World, execution: str, step: str = "a", attempt: int = 1) -> li
 
 
 def closing_line(world: World, execution: str, step: str = "a", attempt: int = 1) -> JournalEntry:
-    (found,) = [line for line in lines(world, execution, step, attempt) if line.call == CLOSING]
-    assert found.method == END
-    return found
+    (result,) = [line for line in lines(world, execution, step, attempt) if line.call == CLOSING]
+    assert result.method == END
+    return result
 
 
 def test_clock_values_after_the_last_call_and_the_seed_close_the_journal(world: World) -> None:
     body = f"const first = Date.now(); {MARK} const then = [Date.now(), Date.now()]; return {{first, then, dice: Math.random()}};"
     row = world.run([code("a", body)])
-    call, closing = lines(world, row.id)
+    call, final = lines(world, row.id)
     assert (call.call, call.clock) == (1, [row.output["first"]])
-    assert closing.clock == row.output["then"]
-    assert closing.answer["random"] is True
-    assert closing.answer["clock_reads"] == 3
-    assert isinstance(read_closing(closing).seed, int)
+    assert final.clock == row.output["then"]
+    assert final.answer["random"] is True
+    assert final.answer["clock_reads"] == 3
+    assert isinstance(read_closing(final).seed, int)
 
 
 def test_two_attempts_have_two_seeds(world: World) -> None:
@@ -48,12 +48,12 @@ def test_two_attempts_have_two_seeds(world: World) -> None:
 
 def test_nobody_computes_a_seed_from_what_is_shown_of_an_execution(world: World) -> None:
     row = world.run([code("a", "return crypto.randomUUID();")])
-    closing = closing_line(world, row.id)
-    seed = read_closing(closing).seed or 0
-    assert closing.answer["random"] is True
+    final = closing_line(world, row.id)
+    seed = read_closing(final).seed or 0
+    assert final.answer["random"] is True
     assert seed.bit_length() > 200
-    shown = hashlib.sha256(f"{row.id}/a//1".encode()).digest()
-    assert seed & (1 << 64) - 1 not in (int.from_bytes(shown[:8], "big"), int.from_bytes(shown[-8:], "big"))
+    guess = hashlib.sha256(f"{row.id}/a//1".encode()).digest()
+    assert seed & (1 << 64) - 1 not in (int.from_bytes(guess[:8], "big"), int.from_bytes(guess[-8:], "big"))
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_moments_that_expressions_see_are_those_of_the_rows(world: World) -> Non
     execution = world.start(world.publish(steps, output="= [steps.a, steps.b, steps.each[0], Date.now()]"), soon=False)
     row = world.finish(execution)
     runs = world.steps(row)
-    wanted = [clock.rfc3339(row.started_at), runs["b"].started_at, runs["each"].finished_at, row.finished_at]
-    assert row.output == wanted
+    expected = [clock.rfc3339(row.started_at), runs["b"].started_at, runs["each"].finished_at, row.finished_at]
+    assert row.output == expected
 
 
 def test_an_answer_that_the_journal_cannot_keep_is_refused_and_a_write_is_undone(folder: Path, sandbox: Pool) -> None:

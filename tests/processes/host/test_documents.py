@@ -29,9 +29,9 @@ def names(world: World, folder: str) -> list[str]:
     return [document.name for document in page.items]
 
 
-def run(world: World, body: str, given: Any = None, grants: Any = None) -> Any:
+def run(world: World, body: str, payload: Any = None, grants: Any = None) -> Any:
     process = world.publish([code("a", body)], grants=DOCUMENTS if grants is None else grants)
-    return world.finish(world.start(process, given or {}))
+    return world.finish(world.start(process, payload or {}))
 
 
 def test_what_is_text_is_read_as_text_and_anything_as_base64(world: World) -> None:
@@ -46,22 +46,22 @@ def test_what_is_text_is_read_as_text_and_anything_as_base64(world: World) -> No
 
 def test_bytes_are_stored_as_they_are_and_facts_are_told(world: World) -> None:
     body = "const made = await api.documents.create(input); return [made, await api.documents.get(made.id)]"
-    given = {"name": "x.png", "content": base64.b64encode(b"\x89PNG\r\n\x1a\n" + ANYTHING).decode(), "encoding": "base64"}
-    done = run(world, body, given | {"folder": "made/here", "tags": ["b", "a"], "media_type": "text/html"})
-    made, found = done.output
-    assert made == found
-    assert (made["media_type"], made["folder"], made["tags"]) == ("image/png", "made/here", ["a", "b"])
-    document = documents_of(world).get_document(world.scope, made["id"])
+    payload = {"name": "x.png", "content": base64.b64encode(b"\x89PNG\r\n\x1a\n" + ANYTHING).decode(), "encoding": "base64"}
+    done = run(world, body, payload | {"folder": "made/here", "tags": ["b", "a"], "media_type": "text/html"})
+    created, result = done.output
+    assert created == result
+    assert (created["media_type"], created["folder"], created["tags"]) == ("image/png", "made/here", ["a", "b"])
+    document = documents_of(world).get_document(world.scope, created["id"])
     assert document.created_by == f"execution:{done.id}"
-    assert documents_of(world).open_content(world.scope, made["id"]).read(1000) == b"\x89PNG\r\n\x1a\n" + ANYTHING
+    assert documents_of(world).open_content(world.scope, created["id"]).read(1000) == b"\x89PNG\r\n\x1a\n" + ANYTHING
 
 
 def test_an_older_revision_can_be_read(world: World) -> None:
-    made = store(world, "a.txt", b"one")
+    document = store(world, "a.txt", b"one")
     files = documents_of(world)
-    files.add_revision(world.scope, made, files.keep_content(world.scope, b"two"))
+    files.add_revision(world.scope, document, files.keep_content(world.scope, b"two"))
     body = "return [(await api.documents.read(input.id)).content, (await api.documents.read(input.id, {revision: 1})).content]"
-    assert run(world, body, {"id": made}).output == ["two", "one"]
+    assert run(world, body, {"id": document}).output == ["two", "one"]
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_call_that_cannot_be_says_what_would_be(world: World, call: str, words
 
 
 def test_a_document_that_is_gone_fails_the_step_with_its_name(world: World) -> None:
-    made = store(world, "a.txt", b"one")
-    documents_of(world).delete_document(world.scope, made)
-    done = run(world, "return api.documents.read(input.id)", {"id": made})
+    document = store(world, "a.txt", b"one")
+    documents_of(world).delete_document(world.scope, document)
+    done = run(world, "return api.documents.read(input.id)", {"id": document})
     assert (done.status, done.error["code"]) == ("failed", "not_found")
-    assert made in done.error["message"]
+    assert document in done.error["message"]
 
 
 def test_a_document_of_another_tenant_is_not_there(world: World) -> None:
@@ -116,27 +116,27 @@ def test_a_document_of_another_tenant_is_not_there(world: World) -> None:
 @pytest.mark.parametrize("size", [6_500_000, 9_000_000])
 def test_what_does_not_fit_into_an_answer_is_refused_with_the_limit(world: World, size: int) -> None:
     """8 MiB: the one is too large as base64, the other as it is."""
-    made = store(world, "large.bin", os.urandom(size))
-    done = run(world, "return api.documents.read(input.id)", {"id": made})
+    document = store(world, "large.bin", os.urandom(size))
+    done = run(world, "return api.documents.read(input.id)", {"id": document})
     assert (done.status, done.error["code"]) == ("failed", "payload_too_large")
     assert str(size) in done.error["message"]
     assert "limits.step_answer_kb" in done.error["message"]
 
 
 def test_a_replay_stores_nothing_and_knows_what_was_read(world: World) -> None:
-    made = store(world, "a.txt", b"one")
+    document = store(world, "a.txt", b"one")
     body = "const text = (await api.documents.read(input.id)).content; "
     body += "return [text, (await api.documents.create({name: 'b.txt', content: text, folder: 'replayed'})).id]"
-    done = run(world, body, {"id": made})
+    done = run(world, body, {"id": document})
     assert done.status == "succeeded", done.error
-    documents_of(world).delete_document(world.scope, made)
-    told = replay(world, done.id)
-    assert told.is_identical
+    documents_of(world).delete_document(world.scope, document)
+    report = replay(world, done.id)
+    assert report.is_identical
     assert names(world, "replayed") == ["b.txt"]
 
 
 def test_a_test_stores_nothing_and_finds_what_it_would_have_stored(world: World) -> None:
-    kept = store(world, "a.txt", b"one")
+    stored = store(world, "a.txt", b"one")
     body = """
     const made = await api.documents.create({name: "b.txt", content: "two", folder: "tested"});
     const [facts, mine, kept] = [
@@ -146,9 +146,9 @@ def test_a_test_stores_nothing_and_finds_what_it_would_have_stored(world: World)
     """
     world.save("tested", [code("a", body)], grants=DOCUMENTS)
     before = digests()
-    told = world.flow.test_process(world.scope, "tested", DryRunRequest({"id": kept}))
-    assert (told.status, told.output) == ("succeeded", ["b.txt", "two", "one"]), told.error
-    assert [(call.method, call.effect, call.answered_by) for call in told.effects] == [("documents.create", "write", "default")]
+    test_run = world.flow.test_process(world.scope, "tested", DryRunRequest({"id": stored}))
+    assert (test_run.status, test_run.output) == ("succeeded", ["b.txt", "two", "one"]), test_run.error
+    assert [(call.method, call.effect, call.answered_by) for call in test_run.effects] == [("documents.create", "write", "default")]
     assert digests() == before
     assert names(world, "tested") == []
 
@@ -165,14 +165,14 @@ CALL = code("send", "return await api.integrations.execute('bell', 'ring', {docu
 
 @pytest.mark.parametrize("step", [STEP, CALL], ids=["step", "code"])
 def test_a_connector_reaches_documents_under_the_grants_of_the_step(world: World, step: dict[str, Any]) -> None:
-    given = {"id": store(world, "a.txt", b"hello")}
+    payload = {"id": store(world, "a.txt", b"hello")}
     action = {"integrations": {"bell": ["ring"]}}
-    done = world.finish(world.start(world.publish([step], grants=DOCUMENTS | action), given))
-    made = documents_of(world).open_content(world.scope, done.output["made"])
-    assert (made.name, made.read(100)) == ("echo of a.txt", b"HELLO")
-    assert documents_of(world).get_document(world.scope, made.document_id).created_by == f"execution:{done.id}"
+    done = world.finish(world.start(world.publish([step], grants=DOCUMENTS | action), payload))
+    created = documents_of(world).open_content(world.scope, done.output["made"])
+    assert (created.name, created.read(100)) == ("echo of a.txt", b"HELLO")
+    assert documents_of(world).get_document(world.scope, created.document_id).created_by == f"execution:{done.id}"
     for access, missing in (([], "read"), (["read"], "write")):
-        refused = world.finish(world.start(world.publish([step], grants={"documents": access} | action), given))
+        refused = world.finish(world.start(world.publish([step], grants={"documents": access} | action), payload))
         assert (refused.status, refused.error["failure_class"]) == ("failed", "connector")
         assert f"may not {missing} documents" in refused.error["message"]
     strange = documents_of(world).store_document(world.other, NewDocument("b.txt"), b"theirs").id

@@ -36,18 +36,18 @@ def asking(world: World) -> Iterator[World]:
 def waiting(world: World, execution: str, count: int = 1) -> list[str]:
     """The requests that the execution waits for, once there are so many."""
 
-    def found() -> list[str]:
+    def result() -> list[str]:
         row = world.get(execution)
         assert row.status not in store.FINISHED, row.error
         pending = [each.id for each in asked_of(world, execution) if each.status == "pending"]
         return pending if row.status == "waiting" and len(pending) >= count else []
 
-    ids: list[str] = wait_until(found, 30)
+    ids: list[str] = wait_until(result, 30)
     return ids
 
 
 def rung() -> list[Any]:
-    return [given["n"] for _, given in Bell.rung]
+    return [payload["n"] for _, payload in Bell.rung]
 
 
 # Steps
@@ -58,15 +58,15 @@ def test_a_step_waits_and_does_what_was_approved(asking: World) -> None:
     [request] = waiting(asking, execution)
     row = asking.get(execution)
     assert (row.wait_reason, Bell.rung) == ("approval", [])
-    [told] = row.waiting_for["waits"] if row.waiting_for else []
-    assert (told["approval_id"], told["step"]) == (request, "ring")
+    [wait] = row.waiting_for["waits"] if row.waiting_for else []
+    assert (wait["approval_id"], wait["step"]) == (request, "ring")
     [asked] = asked_of(asking, execution)
     assert asked.about.summary.startswith("ring of bell (bell 1.0), which writes")
     vote(asking, request)
     done = asking.finish(execution)
     assert done.status == "succeeded", done.error
-    [(key, given)] = Bell.rung
-    assert (key, given["n"], f"at = {given['at']}" in asked.about.summary) == (f"{execution}.ring", 5, True)
+    [(key, payload)] = Bell.rung
+    assert (key, payload["n"], f"at = {payload['at']}" in asked.about.summary) == (f"{execution}.ring", 5, True)
     assert [each.status for each in asked_of(asking, execution)] == ["used"]
 
 
@@ -115,8 +115,8 @@ def test_other_rules_in_the_meantime_have_it_asked_again_once_for_each_change(as
     row = asking.finish(execution)
     assert (row.status, rung()) == ("succeeded", [5]), row.error
     assert {each.id: each.status for each in asked_of(asking, execution)} == {first: "cancelled", second: "used"}
-    told = db.rows("SELECT fields FROM audit_entry WHERE subject = ? AND action = 'approval.cancel'", (first,))
-    assert ["policies_changed" in fields for (fields,) in told] == [True]
+    result = db.rows("SELECT fields FROM audit_entry WHERE subject = ? AND action = 'approval.cancel'", (first,))
+    assert ["policies_changed" in fields for (fields,) in result] == [True]
 
 
 def test_rules_that_allow_it_in_the_meantime_are_enough(asking: World) -> None:

@@ -50,8 +50,8 @@ def test_after_a_crash_at_any_write_it_is_asked_and_done_once(idle_world: World,
             expected = [1] if kind == "step" else [1, 2]
             # An action that is safe to repeat may be sent again under its key; it is the same one.
             assert len({key for key, _ in Bell.rung}) == len(expected), number
-            assert sorted({given["n"] for _, given in Bell.rung}) == expected, number
-            assert len({db.dump_json(given) for _, given in Bell.rung}) == len(expected), number
+            assert sorted({payload["n"] for _, payload in Bell.rung}) == expected, number
+            assert len({db.dump_json(payload) for _, payload in Bell.rung}) == len(expected), number
             assert [each.status for each in asked_of(world, execution)] == ["used"] * len(expected), number
             calls = db.rows("SELECT status, approval_id FROM integration_call WHERE execution_id = ?", (execution,))
             assert [each[0] for each in calls] == ["succeeded"] * len(expected), number

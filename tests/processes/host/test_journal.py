@@ -188,7 +188,7 @@ def test_a_clock_read_before_a_call_still_in_flight_is_read_again_after_the_cras
     drive(world, execution)
     row = world.get(execution)
     assert row.status == "succeeded", row.error
-    assert {given["first"] for _, given in Bell.rung} == {row.output[0]}
+    assert {payload["first"] for _, payload in Bell.rung} == {row.output[0]}
     assert world.marks() == [("x", str(row.output[1]))]
 
 
@@ -212,7 +212,7 @@ def test_clock_values_of_calls_begun_together_keep_their_order(idle_world: World
         row = world.get(execution)
         assert row.status == "succeeded", (number, row.error)
         assert [what for what, _ in world.marks()] == [str(row.output[0])]
-        assert {given["second"] for _, given in Bell.rung} == {row.output[1]}
+        assert {payload["second"] for _, payload in Bell.rung} == {row.output[1]}
 
 
 def test_answers_are_replayed_in_the_order_in_which_they_came(idle_world: World) -> None:
@@ -284,7 +284,7 @@ def test_an_integration_step_that_mentions_the_clock_sends_the_same_again_after_
         execution = world.start(process, soon=False)
         cut = crash_and_drive(world, execution, [(number, "after"), (number, "before")])
         assert world.get(execution).status == "succeeded", world.get(execution).error
-        assert len({(key, json.dumps(given)) for key, given in Bell.rung}) == 1
+        assert len({(key, json.dumps(payload)) for key, payload in Bell.rung}) == 1
         if not cut:
             break
     assert 3 < number < MOST_WRITES
@@ -370,4 +370,4 @@ def test_whatever_a_step_does_and_whenever_it_crashes_the_data_is_that_of_one_ru
     assert sorted(world.marks()) == sorted(expected_marks(operations, row.output))
     rings = sum(operation in ("ring", "both", "pair") for operation in operations)
     assert len({key for key, _ in Bell.rung}) == rings
-    assert len({json.dumps(given) for _, given in Bell.rung}) == rings, "a repeated call asks the same"
+    assert len({json.dumps(payload) for _, payload in Bell.rung}) == rings, "a repeated call asks the same"

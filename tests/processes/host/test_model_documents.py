@@ -22,14 +22,14 @@ def make_pdf(text: str) -> bytes:
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
-    made, places = b"%PDF-1.4\n", []
+    created, places = b"%PDF-1.4\n", []
     for number, part in enumerate(parts, 1):
-        places.append(len(made))
-        made += b"%d 0 obj\n%s\nendobj\n" % (number, part)
+        places.append(len(created))
+        created += b"%d 0 obj\n%s\nendobj\n" % (number, part)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    begin = len(made)
-    made += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(parts) + 1, table)
-    return made + b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(parts) + 1, begin)
+    begin = len(created)
+    created += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(parts) + 1, table)
+    return created + b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(parts) + 1, begin)
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ const told = async (more: any) => {
 };
 return [await told({documents: [input.letter]}), await told({images: [input.scan]}), await told({images: [input.inline]})];
 """
-    given = {"letter": letter, "scan": scan, "inline": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"}
-    denied = world.finish(world.start(world.publish([code("a", body)], grants={"llm": ["default"]}), given))
+    payload = {"letter": letter, "scan": scan, "inline": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"}
+    denied = world.finish(world.start(world.publish([code("a", body)], grants={"llm": ["default"]}), payload))
     sentence = "this step has no grant to read documents; add grants: documents: [read]"
     assert denied.output == [sentence, sentence, "hello"]
     grants = {"llm": ["default"], "documents": ["read"]}
-    granted = world.finish(world.start(world.publish([code("a", body)], grants=grants), given))
+    granted = world.finish(world.start(world.publish([code("a", body)], grants=grants), payload))
     assert granted.output == ["hello"] * 3
     assert "Document 1:\nDear Ann" in profile.heard[1].texts[0]

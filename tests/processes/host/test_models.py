@@ -39,14 +39,14 @@ def profile(world: World, provider: Provider) -> Iterator[Provider]:
     world.models.delete_profile(world.scope, "default")
 
 
-def ask(step_id: str = "ask", *, options: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
-    return {"id": step_id, "llm": {"profile": "default", **given}, **(options or {})}
+def ask(step_id: str = "ask", *, options: dict[str, Any] | None = None, **payload: Any) -> dict[str, Any]:
+    return {"id": step_id, "llm": {"profile": "default", **payload}, **(options or {})}
 
 
 def journal(world: World, execution: Any) -> list[dict[str, Any]]:
     """What is told of the questions of an execution."""
-    found = executions.list_journal(world.scope, execution, PageRequest()).items
-    return [told_answer(row.method, bool(row.ok), row.answer) for row in found if row.method == GENERATE]
+    result = executions.list_journal(world.scope, execution, PageRequest()).items
+    return [told_answer(row.method, bool(row.ok), row.answer) for row in result if row.method == GENERATE]
 
 
 def used(world: World) -> Used:
@@ -70,9 +70,9 @@ def test_a_step_asks_and_its_answer_is_the_output(world: World, profile: Provide
     done = world.run([rule("name", "= 'Ann'"), question], {"n": 4})
     assert (done.status, done.output) == ("succeeded", "It is Ann.")
     assert profile.heard[0].texts == ["Be brief.", 'Who is Ann?\n\nInput:\n{"n":4}']
-    (told,) = journal(world, done)
-    assert told["usage"] == {"calls": 1, "input_tokens": 100, "output_tokens": 20, "cost": 0.0}
-    assert told["exchanges"][0]["response"] == "It is Ann."
+    (entry,) = journal(world, done)
+    assert entry["usage"] == {"calls": 1, "input_tokens": 100, "output_tokens": 20, "cost": 0.0}
+    assert entry["exchanges"][0]["response"] == "It is Ann."
     assert next(counted) == Used(1, 100, 20)
     assert world.steps(done)["ask"].input["prompt"] == "Who is Ann?"
 
@@ -81,9 +81,9 @@ def test_an_answer_fits_its_schema_after_corrections(world: World, profile: Prov
     profile.say({"total": "x"}, {"total": 3})
     done = world.run([ask(prompt="?", output=ORDER), rule("twice", "= steps.ask.total * 2")])
     assert done.output == 6
-    (told,) = journal(world, done)
-    assert [len(exchange["request"]["messages"]) for exchange in told["exchanges"]] == [1, 2]
-    assert "/total" in told["exchanges"][0]["problems"][0]
+    (entry,) = journal(world, done)
+    assert [len(exchange["request"]["messages"]) for exchange in entry["exchanges"]] == [1, 2]
+    assert "/total" in entry["exchanges"][0]["problems"][0]
 
 
 def test_an_answer_that_never_fits_fails_as_validation_with_its_exchanges(world: World, profile: Provider) -> None:
@@ -103,7 +103,7 @@ def test_a_step_that_is_asked_for_patience_is_tried_again_then(world: World, pro
     done = world.run([ask(prompt="?", options={"retry": retry})])
     assert (done.output, world.steps(done)["ask"].attempt) == ("now", 2)
     assert clock.now_ms() - began >= 400
-    assert [told.get("code") or told["exchanges"][0].get("response") for told in journal(world, done)] == [None, "now"]
+    assert [entry.get("code") or entry["exchanges"][0].get("response") for entry in journal(world, done)] == [None, "now"]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_cancelled_execution_does_not_wait_for_the_model(world: World, profile
 # -- no profile
 
 
-def parked(world: World, **given: Any) -> str:
+def parked(world: World, **payload: Any) -> str:
     """An execution that waits for the profile `absent`."""
-    steps = [ask(profile="absent", **given), rule("said", "= steps.ask")]
+    steps = [ask(profile="absent", **payload), rule("said", "= steps.ask")]
     execution = world.start(world.publish(steps))
     world.wait_for_status(execution, "waiting")
     return execution
@@ -179,16 +179,16 @@ def test_without_its_profile_a_step_waits_and_goes_on_when_it_is_created(world: 
     execution = parked(world, prompt="Who?")
     row = world.get(execution)
     assert row.wait_reason == "input"
-    (told,) = row.waiting_for["waits"]
-    assert (told["kind"], told["profile"]) == ("llm_profile", "absent")
-    assert "create the LLM profile absent with POST /api/v1/llm-profiles" in told["next"]
+    (wait,) = row.waiting_for["waits"]
+    assert (wait["kind"], wait["profile"]) == ("llm_profile", "absent")
+    assert "create the LLM profile absent with POST /api/v1/llm-profiles" in wait["next"]
     world.add_profile(provider, "absent")
     try:
         done = world.finish(execution)
     finally:
         world.models.delete_profile(world.scope, "absent")
     assert (done.status, done.output, world.steps(done)["ask"].attempt) == ("succeeded", "hello", 1)
-    assert approvals.get_approval(world.scope, told["approval_id"]).status == "cancelled"
+    assert approvals.get_approval(world.scope, wait["approval_id"]).status == "cancelled"
     assert db.rows("SELECT count(*) FROM pending_call WHERE execution_id = ?", (execution,)) == [(0,)]
 
 
@@ -202,19 +202,19 @@ def test_another_tenants_profile_helps_nobody(world: World, provider: Provider) 
         world.scope, world.other = world.other, world.scope
     assert world.get(execution).status == "waiting"
     world.flow.cancel_execution(world.scope, execution)
-    (asked,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
-    assert asked.status == "cancelled", "nobody is asked for an execution that is over"
+    (request,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
+    assert request.status == "cancelled", "nobody is asked for an execution that is over"
 
 
 def answer(world: World, execution: str, value: Any) -> None:
     """What `approvals.decide_approval` comes to, without a session."""
-    (asked,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
+    (request,) = approvals.list_approvals(world.scope, ApprovalFilter(execution_id=execution), PageRequest()).items
     changes = "status = 'answered', answer = ?, decided_by = 'user:u', decided_login = 'ann', closed_at = ?"
-    values = (db.dump_json(value), clock.now_ms(), asked.id)
+    values = (db.dump_json(value), clock.now_ms(), request.id)
 
     def decide() -> None:
         db.execute(f"UPDATE approval SET {changes} WHERE id = ?", values)  # noqa: S608 our own names
-        world.flow.answer_approval(world.scope, approvals.get_approval(world.scope, asked.id))
+        world.flow.answer_approval(world.scope, approvals.get_approval(world.scope, request.id))
 
     db.write(decide)
 
@@ -231,8 +231,8 @@ def test_a_person_may_answer_in_place_of_the_model(world: World) -> None:
 
 def test_a_question_too_large_for_a_person_waits_all_the_same(world: World, provider: Provider) -> None:
     execution = parked(world, prompt="?", output={"$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a"})
-    (told,) = world.get(execution).waiting_for["waits"]
-    assert "approval_id" not in told
+    (wait,) = world.get(execution).waiting_for["waits"]
+    assert "approval_id" not in wait
     provider.say({"answer": "yes"})
     world.add_profile(provider, "absent")
     try:
@@ -320,11 +320,11 @@ def test_a_test_asks_no_model(world: World, provider: Provider) -> None:
     body = "return await api.llm.generate({profile: 'absent', prompt: '?'});"
     steps = [ask(profile="absent", prompt="?"), code("a", body), rule("b", "= [steps.ask, steps.a]")]
     process = world.publish(steps, grants={"llm": ["absent"]})
-    told = world.flow.test_process(world.scope, process, DryRunRequest())
-    assert (told.status, told.output) == ("succeeded", [None, None])
+    test_run = world.flow.test_process(world.scope, process, DryRunRequest())
+    assert (test_run.status, test_run.output) == ("succeeded", [None, None])
     mocks = {"llm.generate/absent": {"outputs": ["one", "two"]}}
-    told = world.flow.test_process(world.scope, process, DryRunRequest(mocks=mocks))
-    assert (told.output, told.unused_mocks) == (["one", "two"], [])
+    test_run = world.flow.test_process(world.scope, process, DryRunRequest(mocks=mocks))
+    assert (test_run.output, test_run.unused_mocks) == (["one", "two"], [])
     assert provider.heard == []
 
 

@@ -37,9 +37,9 @@ steps:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    made = Provider()
-    yield made
-    made.close()
+    created = Provider()
+    yield created
+    created.close()
 
 
 @pytest.fixture
@@ -53,23 +53,23 @@ def sort(acme: httpx.Client) -> Iterator[str]:
 def profile(provider: Provider, **more: Any) -> dict[str, Any]:
     redaction = {"patterns": [{"use": "email"}]}
     price = {"currency": "EUR", "input": 1, "output": 5}
-    given = {"slug": "sorter", "kind": "openai", "model": "small", "base_url": provider.url, "api_key": "sk-canary-55"}
-    return {**given, "redaction": redaction, "price": price, **more}
+    payload = {"slug": "sorter", "kind": "openai", "model": "small", "base_url": provider.url, "api_key": "sk-canary-55"}
+    return {**payload, "redaction": redaction, "price": price, **more}
 
 
 def test_a_process_waits_for_its_profile_asks_and_shows_what_it_asked(acme: httpx.Client, sort: str, provider: Provider) -> None:
     provider.say(Say(status=429), {"topic": "weather"}, {"topic": "order"}, "We are on it.")
     view = data(acme.post(f"{sort}/execute", json={"text": "Where is it? ann@example.com"}), 202)
     address = view["links"]["self"]
-    waiting = wait_until(lambda: found if (found := data(acme.get(address)))["status"] == "waiting" else None)
+    waiting = wait_until(lambda: result if (result := data(acme.get(address)))["status"] == "waiting" else None)
     assert (waiting["wait_reason"], waiting["waiting_for"]["waits"][0]["profile"]) == ("input", "sorter")
     data(acme.post(PROFILES, json=profile(provider)), 201)
     over = ("succeeded", "failed")
-    done = wait_until(lambda: found if (found := data(acme.get(address)))["status"] in over else None)
+    done = wait_until(lambda: result if (result := data(acme.get(address)))["status"] in over else None)
     assert (done["status"], done["output"]) == ("succeeded", {"topic": "order", "text": "We are on it."}), done
     lines = data(acme.get(f"{address}/journal"))
-    asked = [line for line in lines if line["method"] == "llm.generate"]
-    exchanges = [len(line["answer"]["exchanges"]) for line in asked]
+    requests = [line for line in lines if line["method"] == "llm.generate"]
+    exchanges = [len(line["answer"]["exchanges"]) for line in requests]
     assert exchanges == [1, 2, 1]
     text = acme.get(f"{address}/journal").text
     assert "[EMAIL_1]" in text
@@ -90,5 +90,5 @@ def test_a_budget_stops_an_execution_with_what_to_do(acme: httpx.Client, sort: s
 def test_code_is_held_to_its_grants_when_it_is_published(acme: httpx.Client, sort: str) -> None:
     text = SORT.replace("llm-sort", "llm-other").replace("[sorter]", "[]")
     assert acme.put(f"{BASE}/llm-other", content=text, headers=YAML).status_code in (200, 201)
-    told = error(acme.post(f"{BASE}/llm-other/publish", json={}), 422)
-    assert (told["code"], told["details"][0]["pointer"]) == ("definition_invalid", "/steps/1/code")
+    refusal = error(acme.post(f"{BASE}/llm-other/publish", json={}), 422)
+    assert (refusal["code"], refusal["details"][0]["pointer"]) == ("definition_invalid", "/steps/1/code")

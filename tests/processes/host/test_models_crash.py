@@ -35,12 +35,12 @@ return [first, second];
         row = world.get(execution)
         assert row.status == "succeeded", (number, row.error)
         assert world.marks() == [("hello", None), ("hello", None)], number
-        asked = [heard.texts[-1] for heard in provider.heard]
-        assert sorted(set(asked)) == ["one", "three", "two: hello"], number
-        assert len(asked) <= 4, "a crash costs one call at most"
+        requests = [heard.texts[-1] for heard in provider.heard]
+        assert sorted(set(requests)) == ["one", "three", "two: hello"], number
+        assert len(requests) <= 4, "a crash costs one call at most"
         sums = db.rows("SELECT calls FROM llm_execution_usage WHERE execution_id = ?", (execution,))
         open_calls = db.rows("SELECT count(*) FROM llm_reservation WHERE execution_id = ?", (execution,))
-        assert sums[0][0] == len(asked) or sums[0][0] == len(asked) + 1, (number, asked)
+        assert sums[0][0] == len(requests) or sums[0][0] == len(requests) + 1, (number, requests)
         assert open_calls == [(0,)], number
         if not cut:
             break

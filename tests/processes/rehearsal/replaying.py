@@ -13,9 +13,9 @@ def replay(world: World, execution: Any, **request: Any) -> Replay:
     """Replay, and see that nothing was written and the bell not rung."""
     execution_id = execution if isinstance(execution, str) else execution.id
     before, rung = digests(), len(Bell.rung)
-    told = world.flow.replay_execution(world.scope, execution_id, ReplayRequest(**request))
+    report = world.flow.replay_execution(world.scope, execution_id, ReplayRequest(**request))
     assert (digests(), len(Bell.rung)) == (before, rung), "a replay has no effect"
-    return told
+    return report
 
 
 def digests() -> dict[str, str]:
@@ -31,13 +31,13 @@ def calls_are_over(world: World) -> bool:
     return not is_open and world.flow._io._turns._in_places.total() == 0
 
 
-def results(told: Replay) -> dict[str, str]:
-    return {f"{s.path}@{s.iteration}" if s.iteration else s.path: s.result for s in told.steps}
+def results(report: Replay) -> dict[str, str]:
+    return {f"{s.path}@{s.iteration}" if s.iteration else s.path: s.result for s in report.steps}
 
 
-def first(told: Replay) -> StepReplay:
-    assert told.first is not None
-    return told.first
+def first(report: Replay) -> StepReplay:
+    assert report.first is not None
+    return report.first
 
 
 def change(world: World, process: str, steps: list[dict[str, Any]], *, publish: bool = True, **more: Any) -> None:

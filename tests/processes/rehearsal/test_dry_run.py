@@ -20,22 +20,22 @@ EVENT = {"id": "event", "wait": {"event": "payment-received"}}
 MORE_GRANTS = {"datapool": {"marks": ["read", "write"]}, "integrations": {"bell": "*"}, "human": True, "secrets": ["key"]}
 
 
-def dry(world: World, steps: list[dict[str, Any]], given: Any = None, *, draft: Any = None, **request: Any) -> DryRun:
+def dry(world: World, steps: list[dict[str, Any]], payload: Any = None, *, draft: Any = None, **request: Any) -> DryRun:
     """Test a draft of these steps, and see that nothing was written and the bell not rung."""
     process_id = f"d{next(world.numbers)}"
     world.save(process_id, steps, **(draft or {}))
-    return try_out(world, process_id, given, **request)
+    return try_out(world, process_id, payload, **request)
 
 
-def try_out(world: World, process_id: str, given: Any = None, **request: Any) -> DryRun:
+def try_out(world: World, process_id: str, payload: Any = None, **request: Any) -> DryRun:
     before = digests()
-    told = world.flow.test_process(world.scope, process_id, DryRunRequest(given or {}, **request))
+    test_run = world.flow.test_process(world.scope, process_id, DryRunRequest(payload or {}, **request))
     assert (digests(), Bell.rung) == (before, []), "a test has no effect"
-    return told
+    return test_run
 
 
-def by_step(told: DryRun) -> dict[str, Any]:
-    return {f"{s.run.path}@{s.run.iteration}" if s.run.iteration else s.run.path: s.run for s in told.steps}
+def by_step(test_run: DryRun) -> dict[str, Any]:
+    return {f"{s.run.path}@{s.run.iteration}" if s.run.iteration else s.run.path: s.run for s in test_run.steps}
 
 
 def told_calls(calls: list[DryCall]) -> list[tuple[str, str, str]]:
@@ -45,17 +45,17 @@ def told_calls(calls: list[DryCall]) -> list[tuple[str, str, str]]:
 def test_a_draft_runs_without_any_effect(world: World) -> None:
     pause = {"id": "pause", "wait": {"for": "10d"}}
     end = rule("end", "= [steps.mark.what, steps.ring, steps.ask.status]")
-    told = dry(world, [MARK, RING, pause, ASK, EVENT, end], {"what": "a"})
-    assert (told.status, told.version, told.output) == ("succeeded", "draft", ["a", None, "approved"])
-    assert {run.result_source for name, run in by_step(told).items() if name != "end"} == {"mocked"}
-    assert by_step(told)["end"].result_source == "executed"
-    assert told_calls(told.effects) == [
+    test_run = dry(world, [MARK, RING, pause, ASK, EVENT, end], {"what": "a"})
+    assert (test_run.status, test_run.version, test_run.output) == ("succeeded", "draft", ["a", None, "approved"])
+    assert {run.result_source for name, run in by_step(test_run).items() if name != "end"} == {"mocked"}
+    assert by_step(test_run)["end"].result_source == "executed"
+    assert told_calls(test_run.effects) == [
         ("mark", "datapool.create", "default"), ("ring", "integrations.execute", "default"), ("pause", "wait.until", "default"),
         ("ask", "human.request", "default"), ("event", "events.wait", "default"),
     ]  # fmt: skip
-    assert told.effects[0].args == ["marks", {"what": "a"}]
-    assert told.effects[1].args == ["bell", "ring", {"n": 1}]
-    assert told.effects[0].answer["id"].startswith("ent_"), "a write is answered as it would be"
+    assert test_run.effects[0].args == ["marks", {"what": "a"}]
+    assert test_run.effects[1].args == ["bell", "ring", {"n": 1}]
+    assert test_run.effects[0].answer["id"].startswith("ent_"), "a write is answered as it would be"
     assert world.marks() == []
 
 
@@ -75,23 +75,24 @@ def test_mocks_stand_for_steps_and_calls(world: World) -> None:
         "a": {"calls": {"datapool.query/marks": {"output": {"items": [1]}}, "human.request": {"output": {"answer": "b"}}}},
         "datapool.create": {"error": {"code": "no_room", "message": "It is full."}},
     }
-    told = dry(world, [RING, code("a", body)], draft={"grants": MORE_GRANTS}, mocks=mocks)
-    assert told.status == "succeeded", told.error
-    assert told.output == {
+    test_run = dry(world, [RING, code("a", body)], draft={"grants": MORE_GRANTS}, mocks=mocks)
+    assert test_run.status == "succeeded", test_run.error
+    assert test_run.output == {
         "seen": {"first": True}, "again": {"second": True}, "marks": [1], "key": "[the secret key]", "failed": "no_room",
         "answer": "b",
     }  # fmt: skip
-    assert by_step(told)["ring"].output == {"rung": 7}
-    assert (by_step(told)["ring"].result_source, by_step(told)["a"].result_source) == ("mocked", "executed")
-    assert [call.answered_by for call in told.calls] == ["mock", "mock", "mock", "default", "mock", "mock"]
-    assert told.unused_mocks == []
+    assert by_step(test_run)["ring"].output == {"rung": 7}
+    assert (by_step(test_run)["ring"].result_source, by_step(test_run)["a"].result_source) == ("mocked", "executed")
+    assert [call.answered_by for call in test_run.calls] == ["mock", "mock", "mock", "default", "mock", "mock"]
+    assert test_run.unused_mocks == []
 
 
 def test_a_mock_may_fail_a_step_and_a_person_may_refuse_or_not_answer(world: World) -> None:
-    failing = {"ring": {"error": {"code": "bell_broken", "message": "It is cracked.", "failure_class": "connector"}}}
-    told = dry(world, [RING, rule("end", "= 1")], mocks=failing)
-    assert (told.status, told.error and told.error["code"], told.error and told.error["step"]) == ("failed", "bell_broken", "ring")
-    assert [s.run.path for s in told.steps] == ["ring"]
+    failures = {"ring": {"error": {"code": "bell_broken", "message": "It is cracked.", "failure_class": "connector"}}}
+    test_run = dry(world, [RING, rule("end", "= 1")], mocks=failures)
+    assert test_run.error is not None
+    assert (test_run.status, test_run.error["code"], test_run.error["step"]) == ("failed", "bell_broken", "ring")
+    assert [s.run.path for s in test_run.steps] == ["ring"]
     refused = dry(world, [ASK, rule("end", "= steps.ask.status")], mocks={"human.request": {"output": {"status": "rejected"}}})
     assert refused.output == "rejected"
     expired = dry(world, [ASK], mocks={"human.request": {"output": {"status": "expired"}}})
@@ -111,25 +112,25 @@ def test_reads_are_made_and_the_writes_of_a_test_are_seen_by_its_own_calls(world
     await api.datapool.delete('marks', made.id);
     return [before.items.length, changed.note, found.note, real.note, again.note, await api.datapool.find('marks', made.id)];
     """
-    told = dry(world, [code("a", body)])
-    assert told.output == [1, "more", "more", "touched", "touched", None], told.error
+    test_run = dry(world, [code("a", body)])
+    assert test_run.output == [1, "more", "more", "touched", "touched", None], test_run.error
     assert world.marks() == [("real", None)]
 
 
 def test_an_action_that_only_reads_is_called(world: World) -> None:
     process_id = f"d{next(world.numbers)}"
     world.save(process_id, [LOOK, RING])
-    told = world.flow.test_process(world.scope, process_id, DryRunRequest())
+    test_run = world.flow.test_process(world.scope, process_id, DryRunRequest())
     assert [entry for _, entry in Bell.rung] == [{"n": 2}], "looked, not rung"
-    assert by_step(told)["look"].output == {"rung": {"n": 2}}
-    assert [(call.effect, call.answered_by) for call in told.calls] == [("read", "live"), ("write", "default")]
-    assert [call.step for call in told.effects] == ["ring"]
+    assert by_step(test_run)["look"].output == {"rung": {"n": 2}}
+    assert [(call.effect, call.answered_by) for call in test_run.calls] == [("read", "live"), ("write", "default")]
+    assert [call.step for call in test_run.effects] == ["ring"]
 
 
 def test_what_would_be_refused_is_refused(world: World) -> None:
     wrong = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"colour": "red"}}}}
-    told = dry(world, [wrong])
-    assert (told.status, (told.error or {})["failure_class"]) == ("failed", "validation")
+    test_run = dry(world, [wrong])
+    assert (test_run.status, (test_run.error or {})["failure_class"]) == ("failed", "validation")
     unknown = dry(world, [{"id": "ring", "integration": {"use": "gong", "action": "ring", "input": {}}}])
     assert (unknown.error or {})["code"] == "not_found"
     calls = """
@@ -142,17 +143,17 @@ def test_what_would_be_refused_is_refused(world: World) -> None:
 
 
 def test_code_that_fails_tells_position_and_log(world: World) -> None:
-    told = dry(world, [code("a", "api.log.info('here', {n: 1});\nthrow new Error('broken')")])
-    assert told.error is not None
-    assert (told.error["message"], told.error["position"]["line"], told.error["step"]) == ("broken", 3, "a")
-    assert [(line.level, line.message) for line in told.steps[0].logs] == [("info", "here")]
+    test_run = dry(world, [code("a", "api.log.info('here', {n: 1});\nthrow new Error('broken')")])
+    assert test_run.error is not None
+    assert (test_run.error["message"], test_run.error["position"]["line"], test_run.error["step"]) == ("broken", 3, "a")
+    assert [(line.level, line.message) for line in test_run.steps[0].logs] == [("info", "here")]
 
 
 def test_the_mock_of_a_step_is_for_tests_only(world: World) -> None:
     mocked = {**rule("a", "= 1"), "mock": {"output": {"n": "= input.n + 1"}}}
     process_id = world.publish([mocked, rule("b", "= steps.a")])
-    told = try_out(world, process_id, {"n": 1})
-    assert (told.output, by_step(told)["a"].result_source) == ({"n": 2}, "mocked")
+    test_run = try_out(world, process_id, {"n": 1})
+    assert (test_run.output, by_step(test_run)["a"].result_source) == ({"n": 2}, "mocked")
     assert try_out(world, process_id, {"n": 1}, mocks={"a": {"output": 9}}).output == 9
     assert world.finish(world.start(process_id, {"n": 1})).output == 1
 
@@ -178,19 +179,20 @@ def test_one_step_gets_its_context(world: World) -> None:
 
 def test_blocks_stops_and_skipped_steps(world: World) -> None:
     each = {"items": [1, 2, 3], "steps": [{**MARK, "when": "= item != 2"}], "collect": "= steps.mark?.what ?? 'none'"}
-    told = dry(world, [{"id": "each", "for_each": each}, {"id": "halt", "stop": {"output": "= steps.each"}}, RING], {"what": "w"})
-    assert (told.status, told.output) == ("succeeded", ["w", "none", "w"])
-    assert by_step(told)["each/mark@1"].status == "skipped"
-    assert by_step(told)["each"].status == "succeeded"
-    assert "ring" not in by_step(told)
+    halt = {"id": "halt", "stop": {"output": "= steps.each"}}
+    test_run = dry(world, [{"id": "each", "for_each": each}, halt, RING], {"what": "w"})
+    assert (test_run.status, test_run.output) == ("succeeded", ["w", "none", "w"])
+    assert by_step(test_run)["each/mark@1"].status == "skipped"
+    assert by_step(test_run)["each"].status == "succeeded"
+    assert "ring" not in by_step(test_run)
 
 
 def test_a_child_is_looked_at_and_not_started(world: World) -> None:
     schema = {"type": "object", "required": ["n"]}
     child = world.publish([rule("a", "= input.n")], input=schema)
     step = {"id": "sub", "process": {"use": child, "input": {"n": 1}}}
-    told = dry(world, [step])
-    assert (told.status, told.output, told.effects[0].args) == ("succeeded", None, [child, {"n": 1}, {"wait": True}])
+    test_run = dry(world, [step])
+    assert (test_run.status, test_run.output, test_run.effects[0].args) == ("succeeded", None, [child, {"n": 1}, {"wait": True}])
     assert dry(world, [step], mocks={f"processes.execute/{child}": {"output": 4}}).output == 4
     wrong = {"id": "sub", "process": {"use": child, "input": {}}}
     assert (dry(world, [wrong]).error or {})["code"] == "validation_failed"
@@ -272,8 +274,8 @@ def test_a_mock_is_read_with_the_definition(world: World) -> None:
 
 
 def test_a_process_that_takes_too_long_is_timed_out(world: World) -> None:
-    told = dry(world, [code("a", "while (true) {}")], draft={"timeout": "300ms"})
-    assert (told.error or {})["failure_class"] == "timeout"
+    test_run = dry(world, [code("a", "while (true) {}")], draft={"timeout": "300ms"})
+    assert (test_run.error or {})["failure_class"] == "timeout"
 
 
 def test_it_goes_on_behind_failures_as_an_execution_does(world: World) -> None:
@@ -284,10 +286,10 @@ def test_it_goes_on_behind_failures_as_an_execution_does(world: World) -> None:
         calm, {"id": "each", "for_each": each}, {"id": "both", "parallel": both, "continue_on_error": True},
         rule("end", "= [errors.ring.code, steps.each.outputs, steps.each.errors.length, errors.both.step]"),
     ]  # fmt: skip
-    told = dry(world, steps, mocks={"ring": {"error": {"code": "cracked"}}})
-    assert (told.status, told.output) == ("succeeded", ["cracked", [1, None, 3], 1, "broken"]), told.error
+    test_run = dry(world, steps, mocks={"ring": {"error": {"code": "cracked"}}})
+    assert (test_run.status, test_run.output) == ("succeeded", ["cracked", [1, None, 3], 1, "broken"]), test_run.error
     lost = {"id": "lost", "datapool": {"collection": "none", "create": {"values": {}}}, "continue_on_error": True}
     process_id = world.publish([lost, steps[1], {**steps[2], "parallel": {"a": both["a"], "b": [rule("after", "= 1")]}}])
-    wanted = {name: run.status for name, run in world.steps(world.finish(world.start(process_id))).items()}
-    told = try_out(world, process_id)
-    assert {f"{s.run.step}@{s.run.iteration}" if s.run.iteration else s.run.step: s.run.status for s in told.steps} == wanted
+    expected = {name: run.status for name, run in world.steps(world.finish(world.start(process_id))).items()}
+    test_run = try_out(world, process_id)
+    assert {f"{s.run.step}@{s.run.iteration}" if s.run.iteration else s.run.step: s.run.status for s in test_run.steps} == expected

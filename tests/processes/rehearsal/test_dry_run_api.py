@@ -22,22 +22,22 @@ def address(acme: httpx.Client, request: pytest.FixtureRequest) -> str:
 
 def test_a_draft_is_tested_with_mocks(acme: httpx.Client, address: str) -> None:
     mocks = {"datapool.create/none-such": {"output": {"id": "ent_1"}}, "datapool.query": {"output": 1}}
-    told = data(acme.post(f"{address}/test", json={"input": {"n": 3}, "mocks": mocks}))
-    assert (told["status"], told["version"], told["output"], told["step_count"]) == ("succeeded", "draft", [3, "ent_1", None], 2)
+    test_run = data(acme.post(f"{address}/test", json={"input": {"n": 3}, "mocks": mocks}))
+    assert (test_run["status"], test_run["version"], test_run["output"], test_run["step_count"]) == ("succeeded", "draft", [3, "ent_1", None], 2)
     call = {"step": "a", "path": "a", "method": "datapool.create", "args": ["none-such", {"a": 1}], "effect": "write",
             "answered_by": "mock", "ok": True, "answer": {"id": "ent_1"}}  # fmt: skip
-    assert told["effects"] == told["steps"][0]["calls"] == [call]
-    (line,) = told["steps"][0]["logs"]
+    assert test_run["effects"] == test_run["steps"][0]["calls"] == [call]
+    (line,) = test_run["steps"][0]["logs"]
     assert (line["level"], line["message"], line["fields"]) == ("info", "looking", {"n": 3})
-    assert told["unused_mocks"] == ["datapool.query"]
+    assert test_run["unused_mocks"] == ["datapool.query"]
     failed = data(acme.post(f"{address}/test", json={"input": {"n": 3}}))
     assert (failed["status"], failed["error"]["code"], failed["error"]["step"]) == ("failed", "not_found", "a")
     assert data(acme.get(f"{address}/executions")) == [], "a test is no execution"
 
 
 def test_one_step_and_wrong_requests(acme: httpx.Client, globex: httpx.Client, address: str) -> None:
-    told = data(acme.post(f"{address}/test", json={"step": "b", "context": {"steps": {"a": {"n": 1, "id": 2}}}}))
-    assert (told["output"], [step["path"] for step in told["steps"]]) == ([1, 2, None], ["b"])
+    test_run = data(acme.post(f"{address}/test", json={"step": "b", "context": {"steps": {"a": {"n": 1, "id": 2}}}}))
+    assert (test_run["output"], [step["path"] for step in test_run["steps"]]) == ([1, 2, None], ["b"])
     assert error(acme.post(f"{address}/test", json={"step": "z"}), 422)["details"][0]["pointer"] == "/step"
     assert error(acme.post(f"{address}/test", json={"mocks": {"z": 1}}), 422)["details"][0]["pointer"] == "/mocks/z"
     assert error(acme.post(f"{address}/test", json={"version": 1}), 404)["code"] == "not_found"
@@ -48,8 +48,8 @@ def test_much_is_shown_by_its_beginning(acme: httpx.Client) -> None:
     address = f"{BASE}/much-is-shown"
     each = {"items": list(range(30)), "steps": [rule("long", "= 'x'.repeat(500000)")], "collect": "= 1"}
     assert acme.put(address, json={"steps": [{"id": "each", "for_each": each}]}).is_success
-    told = data(acme.post(f"{address}/test", json={}))
-    sizes = [len(step["output"]) for step in told["steps"] if step["step"] == "long"]
+    test_run = data(acme.post(f"{address}/test", json={}))
+    sizes = [len(step["output"]) for step in test_run["steps"] if step["step"] == "long"]
     assert sizes[0] == 500_000
     assert sizes[-1] == 1_001
     assert sum(sizes) < 5 << 20

@@ -24,12 +24,12 @@ def test_a_document_is_read_and_none_is_made(world: World) -> None:
     document = documents.store_document(world.scope, NewDocument("marks.csv"), b"what,note\na,1\nb,2\n").id
     process = world.publish(steps(document))
     count = db.rows("SELECT count(*) FROM document")
-    told = world.flow.test_process(world.scope, process, DryRunRequest())
-    assert (told.status, told.output) == ("succeeded", [2, None, {"id": "doc_test", "name": "made.json"}]), told.error
-    wanted = [("rows", "file.parse", "live"), ("load", "file.load", "default"), ("made", "file.write", "default")]
-    assert told_calls(told.calls) == wanted
-    assert [call.step for call in told.effects] == ["load", "made"]
-    assert (by_step(told)["rows"].result_source, by_step(told)["made"].result_source) == ("executed", "mocked")
+    test_run = world.flow.test_process(world.scope, process, DryRunRequest())
+    assert (test_run.status, test_run.output) == ("succeeded", [2, None, {"id": "doc_test", "name": "made.json"}]), test_run.error
+    expected = [("rows", "file.parse", "live"), ("load", "file.load", "default"), ("made", "file.write", "default")]
+    assert told_calls(test_run.calls) == expected
+    assert [call.step for call in test_run.effects] == ["load", "made"]
+    assert (by_step(test_run)["rows"].result_source, by_step(test_run)["made"].result_source) == ("executed", "mocked")
     mocked = world.flow.test_process(
         world.scope, process, DryRunRequest(step="rows", mocks={"file.parse": {"output": {"rows": []}}})
     )

@@ -56,20 +56,20 @@ def test_random_bytes_and_languages_are_what_they_were(world: World) -> None:
     return {bytes, day, id: crypto.randomUUID(), dice: Math.random()};"""
     row = world.run([code("a", body)])
     assert row.status == "succeeded", row.error
-    told = replay(world, row)
-    assert told.is_identical
-    assert told.replayed_output == row.output
+    report = replay(world, row)
+    assert report.is_identical
+    assert report.replayed_output == row.output
 
 
 def test_an_execution_of_every_kind_of_step_is_identical(world: World) -> None:
     row = world.run(all_kinds(), output="= [steps.last, Date.now()]")
     assert row.status == "succeeded", row.error
-    told = replay(world, row)
-    assert (told.is_identical, told.first, told.changes) == (True, None, [])
-    assert len(told.steps) == len(world.steps(row)) == 18
-    assert set(results(told).values()) == {"identical"}
-    assert told.replayed_output == row.output
-    assert (told.version, told.replayed_version) == (1, 1)
+    report = replay(world, row)
+    assert (report.is_identical, report.first, report.changes) == (True, None, [])
+    assert len(report.steps) == len(world.steps(row)) == 18
+    assert set(results(report).values()) == {"identical"}
+    assert report.replayed_output == row.output
+    assert (report.version, report.replayed_version) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_failed_step_fails_in_the_same_way(world: World, body: str) -> None:
     Bell.go_on.set()
     assert row.status == "failed"
     wait_until(lambda: calls_are_over(world))
-    told = replay(world, row)
-    assert (results(told), told.is_identical) == ({"a": "identical"}, True), told.first
+    report = replay(world, row)
+    assert (results(report), report.is_identical) == ({"a": "identical"}, True), report.first
 
 
 def test_expressions_conditions_and_outputs_that_fail_are_identical(world: World) -> None:
@@ -110,8 +110,8 @@ def test_expressions_conditions_and_outputs_that_fail_are_identical(world: World
     ):
         row = world.run(steps, **more)
         assert row.status == "failed", steps
-        told = replay(world, row)
-        assert told.is_identical, (steps, told.first)
+        report = replay(world, row)
+        assert report.is_identical, (steps, report.first)
 
 
 def test_the_last_of_several_attempts_is_replayed(world: World) -> None:
@@ -170,13 +170,13 @@ def test_a_replay_has_its_time(world: World, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_a_few_replays_run_at_once(world: World) -> None:
     row = world.run([rule("a", "= 1")])
-    held = [world.flow._replays.acquire(blocking=False) for _ in range(2)]
-    assert held == [True, True]
+    slots = [world.flow._replays.acquire(blocking=False) for _ in range(2)]
+    assert slots == [True, True]
     try:
         with pytest.raises(ConcurrencyLimited):
             replay(world, row)
     finally:
-        for _ in held:
+        for _ in slots:
             world.flow._replays.release()
     assert replay(world, row).is_identical
 
@@ -190,8 +190,8 @@ def test_what_was_done_beside_a_step_that_failed_is_replayed_too(world: World) -
     Bell.go_on.set()
     row = world.finish(execution)
     assert row.status == "failed"
-    told = replay(world, row)
-    assert (told.is_identical, len(told.steps)) == (True, 5), told.first
+    report = replay(world, row)
+    assert (report.is_identical, len(report.steps)) == (True, 5), report.first
 
 
 def test_a_retry_with_another_version_keeps_what_it_reused(world: World) -> None:

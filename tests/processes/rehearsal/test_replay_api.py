@@ -48,8 +48,8 @@ def test_its_own_version_is_identical(acme: httpx.Client, changed: str) -> None:
 
 def test_another_version_names_the_call_that_differs(acme: httpx.Client, changed: str) -> None:
     replay = data(acme.post(f"{changed}/replay", json={"version": 2}))
-    asked = [{"method": "datapool.query", "args": ["none-such", {"sort": sort}]} for sort in ("one", "other")]
-    assert replay["first_divergence"] == {"step": "a", "path": "a", "call": 1, "recorded": asked[0], "replayed": asked[1]}
+    requests = [{"method": "datapool.query", "args": ["none-such", {"sort": sort}]} for sort in ("one", "other")]
+    assert replay["first_divergence"] == {"step": "a", "path": "a", "call": 1, "recorded": requests[0], "replayed": requests[1]}
     assert [step["result"] for step in replay["steps"]] == ["diverged", "identical"]
 
 

@@ -25,8 +25,8 @@ def test_other_code_that_comes_to_the_same_is_identical(world: World) -> None:
     process, row = recorded_pair(world)
     body = "for (const what of ['a', 'b']) await api.datapool.create('marks', {what}); return 2 - 1"
     change(world, process, [code("a", body), rule("b", "= 1 + steps.a")])
-    told = replay(world, row, version=2)
-    assert (told.is_identical, told.version, told.replayed_version) == (True, 1, 2)
+    report = replay(world, row, version=2)
+    assert (report.is_identical, report.version, report.replayed_version) == (True, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -45,27 +45,27 @@ def test_other_code_that_comes_to_the_same_is_identical(world: World) -> None:
 def test_the_first_call_that_differs_is_named(world: World, body: str, call: int, recorded: Any, replayed: Any) -> None:
     process, row = recorded_pair(world)
     change(world, process, [code("a", body), rule("b", "= steps.a + 1")], publish=False)
-    told = replay(world, row, draft=True)
-    assert (told.is_identical, told.replayed_version) == (False, "draft")
-    assert results(told) == {"a": "diverged", "b": "identical"}, "the walk goes on with what was recorded"
-    found = first(told).divergence
-    assert found is not None
-    assert found.call == call
-    assert [side and side["args"] for side in (found.recorded, found.replayed)] == [recorded, replayed]
+    report = replay(world, row, draft=True)
+    assert (report.is_identical, report.replayed_version) == (False, "draft")
+    assert results(report) == {"a": "diverged", "b": "identical"}, "the walk goes on with what was recorded"
+    result = first(report).divergence
+    assert result is not None
+    assert result.call == call
+    assert [side and side["args"] for side in (result.recorded, result.replayed)] == [recorded, replayed]
 
 
 def test_another_output_is_shown_with_its_changes_and_what_follows_from_it(world: World) -> None:
     process = world.publish([code("a", "return {n: 1, list: [1, 2, 3], gone: true}"), rule("b", "= steps.a.n * 10")])
     row = world.finish(world.start(process))
     change(world, process, [code("a", "return {n: 2, list: [1, 5], 'new/~': null}"), rule("b", "= steps.a.n * 10")])
-    told = replay(world, row, version=2)
-    assert results(told) == {"a": "output_differs", "b": "output_differs"}
-    assert [(c.op, c.path, c.from_, c.to) for c in first(told).changes] == [
+    report = replay(world, row, version=2)
+    assert results(report) == {"a": "output_differs", "b": "output_differs"}
+    assert [(c.op, c.path, c.from_, c.to) for c in first(report).changes] == [
         ("replace", "/n", 1, 2), ("replace", "/list/1", 2, 5), ("remove", "/list/2", 3, None), ("remove", "/gone", True, None),
         ("add", "/new~1~0", None, None),
     ]  # fmt: skip
-    assert [(c.op, c.path, c.from_, c.to) for c in told.changes] == [("replace", "", 10, 20)]
-    assert (told.recorded_output, told.replayed_output) == (10, 20)
+    assert [(c.op, c.path, c.from_, c.to) for c in report.changes] == [("replace", "", 10, 20)]
+    assert (report.recorded_output, report.replayed_output) == (10, 20)
 
 
 def test_a_mended_step_goes_on_to_steps_that_were_not_recorded(world: World) -> None:
@@ -77,21 +77,21 @@ def test_a_mended_step_goes_on_to_steps_that_were_not_recorded(world: World) -> 
         process,
         [code("a", "return 5"), RING, rule("c", "= steps.a")],
     )
-    told = replay(world, row, version=2)
-    assert results(told) == {"a": "output_differs", "ring": "not_recorded", "c": "not_recorded"}
-    assert first(told).divergence is not None
-    assert first(told).replayed_output == 5
-    assert (first(told).recorded_error or {})["message"] == "broken"
-    assert (told.recorded_output, told.replayed_output) == (None, 5)
+    report = replay(world, row, version=2)
+    assert results(report) == {"a": "output_differs", "ring": "not_recorded", "c": "not_recorded"}
+    assert first(report).divergence is not None
+    assert first(report).replayed_output == 5
+    assert (first(report).recorded_error or {})["message"] == "broken"
+    assert (report.recorded_output, report.replayed_output) == (None, 5)
 
 
 def test_a_step_that_fails_only_now_says_how_and_the_walk_goes_on(world: World) -> None:
     process = world.publish([code("a", "return 5"), rule("b", "= steps.a + 1")])
     row = world.finish(world.start(process))
     change(world, process, [code("a", "throw new TypeError('worse')"), rule("b", "= steps.a + 1")])
-    told = replay(world, row, version=2)
-    assert results(told) == {"a": "output_differs", "b": "identical"}
-    assert (first(told).error or {})["message"] == "TypeError: worse"
+    report = replay(world, row, version=2)
+    assert results(report) == {"a": "output_differs", "b": "identical"}
+    assert (first(report).error or {})["message"] == "TypeError: worse"
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_an_effect_that_would_be_another_is_a_divergence(world: World, before: d
     assert row.status == "succeeded", row.error
     assert replay(world, row).is_identical
     change(world, process, [after, rule("end", "= 1")])
-    told = replay(world, row, version=2)
-    assert list(results(told).values()) == ["diverged", "identical"]
-    found = first(told).divergence
-    assert found is not None
-    assert found.call is None
-    assert found.recorded != found.replayed
+    report = replay(world, row, version=2)
+    assert list(results(report).values()) == ["diverged", "identical"]
+    result = first(report).divergence
+    assert result is not None
+    assert result.call is None
+    assert result.recorded != result.replayed
 
 
 def test_another_branch_or_other_items_are_a_divergence_and_what_is_new_or_left_out_is_listed(world: World) -> None:
@@ -128,14 +128,14 @@ def test_another_branch_or_other_items_are_a_divergence_and_what_is_new_or_left_
     process = world.publish(steps(5, "= [1, 2]"))
     row = world.finish(world.start(process, {"n": 7}))
     change(world, process, steps(9, "= [1, 3, 4]"))
-    told = replay(world, row, version=2)
-    assert results(told) == {
+    report = replay(world, row, version=2)
+    assert results(report) == {
         "choose": "diverged", "choose/small": "not_recorded", "each": "diverged", "each/r@0": "identical",
         "each/r@1": "output_differs", "each/r@2": "not_recorded", "choose/big": "skipped",
     }  # fmt: skip
-    found = first(told).divergence
-    assert found is not None
-    assert (found.recorded, found.replayed) == ({"taken": 0}, {"taken": 1})
+    result = first(report).divergence
+    assert result is not None
+    assert (result.recorded, result.replayed) == ({"taken": 0}, {"taken": 1})
 
 
 def test_steps_that_were_added_removed_or_became_another_kind(world: World) -> None:
@@ -143,12 +143,12 @@ def test_steps_that_were_added_removed_or_became_another_kind(world: World) -> N
     row = world.finish(world.start(process))
     calls = code("asks", "return await api.integrations.execute('bell', 'ring', {})")
     change(world, process, [rule("a", "= 1"), code("b", "return 2"), code("new", "return 9"), calls, rule("d", "= steps.new")])
-    told = replay(world, row, version=2)
-    assert results(told) == {
+    report = replay(world, row, version=2)
+    assert results(report) == {
         "a": "identical", "b": "not_recorded", "new": "not_recorded", "asks": "not_recorded", "d": "not_recorded", "c": "skipped",
     }  # fmt: skip
-    assert {step.path: step.replayed_output for step in told.steps}["new"] == 9
-    assert (told.recorded_output, told.replayed_output) == (3, 9)
+    assert {step.path: step.replayed_output for step in report.steps}["new"] == 9
+    assert (report.recorded_output, report.replayed_output) == (3, 9)
 
 
 def test_one_step_alone_gets_what_it_got_then(world: World) -> None:
@@ -171,8 +171,8 @@ def test_one_step_alone_gets_what_it_got_then(world: World) -> None:
     change(
         world, process, [code("a", "throw new Error('not asked')"), {"id": "each", "for_each": {"items": [1, 2], "steps": [other]}}]
     )
-    told = replay(world, row, step="each/inner", version=2)
-    assert results(told) == {"each/inner@0": "output_differs", "each/inner@1": "output_differs"}
+    report = replay(world, row, step="each/inner", version=2)
+    assert results(report) == {"each/inner@0": "output_differs", "each/inner@1": "output_differs"}
     with pytest.raises(ValidationFailed, match="there is no step 'nowhere'"):
         replay(world, row, step="nowhere")
 
@@ -201,9 +201,9 @@ def test_a_retry_replays_what_it_reused_and_what_it_did(world: World) -> None:
     assert replay(world, row).is_identical
     changed = code("a", "return [api.execution.id, Math.random(), 0]")
     change(world, process, [changed, each])
-    told = replay(world, row, version=2)
-    assert results(told)["a"] == "output_differs"
-    assert [change.path for change in first(told).changes] == ["/2"], "id and dice are those of the execution that made it"
+    report = replay(world, row, version=2)
+    assert results(report)["a"] == "output_differs"
+    assert [change.path for change in first(report).changes] == ["/2"], "id and dice are those of the execution that made it"
 
 
 def test_a_draft_that_cannot_be_read_and_an_input_that_no_longer_fits_are_said(world: World) -> None:

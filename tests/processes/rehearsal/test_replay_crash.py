@@ -52,5 +52,5 @@ def test_a_journal_that_crashes_interrupted_replays(idle_world: World) -> None:
         world.wipe()
         execution = world.start(process, {"ops": operations}, soon=False)
         crash_and_drive(world, execution, [(number, "after"), (2, "before")])
-        told = replay(world, execution)
-        assert told.is_identical, (number, told.first)
+        report = replay(world, execution)
+        assert report.is_identical, (number, report.first)

@@ -25,8 +25,8 @@ def php(step_id: str, body: str, **more: Any) -> dict[str, Any]:
 def test_a_php_step_is_replayed_to_the_same(world: World) -> None:
     row = world.run([php("a", WHOLE, input="= {at: Date.now()}"), rule("b", "= steps.a")])
     assert row.status == "succeeded", row.error
-    told = replay(world, row)
-    assert told.is_identical, told.first
+    report = replay(world, row)
+    assert report.is_identical, report.first
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ def test_a_php_step_fails_in_the_same_way(world: World, body: str) -> None:
     limits = {"limits": {"time": "600ms"}} if "while" in body else {}
     row = world.run([php("a", body, **limits)])
     assert row.status == "failed"
-    told = replay(world, row)
-    assert told.is_identical, told.first
+    report = replay(world, row)
+    assert report.is_identical, report.first
 
 
 def test_another_php_code_shows_its_first_other_call(world: World) -> None:
     process = world.publish([php("a", "$api->datapool->create('marks', ['what' => 'a']); return 1;")])
     row = world.finish(world.start(process))
     change(world, process, [php("a", "$api->datapool->create('marks', ['what' => 'b']); return 1;")])
-    told = replay(world, row, version=2)
-    assert results(told) == {"a": "diverged"}
-    divergence = first(told).divergence
+    report = replay(world, row, version=2)
+    assert results(report) == {"a": "diverged"}
+    divergence = first(report).divergence
     assert divergence is not None
     assert (divergence.call, divergence.replayed["args"][1]) == (1, {"what": "b"})

@@ -33,27 +33,27 @@ def settle(world: World, execution: str) -> None:
 def waits_for(world: World, execution: str, kind: str) -> dict[str, Any]:
     """What the execution waits for, once it is of this kind."""
 
-    def found() -> dict[str, Any] | None:
+    def result() -> dict[str, Any] | None:
         waits = (world.get(execution).waiting_for or {}).get("waits", [])
         return next((each for each in waits if each["kind"] == kind), None)
 
-    return dict(wait_until(found))
+    return dict(wait_until(result))
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_a_step_that_slept_is_replayed_straight_through(world: World, attempts: int) -> None:
-    given = {"attempts": f"= {attempts}", "at": "= Date.now()"}
+    payload = {"attempts": f"= {attempts}", "at": "= Date.now()"}
     retry = {"max_attempts": 2, "initial": "5ms", "classes": ["user_code"]}
-    process = world.publish([code("ask", SLEEPS, input=given, retry=retry), rule("b", "= steps.ask")], grants=HUMAN)
+    process = world.publish([code("ask", SLEEPS, input=payload, retry=retry), rule("b", "= steps.ask")], grants=HUMAN)
     execution = world.start(process)
     for _ in range(attempts):
         settle(world, execution)
     row = world.finish(execution)
     assert row.status == "succeeded", row.error
-    told = replay(world, row)
-    assert told.is_identical, told.first
+    report = replay(world, row)
+    assert report.is_identical, report.first
     assert db.rows("SELECT count(*) FROM suspended_step")[0][0] == 0
-    change(world, process, [code("ask", SLEEPS.replace("Ship?", "Send?"), input=given, retry=retry)], grants=HUMAN)
+    change(world, process, [code("ask", SLEEPS.replace("Ship?", "Send?"), input=payload, retry=retry)], grants=HUMAN)
     other = replay(world, row, version=2)
     assert results(other) == {"ask": "diverged", "b": "skipped"}
     divergence = first(other).divergence
@@ -70,9 +70,9 @@ def test_a_secret_is_given_again_while_the_grant_stands_and_never_shown(world: W
     tenants.set_secret(world.scope, SEALER, "token", "a-second-token")
     assert replay(world, row).is_identical, "the secret is that of the recorded run"
     change(world, process, [code("a", body)])
-    told = replay(world, row, version=2)
-    assert results(told) == {"a": "diverged"}
-    assert "s3cr3t" not in repr(told)
+    report = replay(world, row, version=2)
+    assert results(report) == {"a": "diverged"}
+    assert "s3cr3t" not in repr(report)
 
 
 def test_child_executions_are_not_started_again(world: World) -> None:

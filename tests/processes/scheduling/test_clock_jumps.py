@@ -90,9 +90,9 @@ def test_a_duration_keeps_its_length(world: World, monkeypatch: pytest.MonkeyPat
     row = world.get(execution)
     assert row.status == "waiting"
     assert abs(row.next_run_at - clock.now_ms() - HOUR) < 120_000
-    told = row.waiting_for
-    soonest = min((each["until"] for each in told.get("waits", ())), default=told["until"])
-    assert {told["until"], soonest} == {clock.rfc3339(row.next_run_at)}
+    wait = row.waiting_for
+    soonest = min((each["until"] for each in wait.get("waits", ())), default=wait["until"])
+    assert {wait["until"], soonest} == {clock.rfc3339(row.next_run_at)}
     wall.offset = HOUR if kind != "code" else 6 * HOUR  # its point in time comes last
     end = world.finish(execution)
     assert end.status == ("failed" if kind == "event" else "succeeded"), end.error

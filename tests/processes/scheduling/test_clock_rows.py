@@ -49,9 +49,9 @@ class Rows:
 
     def process(self) -> ClockJumps:
         """What a process of this machine knows of its clock."""
-        made = ClockJumps([move_durations], lambda: None)
-        made.now_ms()
-        return made
+        created = ClockJumps([move_durations], lambda: None)
+        created.now_ms()
+        return created
 
     def add(self, *runs: StepRun, calls: tuple[PendingCall, ...] = (), **values: object) -> str:
         """An execution with these step runs that are open, which have these calls."""
@@ -154,8 +154,8 @@ def test_a_step_with_several_calls_goes_on_with_the_first_of_them(rows: Rows) ->
     rows.wall.jumped = 2 * HOUR
     first.now_ms()
     assert [rows.due(each) for each in (both, answered)] == [1.5, 0]
-    found = suspension.load_calls(rows.scope, both, ("one", "", 1))
-    assert [(found[number].due_at - rows.at) / HOUR for number in (1, 2)] == [pytest.approx(3, abs=0.01), 1.5]
+    result = suspension.load_calls(rows.scope, both, ("one", "", 1))
+    assert [(result[number].due_at - rows.at) / HOUR for number in (1, 2)] == [pytest.approx(3, abs=0.01), 1.5]
 
 
 def test_leases_and_what_waits_beside_work_are_moved_and_what_is_over_is_not(rows: Rows) -> None:

@@ -44,7 +44,7 @@ def test_what_finds_no_slot_waits_for_it_in_its_order(world: World, soon: bool) 
     Bell.go_on.set()
     for each in (first, *others, urgent):
         assert world.finish(each).status == "succeeded"
-    assert [given["n"] for _, given in Bell.rung] == [1, 4, 2, 3]
+    assert [payload["n"] for _, payload in Bell.rung] == [1, 4, 2, 3]
 
 
 def test_every_key_has_slots_of_its_own(world: World) -> None:

@@ -40,8 +40,8 @@ class Backlog:
 
     def add(self, **request: Any) -> str:
         """An execution that is queued without a message."""
-        made = db.write(lambda: executions.insert_execution(self.scope, "idle", 1, StartRequest({}, **request), Birth()))
-        return str(made[0].id)
+        created = db.write(lambda: executions.insert_execution(self.scope, "idle", 1, StartRequest({}, **request), Birth()))
+        return str(created[0].id)
 
     def change(self, execution_id: str, **values: object) -> None:
         db.write(lambda: self.scope.update(Execution, **values).where(Execution.id == execution_id).execute())
@@ -98,8 +98,8 @@ def test_what_came_too_late_never_runs(backlog: Backlog) -> None:
     backlog.change(late, expires_at=clock.now_ms() - 1)
     backlog.change(scheduled, expires_at=clock.now_ms() - 1)
     assert backlog.sweeper.sweep() == 2
-    found = backlog.get(late)
-    assert (found.status, found.error["code"], found.started_at) == ("expired", "expired", None)
+    result = backlog.get(late)
+    assert (result.status, result.error["code"], result.started_at) == ("expired", "expired", None)
     assert (backlog.get(early).status, backlog.get(scheduled).status) == ("queued", "expired")
 
 

@@ -41,8 +41,8 @@ def settled(world: World, process_id: str) -> list[Firing]:
 
 def inputs(world: World, process_id: str) -> list[Any]:
     """What the executions that events started were given, in the order of the events."""
-    found = [world.scope.get(Execution, id=each.execution_id) for each in settled(world, process_id)]
-    return [row.input for row in found]
+    result = [world.scope.get(Execution, id=each.execution_id) for each in settled(world, process_id)]
+    return [row.input for row in result]
 
 
 def test_every_change_of_an_entity_is_an_event(world: World) -> None:
@@ -51,8 +51,8 @@ def test_every_change_of_an_entity_is_an_event(world: World) -> None:
     datapool.update_entity(world.scope, "marks", entity["id"], {"what": "b"})
     datapool.update_entity(world.scope, "marks", entity["id"], {"what": "b"})
     datapool.delete_entity(world.scope, "marks", entity["id"])
-    found = [(each["event"], each["what"]) for each in inputs(world, process_id)]
-    assert found == [("created", "a"), ("updated", "b"), ("deleted", "b")], "what changes nothing is no event"
+    result = [(each["event"], each["what"]) for each in inputs(world, process_id)]
+    assert result == [("created", "a"), ("updated", "b"), ("deleted", "b")], "what changes nothing is no event"
 
 
 def test_the_event_itself_is_the_input_unless_it_is_mapped(world: World) -> None:
@@ -64,8 +64,8 @@ def test_the_event_itself_is_the_input_unless_it_is_mapped(world: World) -> None
 def test_a_filter_chooses_and_a_broken_one_is_a_failure(world: World) -> None:
     chosen = {"collection": "marks", "events": ["created"], "filter": {"what": {"_starts_with": "a"}}}
     process_id = listen(world, {"datapool": {**chosen, "input": {"what": "= trigger.entity.what"}}})
-    made = [{"op": "create", "collection": "marks", "values": {"what": what}} for what in ("a1", "b", "a2")]
-    datapool.run_batch(world.scope, made)
+    created = [{"op": "create", "collection": "marks", "values": {"what": what}} for what in ("a1", "b", "a2")]
+    datapool.run_batch(world.scope, created)
     assert inputs(world, process_id) == [{"what": "a1"}, {"what": "a2"}]
     broken = db.dump_json({"collection": "marks", "events": ["created"], "filter": {"gone": 1}})
     db.write(lambda: db.execute("UPDATE trigger_state SET settings = ? WHERE process_id = ?", (broken, process_id)))
@@ -120,10 +120,10 @@ def test_a_process_that_triggers_itself_is_cut_off_visibly(world: World) -> None
     process_id = listen(world, {"datapool": {"collection": "marks", "events": ["created"]}}, [step])
     datapool.create_entity(world.scope, "marks", {"what": "first"})
     wait_until(lambda: world.scope.find(Firing, process_id=process_id, status="failed"))
-    found = settled(world, process_id)
-    assert [each.depth for each in found] == list(range(MAX_DEPTH + 2))
-    assert [each.status for each in found] == ["started"] * (MAX_DEPTH + 1) + ["failed"]
-    assert found[-1].error["code"] == "too_deep"
+    result = settled(world, process_id)
+    assert [each.depth for each in result] == list(range(MAX_DEPTH + 2))
+    assert [each.status for each in result] == ["started"] * (MAX_DEPTH + 1) + ["failed"]
+    assert result[-1].error["code"] == "too_deep"
     assert world.scope.get(TriggerState, process_id=process_id).last_error["code"] == "too_deep"
 
 
@@ -160,7 +160,7 @@ def test_a_document_is_an_event(world: World, folder: Path) -> None:
     named = {"what": "= `${trigger.event} ${trigger.document.name} ${trigger.document.revision}`"}
     process_id = listen(world, {"document": {"events": ["created", "updated"], "filter": {"folder": "inbox"}, "input": named}})
     files = Documents(Blobs(LocalPlaces(folder / "blobs"), [HOLDER]))
-    kept = files.store_document(world.scope, NewDocument("a.txt", folder="inbox"), b"one")
+    stored = files.store_document(world.scope, NewDocument("a.txt", folder="inbox"), b"one")
     files.store_document(world.scope, NewDocument("b.txt", folder="elsewhere"), b"two")
-    files.add_revision(world.scope, kept.id, files.keep_content(world.scope, b"three"))
+    files.add_revision(world.scope, stored.id, files.keep_content(world.scope, b"three"))
     assert [each["what"] for each in inputs(world, process_id)] == ["created a.txt 1", "updated a.txt 2"]

@@ -161,10 +161,10 @@ def test_an_answer_that_comes_after_the_lease_is_thrown_away(asking: Asking) -> 
     Bell.chimes += ["a"]
     due = asking_due(asking)
     lease = take(asking, due)
-    found = contract.Polled([contract.Item("late", {"chime": "late"})], 99)
+    polled = contract.Polled([contract.Item("late", {"chime": "late"})], 99)
     asking.look(LEASE_MS / 1000 + 1)
     polls: Any = asking.world.flow.triggers.polls
-    db.write(lambda: polls._note_found(asking.world.scope, due, lease, found))
+    db.write(lambda: polls._note_found(asking.world.scope, due, lease, polled))
     asking.look()
     assert (asking.heard(), asking.row.cursor) == (["a"], 1)
 
@@ -210,8 +210,8 @@ def take(asking: Asking, due: Any) -> int:
     work: list[Callable[[], Any]] = []
 
     class Held:
-        def submit(self, scope: Any, given: Callable[[], Any]) -> Any:
-            work.append(given)
+        def submit(self, scope: Any, payload: Callable[[], Any]) -> Any:
+            work.append(payload)
 
     polls: Any = asking.world.flow.triggers.polls
     source, polls._source = polls._source, Held()

@@ -184,18 +184,18 @@ def test_a_clock_that_jumps_runs_nothing_early_and_nothing_twice(watch: Watch, o
     watch.go(-120)
     for _ in range(14):
         watch.go(10)
-    found = watch.run(process_id)
-    assert len(found) == len(set(found))
-    assert found[-2:] == ["10:10", "10:20"], "after the jump it goes on from where the clock is again"
+    result = watch.run(process_id)
+    assert len(result) == len(set(result))
+    assert result[-2:] == ["10:10", "10:20"], "after the jump it goes on from where the clock is again"
 
 
 def test_due_times_that_pass_after_a_clock_was_set_back_are_not_announced(watch: Watch) -> None:
     """The clock shows them a second time: it is told from when on the schedule runs again."""
 
     def announced() -> tuple[list[str], str | None]:
-        (told,) = list_triggers(watch.world.scope, process_id)
-        again = None if told.resumes_at is None else clock.rfc3339(told.resumes_at)[11:16]
-        return [clock.rfc3339(due)[11:16] for due in told.due], again
+        (view,) = list_triggers(watch.world.scope, process_id)
+        again = None if view.resumes_at is None else clock.rfc3339(view.resumes_at)[11:16]
+        return [clock.rfc3339(due)[11:16] for due in view.due], again
 
     process_id = watch.publish({"cron": "*/10 * * * *"})
     watch.go(10)
@@ -260,8 +260,8 @@ def test_publishing_again_keeps_what_is_unchanged_and_begins_anew_what_is_not(wa
         watch.world.republish(process_id, [rule("a", "= input")], name=name, triggers=[{"schedule": schedule}])
         return scope.get(TriggerState, process_id=process_id, trigger_id="schedule")
 
-    kept = publish({"cron": "*/10 * * * *"}, "renamed")
-    assert kept.last_execution_id is not None
+    stored = publish({"cron": "*/10 * * * *"}, "renamed")
+    assert stored.last_execution_id is not None
     anew = publish({"cron": "0 * * * *"}, "renamed")
     assert (anew.last_execution_id, clock.rfc3339(anew.next_due)[11:16]) == (None, "09:00")
     watch.world.republish(process_id, [rule("a", "= input")])
@@ -285,8 +285,8 @@ def test_an_event_that_does_not_fit_is_a_failure_that_can_be_tried_again(watch: 
     [group] = failures.list_failures(scope, PageRequest(), process_id=process_id).items
     assert (group.step, group.code) == ("trigger schedule", "validation_failed")
     watch.world.republish(process_id, [rule("a", "= input")], triggers=[{"schedule": {"cron": "*/10 * * * *"}}])
-    outcome = failures.retry_all(scope, group.id, FailedWork(watch.world.flow))
-    assert (len(outcome.retried), outcome.refused) == (1, {})
+    result = failures.retry_all(scope, group.id, FailedWork(watch.world.flow))
+    assert (len(result.retried), result.refused) == (1, {})
     assert watch.run(process_id) == ["08:10"]
     assert failures.get_failure(scope, group.id).state == "resolved"
 

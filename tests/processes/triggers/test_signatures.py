@@ -65,9 +65,9 @@ TIMED = pytest.mark.parametrize("name", ["standard-webhooks", "stripe", "slack",
 
 
 def is_genuine(name: str, headers: Mapping[str, str], body: bytes = BODY, secret: str | None = None) -> bool:
-    settings, _, known, delivery = SENDERS[name]
+    settings, _, existing, delivery = SENDERS[name]
     try:
-        assert verify(settings, secret or known, Request("orders", headers, body), NOW_S * 1000).delivery == delivery
+        assert verify(settings, secret or existing, Request("orders", headers, body), NOW_S * 1000).delivery == delivery
     except InvalidSignature:
         return False
     return True
