@@ -239,7 +239,7 @@ def test_mocks_that_nothing_asks_for_are_named(world: World) -> None:
 
 def test_what_cannot_be_tested_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     process_id = world.publish([rule("a", "= input.n")], input={"type": "object", "required": ["n"]})
-    with pytest.raises(ValidationFailed, match="does not fit"):
+    with pytest.raises(ValidationFailed, match="does not match"):
         try_out(world, process_id)
     assert try_out(world, process_id, {"n": 3}, version=1).version == 1
     with pytest.raises(NotFound):

@@ -23,7 +23,8 @@ def address(acme: httpx.Client, request: pytest.FixtureRequest) -> str:
 def test_a_draft_is_tested_with_mocks(acme: httpx.Client, address: str) -> None:
     mocks = {"datapool.create/none-such": {"output": {"id": "ent_1"}}, "datapool.query": {"output": 1}}
     test_run = data(acme.post(f"{address}/test", json={"input": {"n": 3}, "mocks": mocks}))
-    assert (test_run["status"], test_run["version"], test_run["output"], test_run["step_count"]) == ("succeeded", "draft", [3, "ent_1", None], 2)
+    assert (test_run["status"], test_run["version"], test_run["step_count"]) == ("succeeded", "draft", 2)
+    assert test_run["output"] == [3, "ent_1", None]
     call = {"step": "a", "path": "a", "method": "datapool.create", "args": ["none-such", {"a": 1}], "effect": "write",
             "answered_by": "mock", "ok": True, "answer": {"id": "ent_1"}}  # fmt: skip
     assert test_run["effects"] == test_run["steps"][0]["calls"] == [call]
