@@ -1,4 +1,4 @@
-"""Runs untrusted code: steps, expressions and decisions, in WebAssembly inside processes that hold nothing."""
+"""Runs untrusted code (steps, expressions, decisions) in WebAssembly, inside processes without privileges or secrets."""
 
 import lazy_loader
 

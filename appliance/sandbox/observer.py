@@ -1,4 +1,4 @@
-"""Whoever counts what the sandbox does; the sandbox itself knows no metrics."""
+"""The interface through which the sandbox reports events; the sandbox itself keeps no metrics."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Literal, Protocol
 
 from appliance.sandbox.outcome import Outcome
 
-# Why a process was ended: it did not answer in time, it was gone, or it held too much memory.
+# Why a process was replaced: it did not answer in time, it had died, or it used too much memory.
 Reason = Literal["overdue", "lost", "memory"]
 
 
 class Observer(Protocol):
-    """Told of what happens, on the thread to which it happens; it must be quick."""
+    """Receives events on the thread where they happen, so its methods must return quickly."""
 
     def waited(self, lane: str, seconds: float) -> None:
-        """Somebody got a place after so long."""
+        """A request got a slot of this lane after waiting this long."""
 
     def replaced(self, lane: str, reason: Reason) -> None:
-        """A process was ended, and another one takes its place."""
+        """A process of this lane was ended and will be replaced."""
 
     def stepped(self, language: str, outcome: Outcome) -> None:
-        """A step ended, or sleeps."""
+        """A step has ended or was suspended."""
 
 
 class Unobserved:
-    """Nobody counts."""
+    """An observer that ignores every event."""
 
     def waited(self, lane: str, seconds: float) -> None: ...
     def replaced(self, lane: str, reason: Reason) -> None: ...

@@ -1,4 +1,4 @@
-"""What comes back from the sandbox."""
+"""The results that the sandbox returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME_CHARACTERS, MESSAGE_CHARACTERS, STACK_CHARACTERS = 200, 8_000, 16_000
 
 @dataclass(frozen=True)
 class Position:
-    """Where in the source as it was written; lines and columns count from 1."""
+    """A position in the author's source; lines and columns count from 1."""
 
     file: str
     line: int
@@ -23,7 +23,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run did not succeed; the message says what to do where something can be done."""
+    """Why a run failed; where possible, the message says what to do about it."""
 
     failure_class: FailureClass
     name: str
@@ -47,10 +47,10 @@ class Failure:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> Failure:
-        known = wire["class"] if wire["class"] in FAILURE_CLASSES else "system"
+        failure_class = wire["class"] if wire["class"] in FAILURE_CLASSES else "system"
         position = wire.get("position")
         return cls(
-            failure_class=cast("FailureClass", known),
+            failure_class=cast("FailureClass", failure_class),
             name=wire["name"],
             message=wire["message"],
             stack=wire.get("stack", ""),
@@ -61,7 +61,7 @@ class Failure:
 
 
 def _printable(text: str, limit: int) -> str:
-    """No lone surrogates and no NUL, which stores refuse, and not endless."""
+    """Shorten the text and replace NUL and lone surrogates, which databases refuse."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -77,10 +77,10 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A suspended step: goes on in any process, once, with the same program and memory limit.
+    """A suspended step, which can resume once in any process with the same program and memory limit.
 
-    `template`: the digest of the template that `data` is a delta of; `pending`: the calls without an answer.
-    `data` checks itself against damage, not against forgery, and holds what the step knows: keep it sealed.
+    `template` is the digest of the template that `data` is a delta of; `pending` are the ids of unanswered calls.
+    `data` is protected against damage but not against forgery, and contains the step's variables: store it encrypted.
     """
 
     template: str
@@ -90,10 +90,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a visit to the sandbox ended: `failure` is None exactly when the step succeeded or, with `snapshot`, sleeps.
+    """The result of one visit to the sandbox: `failure` is None if the step succeeded or, with `snapshot`, was suspended.
 
-    Logs, figures and `clock`, all clock values that were read, in order, are of this visit;
-    `random` says whether the step has asked for its seed by then.
+    Logs, figures and `clock` (all clock values that were read, in order) belong to this visit only; `random` says whether the
+    step has read its seed so far.
     """
 
     failure: Failure | None
@@ -109,13 +109,13 @@ class Outcome:
 
     @cached_property
     def output(self) -> Any:
-        """The output decoded, None on failure; whoever only stores it takes `output_json`."""
+        """The decoded output, None on failure; use `output_json` where it is only stored."""
         return None if self.failure is not None else json.loads(self.output_json)
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The value of one expression, or why it has none; positions count within the expression."""
+    """The value of one expression, or its failure; positions are relative to the expression."""
 
     value: Any = None
     failure: Failure | None = None
@@ -123,7 +123,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a decision model; `pointer` is a JSON pointer into it."""
+    """A problem in a decision model; `pointer` is a JSON pointer into it."""
 
     pointer: str
     message: str

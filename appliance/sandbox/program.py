@@ -1,4 +1,4 @@
-"""What is given to the sandbox: a program, its limits, its entropy, and the host that answers its calls."""
+"""The inputs of the sandbox: a program, its limits, its entropy, and the host that answers its calls."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ Language = Literal["typescript", "javascript", "php"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one step may use, over all its visits to the sandbox when it is suspended in between.
+    """The limits of one step, over all its visits to the sandbox if it is suspended in between.
 
-    `in_flight` calls are before the host at once; further ones wait in the sandbox. `snapshot_bytes`: compressed.
+    At most `in_flight` calls are sent to the host at once; further ones wait in the sandbox. `snapshot_bytes` is the
+    compressed size.
     """
 
     wall_ms: int = 30_000
@@ -33,9 +34,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Program:
-    """Files by path; `entry` is the one that is run. Modules import each other by relative path.
+    """Source files by path; `entry` is the file that runs. Modules import each other by relative path.
 
-    `namespace` (the tenant) is part of the key of the compiled form: equal text of two tenants is compiled twice.
+    `namespace` (the tenant) is part of the cache key, so identical programs of two tenants are compiled separately.
     """
 
     language: Language
@@ -45,7 +46,7 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """Identifies content and namespace; computed once per object, so keep the object as long as its version."""
+        """A digest of contents and namespace; computed once per object, so reuse the object of a version."""
         out = hashlib.sha256()
         for part in (
             self.namespace,
@@ -61,7 +62,7 @@ class Program:
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of `api`; ids are 1, 2, 3 … in the order of the calls. `raw` is `args` as JSON text."""
+    """A call that the step made to `api`; ids count from 1 in the order of the calls. `raw` is `args` as JSON text."""
 
     id: int
     method: str
@@ -71,9 +72,9 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Settled:
-    """The answer to a call; bytes are JSON already.
+    """The answer to a call; a `value` of type bytes is JSON already.
 
-    Not ok: `value` is {"code", "message", "retryable", "failure_class"?, "details"?}, thrown at the caller as an error.
+    If not `ok`, `value` is {"code", "message", "retryable", "failure_class"?, "details"?} and is thrown in the step as an error.
     """
 
     id: int
@@ -82,12 +83,12 @@ class Settled:
 
 
 class Suspend(Enum):
-    """What a host answers instead of a `Settled` when the step shall sleep."""
+    """Returned by a host instead of a `Settled` to suspend the step."""
 
     SUSPEND = "suspend"
 
 
-# Store the step and free its process; calls that have no answer yet stay open, their answers are given after the resume.
+# Store the step and free its process; unanswered calls stay open and are answered after the resume.
 SUSPEND: Final = Suspend.SUSPEND
 
 
@@ -95,26 +96,26 @@ class Host(Protocol):
     """Answers the calls of one step; both methods run on the thread that called `Pool.run`."""
 
     def submit(self, call: HostCall, clock: list[int]) -> None:
-        """Take a call; `clock` are the clock values (ms) that the step read since the previous call."""
+        """Accept a call; `clock` contains the clock values (ms) that the step read since its previous call."""
 
     def wait(self, timeout: float) -> Settled | Suspend | None:
-        """The next answer, in the order the host chooses; None when there is none yet; SUSPEND stores the step.
+        """Return the next answer, in any order; None if there is none yet; SUSPEND to suspend the step.
 
-        A call may take `timeout` seconds. Whenever None is said it is looked whether the process still lives, so a host
-        says it several times a second. An exception ends the step.
+        A call may take `timeout` seconds in total. The caller checks after each None whether the process is still alive, so
+        return it several times a second. An exception ends the step.
         """
 
 
 @runtime_checkable
 class WatchfulHost(Protocol):
-    """A host that may end a step while it computes: `poll` is called several times a second, on the thread of the run."""
+    """A host that can end a step while it computes: `poll` is called several times a second on the run's thread."""
 
     def poll(self) -> None:
-        """Raise to end the step; the exception passes through, as from `wait`."""
+        """Raise to end the step; the exception propagates to the caller of `Pool.run`, as from `wait`."""
 
 
 class NoHost:
-    """A host for programs that call nothing: it refuses."""
+    """A host for programs that must not call anything: it refuses every call."""
 
     def __init__(self) -> None:
         self._refused: list[Settled] = []
@@ -133,9 +134,9 @@ class NoHost:
 
 @dataclass(frozen=True)
 class Entropy:
-    """What makes a run repeatable: the seed of random numbers, and the clock values (ms) that a former run read.
+    """Makes a run repeatable: the seed of its random numbers, and the clock values (ms) that an earlier run read.
 
-    Math.random has the lower 64 bits of the seed; `crypto` has all of its 256, and is as hard to guess as they are.
+    Math.random uses the lower 64 bits of the seed; `crypto` uses all 256 bits and is as hard to predict as they are.
     """
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Why a step ended, in the words its author and operator read: what was too much, and what to do next."""
+"""The failure messages of steps: what went wrong, which limit was exceeded, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from appliance.sandbox.compilation.artefact import Artefact
 from appliance.sandbox.outcome import FAILURE_CLASSES, STACK_CHARACTERS, Failure, Position
 from appliance.sandbox.program import Limits
 
-# What only the appliance may say; its retries go by these.
+# Codes that only the appliance may set, because its retries depend on them.
 _OURS = ("sandbox_lost", "sandbox_busy", "sandbox_fault", "aborted")
 OVER_WALL, OVER_CPU, ABORTED = "timeout", "cpu", "aborted"
-# What people expect from a browser or Node.js, and what they find here instead.
+# Globals of browsers and Node.js that steps lack, and what to use instead.
 _INSTEAD = {
     **dict.fromkeys(("fetch", "XMLHttpRequest", "WebSocket"), "call a foreign system by api.integrations.execute"),
     **dict.fromkeys(("setTimeout", "setInterval"), "await api.wait.for('10s'), or put a wait step into the process"),
@@ -22,18 +22,18 @@ _INSTEAD = {
     "Buffer": "use Uint8Array, TextEncoder and TextDecoder, atob and btoa",
 }
 _UNDEFINED = re.compile(r"'?(\w+)'? is not defined")
-_INNER = ("<prelude>", "<intl>", "(native)")
+_INTERNAL_SOURCES = ("<prelude>", "<intl>", "(native)")
 
 
 class Reasons:
-    """The failures of one step under its limits."""
+    """Builds the failures of one step, with its limits in their messages."""
 
     def __init__(self, limits: Limits, *, system_failed: bool = False) -> None:
         self._limits = limits
         self.system_failed = system_failed
 
     def hear(self, ok: bool, answer: bytes) -> None:
-        """Note what the host answered: code may pass on a failure of the appliance, but not make one up."""
+        """Note whether the host answered with a system failure: code may rethrow such a failure, but not fake one."""
         self.system_failed |= not ok and b'"system"' in answer
 
     # ---- limits
@@ -92,12 +92,12 @@ class Reasons:
         return Failure("user_code", "NeverSettled", text, code="never_settled")
 
     def thrown(self, fault: dict[str, Any], artefact: Artefact) -> Failure:
-        """What the code threw, at the positions its author knows."""
+        """The failure for an error that the code threw, with positions in the author's source."""
         name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
         if name == "InternalError" and message.startswith("out of memory"):  # also "… in regexp execution"
             return self.memory()
         lines = str(fault.get("stack") or "")[:STACK_CHARACTERS].splitlines()
-        own = "\n".join(line for line in lines if line and not any(each in line for each in _INNER))
+        own = "\n".join(line for line in lines if line and not any(each in line for each in _INTERNAL_SOURCES))
         stack, position = artefact.locate(own)
         if fault.get("cause") is not None:
             stack += f"\ncaused by {fault['cause']}"
@@ -106,15 +106,15 @@ class Reasons:
         return self.passed_on(fault, (name, message), stack, position)
 
     def passed_on(self, fault: Mapping[str, Any], said: tuple[str, str], stack: str, position: Position | None) -> Failure:
-        """A failure with the class and code that the thrown error carries, as far as code may say such things.
+        """A failure with the class and code of the thrown error, except those reserved for the appliance.
 
-        `said`: its name and message.
+        `said` is the error's name and message.
         """
-        given, code = fault.get("failure_class"), fault.get("code")
-        if code in _OURS or (given == "system" and not self.system_failed):
-            given, code = "user_code", None if code in _OURS else code
+        failure_class, code = fault.get("failure_class"), fault.get("code")
+        if code in _OURS or (failure_class == "system" and not self.system_failed):
+            failure_class, code = "user_code", None if code in _OURS else code
         return Failure(
-            given if given in FAILURE_CLASSES else "user_code",
+            failure_class if failure_class in FAILURE_CLASSES else "user_code",
             *said,
             stack,
             code if isinstance(code, str) and code else None,
@@ -124,13 +124,13 @@ class Reasons:
 
 
 def instead_of(name: str) -> str | None:
-    """What to do here in place of what browsers and servers have by that name."""
+    """What to use in a step instead of a global of browsers or Node.js, or None."""
     return _INSTEAD.get(name)
 
 
 def _hint(message: str) -> str:
-    found = _UNDEFINED.match(message)
-    return f" in a step; {_INSTEAD[found[1]]}" if found and found[1] in _INSTEAD else ""
+    match = _UNDEFINED.match(message)
+    return f" in a step; {_INSTEAD[match[1]]}" if match and match[1] in _INSTEAD else ""
 
 
 def _limit(code: str, message: str) -> Failure:

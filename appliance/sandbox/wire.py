@@ -1,4 +1,4 @@
-"""Frames between the appliance and a sandbox process: a small JSON header and any number of byte strings."""
+"""The frames exchanged with a sandbox process: a small JSON header and any number of byte strings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-# What a sandbox process may say at once; one that says more is not ours any more.
+# The largest frame that a sandbox process may send; a process that sends more is considered compromised.
 FRAME_BYTES = 96 << 20
 _CHUNK = 64 << 10
-# What a process may say once, when it is ready: its protections, as JSON.
+# The longest ready message: a process sends it once, with its protections as JSON.
 READY_BYTES = 500
-# What it may be told later, apart from all requests: which slot shall stop which request.
+# A stop order on the control socket: the index of the slot and the serial number of the request.
 ORDER = struct.Struct(">HI")
 _SIZES = "b"
 
@@ -24,7 +24,7 @@ Header = dict[str, Any]
 
 
 class Disconnected(Exception):
-    """The other side is gone, or says what it may not."""
+    """The peer is gone or violated the protocol."""
 
 
 def pack(header: Header, *parts: bytes) -> bytes:
@@ -44,19 +44,19 @@ def unpack(frame: bytes) -> tuple[Header, list[bytes]]:
             parts.append(frame[end : end + size])
             end += size
     except (ValueError, RecursionError, AttributeError, TypeError) as fault:
-        raise Disconnected("a frame that cannot be understood") from fault
+        raise Disconnected("the peer sent a malformed frame") from fault
     return header, parts
 
 
 def encode_json(value: Any) -> bytes:
-    """A value as JSON text; bytes are taken as JSON already."""
+    """A value as JSON text; bytes are taken to be JSON already."""
     return value if isinstance(value, bytes) else _encode(value).encode()
 
 
 class Channel:
-    """One end of a socket pair; `stop_asked` is the serial number of a request that shall not go on.
+    """One end of a socket pair; `stop_asked` is the serial number of a request that is to be aborted.
 
-    Receiving wakes up as often as the socket's own timeout says, to ask whoever waits.
+    `receive` calls its callbacks whenever the socket's own timeout elapses.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -67,12 +67,13 @@ class Channel:
         try:
             self.socket.sendall(pack(header, *parts))
         except OSError as fault:
-            raise Disconnected("the other side is gone") from fault
+            raise Disconnected("the peer is gone") from fault
 
     def receive(
         self, give_up: Callable[[], None] | None = None, poll: Callable[[], None] | None = None
     ) -> tuple[Header, list[bytes]]:
-        """The next frame. `give_up` may raise at any time, and ends the channel's use; `poll` only before the frame begins."""
+        """Receive the next frame. `give_up` may raise at any time, after which the channel is unusable; `poll` only before the
+        frame starts."""
 
         def wait() -> None:
             for each in (give_up, poll):
@@ -84,7 +85,7 @@ class Channel:
             data += self._receive(_CHUNK, give_up)
         missing = int.from_bytes(data[:4], "big") + 4 - len(data)
         if missing < 0 or missing > FRAME_BYTES:
-            raise Disconnected("the other side sent a frame beyond all limits")
+            raise Disconnected("the peer sent a frame beyond the maximum size")
         if missing:
             chunks = [data]
             while missing > 0:
@@ -103,13 +104,13 @@ class Channel:
                     wait()
                 continue
             except OSError as fault:
-                raise Disconnected("the other side is gone") from fault
+                raise Disconnected("the peer is gone") from fault
             if not data:
-                raise Disconnected("the other side is gone")
+                raise Disconnected("the peer is gone")
             return data
 
     def is_gone(self) -> bool:
-        """Whether the other side is gone, without waiting for what it says."""
+        """Whether the peer has closed the connection; does not block."""
         try:
             return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -121,5 +122,5 @@ class Channel:
         self.socket.close()
 
 
-# What a process does for one request: channel, header and parts of the request.
+# Handles one request in a sandbox process, given the channel and the request's header and parts.
 Verb = Callable[[Channel, Header, list[bytes]], None]

@@ -116,7 +116,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(prepared: None
         assert time.monotonic() - began < 10, "it would have waited for half a minute"
         assert failure is not None
         assert (failure.code, failure.failure_class, failure.retryable) == ("sandbox_busy", "system", True)
-        assert failure.message == "the queue before the sandbox is full (1 waiting); try again later"
+        assert failure.message == "the queue of the sandbox is full (1 waiting); try again later"
         assert [each.finish().output for each in (running, waiting)] == ["done", "done"]
 
 

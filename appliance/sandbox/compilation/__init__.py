@@ -1,1 +1,1 @@
-"""From source text to an artefact, and from its positions back to the author's."""
+"""Compiles source files to artefacts, and maps positions in them back to the sources."""

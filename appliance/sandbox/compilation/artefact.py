@@ -1,4 +1,4 @@
-"""A compiled program: modules in the order they are loaded, and the way back to the positions the author knows."""
+"""A compiled program: its modules in load order, and the mapping of positions back to the author's source."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from appliance.sandbox.worker.vm import VM
 
 _EXTENSIONS = (".ts", ".js", ".mts", ".mjs", ".json")
-# The look behind lets a match begin only where a word does: otherwise a long word costs the square of its length.
+# The lookbehind restricts matches to the start of a word, as the search would otherwise be quadratic in a word's length.
 _FRAME = re.compile(r"(?<![^\s()])([^\s()]+):(\d{1,9}):(\d{1,9})(?!\d)")
 
 
 def resolve(names: Iterable[str], importer: str, specifier: str) -> str:
-    """The file a relative import means; a name that exists nowhere when there is none."""
+    """The file that a relative import refers to; the normalised path itself if there is no such file."""
     if not specifier.startswith(("./", "../")):
         return specifier
     path = posixpath.normpath(posixpath.join(posixpath.dirname(importer), specifier))
     stem, extension = posixpath.splitext(path)
     candidates = [path, *(path + each for each in _EXTENSIONS)]
-    if extension in (".js", ".mjs"):  # TypeScript's own habit: import "./x.js" means x.ts
+    if extension in (".js", ".mjs"):  # as in TypeScript, import "./x.js" may refer to x.ts
         candidates += [stem + ".ts", stem + ".mts"]
-    known = set(names)
-    return next((each for each in candidates if each in known), path)
+    existing = set(names)
+    return next((each for each in candidates if each in existing), path)
 
 
 @dataclass
 class Module:
-    """One file: what runs (`bytecode`, or `source` where imports are circular) and its map."""
+    """One compiled file: `bytecode` (or `source`, which runs instead if imports are circular) and its source map."""
 
     name: str
     source: str
@@ -53,11 +53,11 @@ class Artefact:
 
     @property
     def size(self) -> int:
-        """Bytes it takes, roughly."""
+        """The approximate size in bytes."""
         return sum(len(each.source) + len(each.bytecode) + len(each.map_text or "") for each in self.modules.values())
 
     def load_into(self, vm: VM) -> int:
-        """Evaluate all modules; answers the promise of the entry's namespace."""
+        """Evaluate all modules; returns the handle of the promise of the entry's namespace."""
         if self.circular:
             return vm.load_source(self.modules[self.entry].source.encode("utf-8", "replace"), self.entry)
         promise = 0
@@ -73,7 +73,7 @@ class Artefact:
         return resolve(self.modules, importer, specifier)
 
     def locate(self, stack: str) -> tuple[str, Position | None]:
-        """A stack in the author's positions, and the first of them."""
+        """Map a stack trace to the author's positions; returns the text and the first position."""
         first: list[Position] = []
 
         def place(match: re.Match[str]) -> str:

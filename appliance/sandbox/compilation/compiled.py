@@ -1,4 +1,4 @@
-"""Compiled programs as the appliance keeps them: by namespace and content, ready to be sent to any sandbox process."""
+"""The appliance's cache of compiled programs, by namespace and content, ready to be sent to any sandbox process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program as a sandbox process made it; or why it could not."""
+    """A program compiled by a sandbox process, or its failures."""
 
     failures: list[Failure]
     artefact: Header = field(default_factory=dict)
@@ -22,12 +22,12 @@ class Compiled:
 
     @property
     def size(self) -> int:
-        """Bytes it takes, roughly: the text is kept beside the bytecode."""
+        """The approximate size in bytes, including the source text stored with the bytecode."""
         return sum(map(len, self.parts)) * 3 + 1000
 
 
 class CompiledPrograms:
-    """The longest unused one goes when they are too large together; thread-safe."""
+    """A cache with a total size limit that evicts the least recently used program. Thread-safe."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit = limit_bytes
@@ -37,10 +37,10 @@ class CompiledPrograms:
 
     def get(self, key: str) -> Compiled | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            program = self._kept.get(key)
+            if program is not None:
                 self._kept.move_to_end(key)
-            return found
+            return program
 
     def put(self, key: str, compiled: Compiled) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Turns a program into an artefact inside a sandbox process, or into failures with file, line and column."""
+"""Compiles a program to an artefact inside a sandbox process, or reports failures with file, line and column."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NO_DEFAULT_EXPORT = "the step must have a default export that is a function: exp
 FILES, SOURCE_BYTES = 500, 4 << 20
 _DYNAMIC_IMPORT = re.compile(r"\bimport\s*\(\s*[\"'](\.{1,2}/[^\"']+)[\"']")
 _NO_EXPORT = re.compile(r"Could not find export '(.+)' in module '(.+)'")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-# A module that can never be linked: what it imports first is linked before that shows, and nothing is ever run.
+_NO_SOURCES: Mapping[str, str] = MappingProxyType({})
+# The name of a module that can never be linked: its imports are linked first, but nothing is executed.
 _PROBE, _NEVER = "<probe>", "never"
 _PLACE = re.compile(r":(\d+):(\d+)\)?\s*$", re.MULTILINE)
 
@@ -35,10 +35,10 @@ class _Failed(Exception):
 
 
 class _Linking:
-    """Owner of an instance that compiles: notes what is imported, and answers with its source, or an empty module."""
+    """The owner of an instance that compiles: records imports and supplies their sources, or empty modules."""
 
-    def __init__(self, end: float, known: Collection[str], sources: Mapping[str, str] = _NOTHING) -> None:
-        self._end, self._known, self._sources = end, known, sources
+    def __init__(self, end: float, files: Collection[str], sources: Mapping[str, str] = _NO_SOURCES) -> None:
+        self._end, self._known, self._sources = end, files, sources
         self.imports: list[tuple[str, str]] = []
 
     def on_message(self, message: bytes) -> bytes | None:
@@ -60,7 +60,7 @@ class _Linking:
 
 
 class Compiler:
-    """Compiles one program; every file that the entry reaches, depth first."""
+    """Compiles one program: every file reachable from the entry, depth first."""
 
     def __init__(self, engine: Engine, typescript: TypeScript, program: Mapping[str, Any]) -> None:
         self._engine, self._typescript = engine, typescript
@@ -72,12 +72,12 @@ class Compiler:
         self._broken: set[str] = set()
         self._imports: dict[str, list[tuple[str, str]]] = {}
         self._circular = False
-        # One for all files and all their stages: whoever waits for us knows no other, and would end the process.
+        # One deadline for all files and stages, because the caller ends the process when it has passed.
         self._end = time.monotonic() + SECONDS
         self._failures: list[Failure] = []
 
     def compile(self) -> tuple[Artefact | None, list[Failure]]:
-        """The artefact, or every failure of every file that could be looked at."""
+        """Compile; returns the artefact, or None and the failures of all files that could be examined."""
         refused = refuse_program(self._entry, self._files)
         if refused:
             return None, refused
@@ -89,18 +89,18 @@ class Compiler:
         return Artefact(self._modules, self._entry, self._circular), []
 
     def _link(self) -> None:
-        """Whether everything imported by name is exported, and the entry has a default export."""
+        """Check that every name imported is exported and that the entry has a default export."""
         root = f'import entry from "{self._entry}"; import {{ {_NEVER} }} from "{_PROBE}"; entry({_NEVER})'
         linking = _Linking(self._end, {*self._files, _PROBE}, {each.name: each.source for each in self._modules.values()})
         try:
             with self._engine.ticker, VM(self._engine, linking) as vm:
                 vm.load_source(root.encode("utf-8", "replace"), "<root>")
         except Thrown as thrown:
-            found = _NO_EXPORT.search(str(thrown.fault.get("message", "")))
-            if found is None:
+            missing = _NO_EXPORT.search(str(thrown.fault.get("message", "")))
+            if missing is None:
                 self._failures.append(_refused("SyntaxError", str(thrown.fault.get("message", "")), "syntax_error"))
-            elif found[2] != _PROBE:
-                self._failures.append(self._not_exported(found[1], found[2]))
+            elif missing[2] != _PROBE:
+                self._failures.append(self._not_exported(missing[1], missing[2]))
         except (OutOfMemory, Stopped, Trapped):
             self._failures.append(_refused("TooLarge", "the files are too large together to be linked", "program_size"))
 
@@ -159,20 +159,20 @@ class Compiler:
         try:
             translation = self._typescript.translate(text, name, self._end)
         except SyntaxFault as fault:
-            raise _Failed(_syntax(_plainly(fault.message), Position(name, fault.line, fault.column))) from None
+            raise _Failed(_syntax(_first_line(fault.message), Position(name, fault.line, fault.column))) from None
         except Occupied:
             text = "other files take long to compile at this moment; try again later"
             raise _Failed(Failure("system", "SandboxBusy", text, code="sandbox_busy", retryable=True)) from None
-        found = translation.map
-        return Module(name, translation.code, map=SourceMap(found) if found else None, map_text=found)
+        source_map = translation.map
+        return Module(name, translation.code, map=SourceMap(source_map) if source_map else None, map_text=source_map)
 
     def _explain(self, module: Module, fault: dict[str, Any], linking: _Linking) -> Failure:
         message = str(fault.get("message", ""))
         for specifier, path in linking.imports:
             if path not in self._files:
                 return _syntax(_import_refused(specifier), _find(module.name, self._files[module.name], specifier), "ImportFailed")
-        found = _PLACE.search(str(fault.get("stack") or ""))
-        line, column = (int(found[1]), int(found[2])) if found else (1, 1)
+        place = _PLACE.search(str(fault.get("stack") or ""))
+        line, column = (int(place[1]), int(place[2])) if place else (1, 1)
         if _line(module.source, line)[column - 1 : column] == "@":
             message = "decorators are not supported; call the function yourself"
         if module.map is not None:
@@ -181,7 +181,7 @@ class Compiler:
 
 
 def refuse_program(entry: str, files: Mapping[str, str]) -> list[Failure]:
-    """Why a program is not even looked at."""
+    """The failures of a program that is refused before compilation."""
     if entry not in files:
         return [_refused("FileMissing", f"the file '{entry}' does not exist in this process", "file_missing")]
     if len(files) > FILES or sum(map(len, files.values())) > SOURCE_BYTES:
@@ -213,7 +213,7 @@ def _import_refused(specifier: str) -> str:
 
 
 def _find(name: str, text: str, specifier: str) -> Position:
-    """Where the quoted specifier stands in the source."""
+    """The position of the quoted specifier in the source."""
     for number, line in enumerate(text.splitlines(), 1):
         for quote in ("'", '"'):
             at = line.find(quote + specifier + quote)
@@ -227,6 +227,6 @@ def _line(text: str, number: int) -> str:
     return lines[number - 1] if 1 <= number <= len(lines) else ""
 
 
-def _plainly(message: str) -> str:
-    """swc repeats the reason after its own heading; the first line says it."""
+def _first_line(message: str) -> str:
+    """The first line of an swc message; the rest repeats the reason."""
     return message.strip().splitlines()[0].strip() if message.strip() else "the file is not TypeScript"

@@ -24,7 +24,7 @@ def _numbers(segment: str) -> list[int]:
 
 
 class SourceMap:
-    """The map of one file with one source; decoded when first asked, for nobody asks while nothing fails."""
+    """The source map of one file with one source; decoded on first use, as it is needed only for failures."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -45,7 +45,7 @@ class SourceMap:
         return lines
 
     def original(self, line: int, column: int) -> tuple[int, int] | None:
-        """Line and column (from 1) in the source of a generated position (from 1)."""
+        """The source line and column for a generated line and column (all from 1); None if unmapped."""
         if not 1 <= line <= len(self._lines):
             return None
         entries = self._lines[line - 1]

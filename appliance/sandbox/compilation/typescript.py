@@ -1,8 +1,8 @@
-"""TypeScript to JavaScript by swc (npm @swc/wasm-typescript) under wasmtime.
+"""Translates TypeScript to JavaScript with swc (npm @swc/wasm-typescript) under wasmtime.
 
-The module speaks wasm-bindgen: values that JavaScript would own live in a table here, and the imports below do to them
-what the package's own JavaScript does. Stripping keeps every line and column; what cannot be stripped (enum, namespace,
-parameter property) is transformed and comes with a source map.
+The module uses wasm-bindgen: values that JavaScript would own are in a table here, and the imports below do with them what the
+package's own JavaScript does. Stripping types preserves lines and columns; syntax that cannot be stripped (enum, namespace,
+parameter property) is transformed and has a source map.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEMORY = 512 << 20
 
 
 class Undefined:
-    """JavaScript's undefined, which is not None."""
+    """JavaScript's undefined, as distinct from null (None)."""
 
 
 UNDEFINED = Undefined()
@@ -34,7 +34,7 @@ _RESERVED = 128
 
 
 class SyntaxFault(Exception):
-    """The source is not TypeScript; position counts from 1."""
+    """The source is not valid TypeScript; line and column count from 1."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
@@ -42,11 +42,11 @@ class SyntaxFault(Exception):
 
 
 class Occupied(Exception):
-    """Other files were translated all the time; this one can be tried again."""
+    """Other translations used up the time; this one can be retried."""
 
 
 class _Refused(Exception):
-    """What swc threw."""
+    """An error that swc threw."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(str(value))
@@ -78,7 +78,7 @@ class _Table:
 
 
 class _Instance:
-    """One fresh instance of swc; good for one translation."""
+    """One fresh instance of swc, for a single translation."""
 
     def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module, seconds: float) -> None:
         self._table = _Table()
@@ -94,7 +94,7 @@ class _Instance:
         self._memory: Any = exports["memory"]
 
     def close(self) -> None:
-        """Give memory back now: the imports refer to this object, so it would wait for the garbage collector."""
+        """Free the memory now: the imports refer to this object, so the garbage collector would free it much later."""
         self._linker.close()
         self._store.close()
 
@@ -128,7 +128,7 @@ class _Instance:
             self._write(pointer, data)
         self._write(target, struct.pack("<II", pointer & 0xFFFFFFFF, len(data)))
 
-    # ---- imports, named as wasm-bindgen names them
+    # ---- imports, with wasm-bindgen's names
 
     def _js_wbindgen_object_drop_ref(self, index: int) -> None:
         self._table.drop(index)
@@ -161,8 +161,8 @@ class _Instance:
 
     def _js_wbindgen_number_get(self, target: int, index: int) -> None:
         value = self._table[index]
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        self._write(target, struct.pack("<I4xd", int(known), float(value) if known else 0.0))
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        self._write(target, struct.pack("<I4xd", int(is_number), float(value) if is_number else 0.0))
 
     def _js_wbindgen_number_new(self, value: float) -> int:
         return self._table.add(value)
@@ -247,12 +247,12 @@ class _Instance:
         if failed:
             raise _Refused(self._table[thrown])
         result = self._table[value]
-        found = result.get("map", UNDEFINED)
-        return Translation(result["code"], found if isinstance(found, str) else None)
+        source_map = result.get("map", UNDEFINED)
+        return Translation(result["code"], source_map if isinstance(source_map, str) else None)
 
 
 class TypeScript:
-    """The compiled swc of this process; loaded when first needed, one translation at a time."""
+    """The compiled swc of this process; performs one translation at a time."""
 
     def __init__(self, path: Path, ticker: Ticker) -> None:
         self._lock = threading.Lock()
@@ -262,9 +262,9 @@ class TypeScript:
         ticker.add(self._engine)
 
     def translate(self, source: str, name: str, end: float) -> Translation:
-        """JavaScript for one file, by the monotonic time `end`.
+        """Translate one file to JavaScript by the monotonic time `end`.
 
-        SyntaxFault when it is not TypeScript or takes longer, Occupied when the time went by with files of others.
+        Raises SyntaxFault if it is not valid TypeScript or takes longer, Occupied if other files used up the time.
         """
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise Occupied
@@ -300,7 +300,7 @@ def _explain(text: str) -> str:
 
 
 def _syntax_fault(value: Any) -> SyntaxFault:
-    """swc answers {code, message, snippet, filename, startLine, startColumn, …}."""
+    """Convert swc's error object {code, message, snippet, filename, startLine, startColumn, …}."""
     if not isinstance(value, dict):
         return SyntaxFault(str(value))
     message = str(value.get("message", "The file is not TypeScript"))

@@ -1,4 +1,4 @@
-"""What can be told of a decision (JSON Decision Model) by looking at it; pure, without the engine."""
+"""Static analysis of decisions (JSON Decision Model), without the engine.  Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ PATH = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)*\Z")
 
 
 def names_read(model: Mapping[str, Any]) -> frozenset[str]:
-    """The names a well-formed model takes from its input: first words of the plain fields of tables right behind it."""
+    """The names that a well-formed model reads from its input: the first words of plain fields in tables directly after it."""
     nodes = {node["id"]: node for node in model["nodes"]}
     behind: dict[str, set[str]] = {}
     for edge in model["edges"]:
@@ -17,22 +17,22 @@ def names_read(model: Mapping[str, Any]) -> frozenset[str]:
     for identity, sources in behind.items():
         if sources == {"inputNode"} and nodes[identity]["type"] == "decisionTableNode":
             for column in nodes[identity]["content"]["inputs"]:
-                found = PATH.match(column.get("field") or "")
-                if found and not nodes[identity]["content"].get("inputField"):
-                    names.add(found[1])
+                match = PATH.match(column.get("field") or "")
+                if match and not nodes[identity]["content"].get("inputField"):
+                    names.add(match[1])
     return frozenset(names)
 
 
 def unreachable_rules(model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Pointer and sentence for every rule of a well-formed model that an earlier one always precedes."""
+    """The pointer of, and a sentence about, every rule of a well-formed model that an earlier rule always shadows."""
     for number, node in enumerate(model["nodes"]):
         content = node.get("content")
         if node["type"] == "decisionTableNode" and content.get("hitPolicy", "first") == "first":
-            for rule, reason in _hidden(content):
+            for rule, reason in _shadowed_rules(content):
                 yield f"/nodes/{number}/content/rules/{rule}", reason
 
 
-def _hidden(content: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+def _shadowed_rules(content: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     seen: dict[tuple[str, ...], int] = {}
     columns = [column["id"] for column in content["inputs"]]
     anything = ("",) * len(columns)

@@ -1,7 +1,7 @@
-"""Decision tables and graphs (JSON Decision Model) by zen-engine, in a sandbox process of their own.
+"""Evaluates decision tables and graphs (JSON Decision Model) with zen-engine, in a separate sandbox process.
 
-The engine takes what it cannot parse for "no match" and runs JavaScript in function nodes; therefore every model is
-looked through before it is used, and only nodes that compute are admitted.
+The engine treats what it cannot parse as "no match" and runs JavaScript in function nodes; therefore every model is validated
+before use, and only nodes without code are admitted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSED = {
 
 
 class Refused(Exception):
-    """The model is not used; `problems` say why."""
+    """The model was refused because of its `problems`."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__(problems[0].message)
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 def find_problems(model: Any) -> list[Problem]:
-    """Everything that would make the engine do something else than the author meant."""
+    """The problems of a model, including those that the engine would silently misinterpret."""
     nodes = model.get("nodes") if isinstance(model, dict) else None
     if not isinstance(nodes, list) or not isinstance(model.get("edges"), list):
         return [Problem("", "a decision is an object with the arrays nodes and edges")]
@@ -123,7 +123,7 @@ _CONTENTS: dict[str, Callable[[str, dict[str, Any]], Iterator[Problem]]] = {
 }
 
 
-def _checked(pointer: str, text: Any, check: Callable[[str], Any]) -> Iterator[Problem]:
+def _check_cell(pointer: str, text: Any, check: Callable[[str], Any]) -> Iterator[Problem]:
     if not isinstance(text, str):
         yield Problem(pointer, "a cell is text; put a literal text in quotes inside it")
     elif text.strip():
@@ -134,15 +134,15 @@ def _checked(pointer: str, text: Any, check: Callable[[str], Any]) -> Iterator[P
 
 
 def _expression(pointer: str, text: Any) -> Iterator[Problem]:
-    return _checked(pointer, text, zen.compile_expression)
+    return _check_cell(pointer, text, zen.compile_expression)
 
 
 def _unary(pointer: str, text: Any) -> Iterator[Problem]:
-    return _checked(pointer, text, zen.compile_unary_expression)
+    return _check_cell(pointer, text, zen.compile_unary_expression)
 
 
 def _reason(fault: BaseException) -> str:
-    """What zen says, without its native backtrace."""
+    """The message of a zen error, without its native backtrace."""
     text = str(fault).split("\n\nStack backtrace", 1)[0].strip()
     try:
         return str(json.loads(text)["source"])
@@ -160,39 +160,39 @@ def _engine_problems(model: Any) -> list[Problem]:
 
 @dataclass(frozen=True)
 class Decision:
-    """An admitted model. `reads` are the names it takes from its input."""
+    """A validated model; `reads` are the names that it reads from its input."""
 
     engine: zen.ZenDecision
     reads: frozenset[str]
 
 
-_kept: OrderedDict[str, Decision] = OrderedDict()
+_cache: OrderedDict[str, Decision] = OrderedDict()
 
 
 def load(text: bytes) -> Decision:
-    """The decision of a model, from memory when it was here before; Refused when it has problems."""
+    """Load a decision, from the cache if possible; raises Refused if the model has problems."""
     key = hashlib.sha256(text).hexdigest()
-    found = _kept.get(key)
-    if found is None:
+    decision = _cache.get(key)
+    if decision is None:
         model = json.loads(text)
         problems = find_problems(model)
         if problems:
             raise Refused(problems)
-        found = _kept[key] = Decision(zen.ZenEngine().create_decision(text.decode()), names_read(model))
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return found
+        decision = _cache[key] = Decision(zen.ZenEngine().create_decision(text.decode()), names_read(model))
+        while len(_cache) > KEPT:
+            _cache.popitem(last=False)
+    _cache.move_to_end(key)
+    return decision
 
 
 def decide(text: bytes, facts: bytes) -> tuple[bytes, Failure | None]:
-    """The result as JSON, or why there is none."""
-    given = json.loads(facts)
+    """Evaluate a decision; returns its result as JSON, or the failure."""
+    values = json.loads(facts)
     try:
         decision = load(text)
-        if not isinstance(given, dict):
+        if not isinstance(values, dict):
             return b"null", _failure("the input of a decision is an object")
-        missing = sorted(decision.reads - given.keys())
+        missing = sorted(decision.reads - values.keys())
         if missing:
             return b"null", _failure(
                 f"the decision reads '{missing[0]}', which its input does not have; give null where absence is meant"
@@ -227,7 +227,7 @@ _WARM: dict[str, Any] = {
 
 
 def warm_up() -> None:
-    """Let the engine open what it opens once, while that is still allowed."""
+    """Evaluate once so that the engine opens its files while that is still allowed."""
     zen.ZenEngine().create_decision(json.dumps(_WARM)).evaluate("{}")
 
 

@@ -1,4 +1,4 @@
-"""Evaluates expressions inside a sandbox process: several of one step, each on its own, over the same names."""
+"""Evaluates the expressions of a step inside a sandbox process, each on its own, over the same names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from appliance.sandbox.worker.visit import tidy_json
 from appliance.sandbox.worker.vm import VM, Thrown
 
 _PLACE = re.compile(r"<input>:(\d{1,9}):(\d{1,9})")
-# Above the text stand the two lines of QuickJS's own head of a function and the one the prelude opens it with.
+# QuickJS's own function header (two lines) and the line with which the prelude opens the function precede the text.
 _LINES_ABOVE = 4
 
 
@@ -31,7 +31,7 @@ class ExpressionRun:
         self._failures: dict[str, Failure] = {}
 
     def run(self, request: bytes, keys: list[str]) -> tuple[dict[str, bytes], dict[str, Failure]]:
-        """Values as JSON, and failures, by key; what stops the instance fails every key that has no value yet."""
+        """Evaluate; returns values (JSON) and failures by key. If the instance stops, all keys without a value fail."""
         self._keys = set(keys)
         stopped: Failure | None = None
         try:
@@ -58,7 +58,7 @@ class ExpressionRun:
             return None
         name, body = message[1:].split(b"\n", 1)
         key = name.decode("utf-8", "replace")
-        if key not in self._keys:  # an expression can tamper with the list it is read from
+        if key not in self._keys:  # expressions can tamper with the list that the keys are read from
             return None
         try:
             raw = tidy_json(body)
@@ -79,10 +79,10 @@ class ExpressionRun:
         name, message = str(fault.get("name", "Error")), str(fault.get("message", ""))
         if name == "InternalError" and message == "out of memory":
             return self._stopped(OutOfMemory("memory"))
-        found = _PLACE.search(str(fault.get("stack") or ""))
+        place = _PLACE.search(str(fault.get("stack") or ""))
         position = None
-        if found is not None and int(found[1]) >= _LINES_ABOVE:
-            position = Position("", int(found[1]) - _LINES_ABOVE + 1, int(found[2]))
+        if place is not None and int(place[1]) >= _LINES_ABOVE:
+            position = Position("", int(place[1]) - _LINES_ABOVE + 1, int(place[2]))
         return Failure("validation", name, message, code="expression_failed", position=position)
 
     def read_clock(self) -> int:

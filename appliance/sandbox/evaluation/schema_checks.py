@@ -1,4 +1,4 @@
-"""Values checked against a JSON Schema in a sandbox process of their own, where neither time nor memory is anybody else's."""
+"""Checks costly values against a JSON Schema in a separate sandbox process with its own time and memory limits."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from appliance.sandbox.pool.lane import Busy
 from appliance.sandbox.pool.occasional import OccasionalLane
 from appliance.sandbox.pool.process import Process, Slot, StartFailed
 
-# How long a value may wait for its turn, and how many of one tenant may: more would only hold memory and threads.
+# How long a value may wait, and how many of one tenant may wait at once: more would only occupy memory and threads.
 PATIENCE_SECONDS, PLACES_EACH = 10.0, 3
-MOST_PROCESSES = 3  # that one question may be asked in
+MOST_PROCESSES = 3  # processes in which one check may be attempted
 
 
 class SchemaChecker:
-    """The worker of `core.json_schema`, over a lane of one process; tenants take turns, and none pays for another's question."""
+    """The worker of `core.json_schema`, with a lane of one process; serves tenants in turn and isolates their checks."""
 
     def __init__(self, lane: OccasionalLane) -> None:
         self._lane = lane
         self._used: Process | None = None
 
     def check(self, question: Question) -> Findings:
-        """What is wrong with the value; OutOfBounds, Overloaded."""
+        """The problems of the value; raises OutOfBounds, Overloaded."""
         try:
             for _ in range(MOST_PROCESSES):
                 with self._lane.slot(PATIENCE_SECONDS, question.namespace) as slot:
                     if slot.channel.is_gone():
-                        self._lane.condemn(slot.process)  # it ended while nobody used it
+                        self._lane.condemn(slot.process)  # it died while it was idle
                         continue
                     is_fresh, self._used = slot.process is not self._used, slot.process
                     try:
                         return self._check(slot, question)
                     except Lost:
                         if is_fresh:
-                            break  # what others have left in a process ends nobody else's question
+                            break  # a used process may have died of memory left by others, so only a fresh one counts
         except (Busy, StartFailed) as refusal:
             raise Overloaded(
-                "this value takes long to check against its schema, and others are being checked; send it again later",
+                "checking this value against its schema takes long, and other values are being checked; send it again later",
                 headers={"Retry-After": "2"},
             ) from refusal
         raise OutOfBounds(f"To check this value against its schema takes more than {MEMORY_BYTES >> 20} MB.")
@@ -50,7 +50,7 @@ class SchemaChecker:
         return self._lane.process_ids()
 
     def _check(self, slot: Slot, question: Question) -> Findings:
-        """Lost when it took too much memory, or the process ended for another reason."""
+        """Check the value in one process; raises Lost if the process ends, such as for using too much memory."""
         try:
             answer = self._ask(slot, CHECK_SECONDS, "check", question.schema, question.value)
         except Overdue as fault:
@@ -80,7 +80,7 @@ class SchemaChecker:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What is wrong, and whether so much is left in the process that it is to be replaced."""
+    """The problems found, and whether the process retains so much memory that it must be replaced."""
 
     problems: list[Detail]
     is_full: bool

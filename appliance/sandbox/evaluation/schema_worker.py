@@ -1,4 +1,4 @@
-"""The worker's side of schema checks: compiles what the appliance admitted, and looks at one value at a time."""
+"""The sandbox process's side of schema checks: compiles admitted schemas and checks one value at a time."""
 
 import json
 import os
@@ -13,20 +13,20 @@ from appliance.core.json_schema.checking import MOST_LISTED
 from appliance.core.json_schema.schema import first_error, list_problems, make_validator
 from appliance.sandbox.wire import Channel, Header, Verb
 
-# Private memory of one question: the value, its schema, and the errors.
+# The memory available to one check: the value, its schema and the errors.
 MEMORY_BYTES = 64 << 20
-# What earlier questions may leave behind, of whomever they were; beyond it the process asks to be replaced.
+# The memory that earlier checks may leave behind; beyond it the process reports that it must be replaced.
 KEPT_BYTES = 16 << 20
 _STACK_BYTES = 16 << 20  # of the thread that checks
 _MOST_VALIDATORS = 16
-# What is checked here may take all the time of a processor; everybody else comes first.
+# Checks can use a processor fully, so they run at a lower priority than everything else.
 _NICENESS = 10
 
 
 class SchemaChecks:
-    """One value at a time: whether it is valid, and then, if asked, what else is wrong with it.
+    """Checks one value at a time: first whether it is valid, then on request lists all of its problems.
 
-    Every question has `MEMORY_BYTES` to itself, whoever was here before: an answer says `full` when more is left than may be.
+    Every check has `MEMORY_BYTES` of its own; an answer has `full` set if too much memory remains in use afterwards.
     """
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ class SchemaChecks:
         self._current: tuple[jsonschema_rs.Draft202012Validator, Any] | None = None
         os.nice(_NICENESS)
         make_validator({}).is_valid({})
-        self._status = FileIO("/proc/self/status")  # no file is opened once it is confined
+        self._status = FileIO("/proc/self/status")  # no files can be opened once the process is confined
         self._most_kept = self._private_bytes() + _STACK_BYTES + KEPT_BYTES
         self._limit = self._most_kept + MEMORY_BYTES
         self.verbs: dict[str, Verb] = {"check": self._check, "list": self._list}
 
     def begin(self) -> None:
-        """Take no more memory than is enough."""
+        """Limit the process's memory."""
         resource.setrlimit(resource.RLIMIT_DATA, (self._limit, self._limit))
 
     def _check(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         schema, value = parts
-        self._current = None  # the last value goes before the next one comes
+        self._current = None  # free the last value before the next one is loaded
         validator, instance = self._validator_of(schema), json.loads(value)
         del parts[:], value
         if validator.is_valid(instance):
@@ -53,20 +53,20 @@ class SchemaChecks:
             self._end(channel, [])
             return
         self._current = validator, instance
-        self._end(channel, [_written(each) for each in first_error(validator, instance)[:MOST_LISTED]])
+        self._end(channel, [_to_wire(each) for each in first_error(validator, instance)[:MOST_LISTED]])
 
     def _list(self, channel: Channel, header: Header, parts: list[bytes]) -> None:
         if self._current is None:
             raise ValueError("there is no value to list the problems of")
         problems = list_problems(*self._current)[:MOST_LISTED]
         self._current = None
-        self._end(channel, [_written(each) for each in problems])
+        self._end(channel, [_to_wire(each) for each in problems])
 
     def _end(self, channel: Channel, problems: list[list[str]]) -> None:
         channel.send({"op": "end", "problems": problems, "full": self._private_bytes() > self._most_kept})
 
     def _private_bytes(self) -> int:
-        """What counts against RLIMIT_DATA now."""
+        """The bytes that currently count against RLIMIT_DATA."""
         self._status.seek(0)
         lines = (self._status.read(1 << 16) or b"").splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(b"VmData:"))
@@ -81,6 +81,6 @@ class SchemaChecks:
         return validator
 
 
-def _written(detail: Any) -> list[str]:
+def _to_wire(detail: Any) -> list[str]:
     return [detail.pointer, detail.code, detail.message]
 

@@ -1,1 +1,1 @@
-"""The appliance's side: sandbox processes, the queues before them, and what is asked of them."""
+"""The appliance's side of the sandbox: processes, the queues in front of them, and the requests to them."""

@@ -1,4 +1,4 @@
-"""What the appliance makes of what a sandbox process answers, or of its silence."""
+"""Turns a sandbox process's final frame, or the lack of one, into an outcome."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def lost() -> Failure:
 
 
 def busy(refusal: Busy | StartFailed | RuntimesMissing) -> Failure:
-    """No process could take it; where a runtime is missing, none can later either."""
+    """The failure if no process could take the request; not retryable if a runtime is missing."""
     if isinstance(refusal, RuntimesMissing):
         return Failure("system", "RuntimesMissing", str(refusal), code="sandbox_fault")
     return Failure("system", "SandboxBusy", f"{refusal}; try again later", code="sandbox_busy", retryable=True)
 
 
 def within(text: str, failure: Failure) -> Failure:
-    """A position behind the end means that the closing bracket around the expression was not expected yet."""
+    """Report a position past the end of the expression as an early end: the error was at the bracket we add after it."""
     lines = text.split("\n")
     position = failure.position
     if position is None or position.line <= len(lines):
@@ -44,7 +44,7 @@ def within(text: str, failure: Failure) -> Failure:
 
 
 def outcome(end: Header, parts: list[bytes], template: str, pending: set[int]) -> Outcome:
-    """The outcome of a final frame; Lost when it is not what a process of ours would send."""
+    """The outcome in a final frame; raises Lost if the frame is malformed."""
     try:
         failure = None if end["failure"] is None else Failure.from_wire(end["failure"])
         if end["op"] == "fault":

@@ -1,4 +1,4 @@
-"""What the appliance says to a sandbox process about one request, and how long it listens."""
+"""The exchange of messages with a sandbox process for one request, with its deadline."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from appliance.sandbox.program import Host, HostCall, Settled, Suspend, Watchful
 from appliance.sandbox.reasons import ABORTED, OVER_WALL
 from appliance.sandbox.wire import Disconnected, Header, encode_json
 
-# What a process gets beyond its own deadline before it is ended.
+# How long a process may exceed its own deadline before it is killed.
 GRACE_SECONDS = 0.25
 
 
 class Overdue(Exception):
-    """The process did not answer in time; it must be ended."""
+    """The process did not answer in time and must be ended."""
 
 
 class Lost(Exception):
-    """The process is gone, or says what it may not; it must be ended."""
+    """The process has died or violated the protocol, and must be ended."""
 
 
 class Conversation:
-    """One request over one slot, by the thread that holds it. `calls`, `answers`: how many the host was given, and gave.
-    `in_step`: the process waits for the next request. `open`: the calls without an answer."""
+    """One request over one slot, used by the thread that holds the slot.
+
+    `calls` and `answers` count the calls passed to the host and its answers; `open` has the ids of unanswered calls.
+    `in_step` is true once the process is ready for the next request.
+    """
 
     def __init__(self, slot: Slot, seconds: float, pending: Iterable[int] = ()) -> None:
         self._slot, self._channel = slot, slot.channel
@@ -47,14 +50,14 @@ class Conversation:
     def _receive(self) -> tuple[Header, list[bytes]]:
         try:
             return self._channel.receive(self._give_up, self._poll)
-        except Disconnected as gone:
-            raise Lost from gone
+        except Disconnected as disconnected:
+            raise Lost from disconnected
 
     def _send(self, header: Header, *parts: bytes) -> None:
         try:
             self._channel.send(header, *parts)
-        except Disconnected as gone:
-            raise Lost from gone
+        except Disconnected as disconnected:
+            raise Lost from disconnected
 
     def ask(self, header: Header, *parts: bytes) -> tuple[Header, list[bytes]]:
         self._send(header, *parts)
@@ -67,7 +70,7 @@ class Conversation:
         return header, parts
 
     def run(self, header: Header, facts: bytes, text: bytes, compiled: Compiled, host: Host) -> tuple[Header, list[bytes]]:
-        """Run a step, answering its calls through `host`, until its final frame."""
+        """Run a step, answering its calls through `host`, and return its final frame."""
         self._poll = host.poll if isinstance(host, WatchfulHost) else None
         header["serial"] = self._slot.next_serial()
         self._send(header, facts, text)
@@ -86,12 +89,12 @@ class Conversation:
         except (Lost, Overdue):
             raise
         except BaseException:
-            with suppress(Lost, Overdue):  # then `in_step` stays False, and the process is ended
+            with suppress(Lost, Overdue):  # `in_step` stays False in this case, and the process is ended
                 self._stop()
             raise
 
     def _answer(self, header: Header, parts: list[bytes], host: Host) -> None:
-        for call, clock in _calls(header, parts):
+        for call, clock in _parse_calls(header, parts):
             self.calls += 1
             self.open.add(call.id)
             host.submit(call, clock)
@@ -108,14 +111,14 @@ class Conversation:
             self._send({"op": "suspend"})
             return
         if settled.id not in self.open:
-            raise ValueError(f"the host answered call {settled.id}, which has its answer or was never made")
+            raise ValueError(f"the host answered call {settled.id}, which was never made or is already answered")
         self.open.remove(settled.id)
         self.answers += 1
         text = encode_json(settled.value)
         self._send({"op": "settle", "id": settled.id, "ok": settled.ok}, text)
 
     def _stop(self) -> None:
-        """The host gave up: end the step, wherever it is, and wait for its last frame, so that the slot can serve the next one."""
+        """Abort the step after the host gave up, and wait for its final frame so that the slot can be reused."""
         self._poll = None
         self._end = time.monotonic() + GRACE_SECONDS
         if self._computes:
@@ -123,14 +126,14 @@ class Conversation:
         else:
             self._send({"op": "abort", "reason": ABORTED})
         header, parts = self._receive()
-        if header.get("op") == "calls":  # it had just begun to wait for us
+        if header.get("op") == "calls":  # it had just sent calls and is now waiting for an answer
             self._send({"op": "abort", "reason": ABORTED})
             header, parts = self._receive()
         self._checked(header, parts)
 
 
-def _calls(header: Header, parts: list[bytes]) -> Iterator[tuple[HostCall, list[int]]]:
-    """The calls of a frame; Lost when it is not what a process of ours would send."""
+def _parse_calls(header: Header, parts: list[bytes]) -> Iterator[tuple[HostCall, list[int]]]:
+    """The calls in a frame; raises Lost if the frame is malformed."""
     try:
         for (number, method, clock), raw in zip(header["calls"], parts, strict=True):
             args = json.loads(raw)

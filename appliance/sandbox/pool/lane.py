@@ -1,4 +1,4 @@
-"""A lane: the sandbox processes of one kind, the queue before them, and the thread that keeps them alive."""
+"""A lane: the sandbox processes of one kind, the queue in front of them, and the thread that keeps them alive."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from appliance.sandbox.pool.waiting import Waiter, Waiting
 
 log = logging.getLogger(__name__)
 
-# A process that ends sooner than this after its start waits a little for its next; one that cannot start waits longer.
+# A process that dies sooner than this after its start is replaced after a short pause; a failed start after a longer one.
 HEALTHY_SECONDS, SLOWEST_SECONDS = 2.0, 2.0
 
 
 class Busy(Exception):
-    """No slot became free in time, or too many wait for one already."""
+    """No slot became free in time, or too many requests are waiting already."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """`places`: how many may wait at once, `places_each` of one tenant. A process that is gone, or holds more than
-    `idle_bytes` of its own memory and `busy_bytes` for each step in it, is replaced; that is looked at every `watch_seconds`,
-    even when nobody uses it."""
+    """The limits of a lane: `places` requests may wait at once, `places_each` of one tenant.
+
+    Every `watch_seconds` the processes are checked; one that has died, or uses more than `idle_bytes` of private memory plus
+    `busy_bytes` for each step in it, is replaced.
+    """
 
     places: int = 256
     idle_bytes: int = 512 << 20
@@ -43,7 +45,7 @@ class Bounds:
 
 
 class Lane:
-    """`count` processes with `slots` places each; thread-safe. Tenants that wait take turns."""
+    """`count` processes with `slots` slots each. Waiting tenants are served in turn. Thread-safe."""
 
     def __init__(self, name: str, settings: dict[str, Any], count: int, slots: int, bounds: Bounds | None = None) -> None:
         self.name, self._settings, self._count, self._slots = name, settings, count, slots
@@ -70,8 +72,8 @@ class Lane:
             raise StartFailed(
                 self._start_failure
                 or Sentence(
-                    "the sandbox processes did not start within %(timeout)s s, so busy or small is this machine; start "
-                    "again when it has time, or set sandbox.processes lower",
+                    "the sandbox processes did not start within %(timeout)s s; start again when this machine is less busy, or "
+                    "set sandbox.processes to a lower value",
                     timeout=f"{timeout:g}",
                 )
             )
@@ -79,7 +81,7 @@ class Lane:
             raise StartFailed(self._start_failure)
 
     def stop(self) -> None:
-        """End every process; who waits for a place is refused at once, or its thread would keep the interpreter from ending."""
+        """End every process and refuse all waiting requests, whose threads would otherwise keep the interpreter alive."""
         self._stopping.set()
         self._ended.put(None)
         with self._lock:
@@ -91,7 +93,7 @@ class Lane:
 
     @contextmanager
     def slot(self, timeout: float, namespace: str = "") -> Iterator[Slot]:
-        """A place for the caller alone; Busy when there is none within `timeout` seconds."""
+        """Hold a slot exclusively; raises Busy if none becomes free within `timeout` seconds."""
         slot = self._acquire(timeout, namespace)
         try:
             yield slot
@@ -108,7 +110,7 @@ class Lane:
         return slot
 
     def _claim(self, namespace: str) -> Slot | Waiter:
-        """A place in the process that has most of them, or a place in the queue."""
+        """Take a slot of the process with the most free slots, or join the queue."""
         with self._lock:
             if self._stopping.is_set():
                 raise Busy("the sandbox has been stopped")
@@ -117,7 +119,7 @@ class Lane:
                 return process.free.pop()
             waiter = self._waiting.add(namespace)
             if waiter is None:
-                raise Busy(f"the queue before the sandbox is full ({self._bounds.places} waiting)")
+                raise Busy(f"the queue of the sandbox is full ({self._bounds.places} waiting)")
             return waiter
 
     def _await(self, waiter: Waiter, timeout: float) -> Slot:
@@ -152,7 +154,7 @@ class Lane:
             waiter.ready.set()
 
     def condemn(self, process: Process, reason: Reason = "lost") -> None:
-        """End a process that is overdue or gone; the others inside fail, a new one is started in the background."""
+        """End a process that is overdue or dead; the other steps in it fail, and a new one starts in the background."""
         with self._lock:
             if process.condemned:
                 return
@@ -169,12 +171,12 @@ class Lane:
             return [each.child.pid for each in self._processes]
 
     def protections(self) -> list[Protections]:
-        """What holds each of the processes."""
+        """The protections of each process."""
         with self._lock:
             return [each.protections for each in self._processes]
 
     def restarts(self) -> dict[Reason, int]:
-        """How many processes were ended, by the reason why."""
+        """How many processes were ended, by reason."""
         with self._lock:
             return dict(self._restarts)
 
@@ -192,7 +194,7 @@ class Lane:
                 "confined": sum(each.protections.seccomp for each in self._processes),
             }
 
-    # ---- the keeper: the only thread that starts processes, for they end with it
+    # ---- the keeper: the only thread that starts processes, because they die together with the thread that started them
 
     def _keep(self) -> None:
         missing = sum(not self._add() for _ in range(self._count))
@@ -213,22 +215,24 @@ class Lane:
         for each in remaining:
             each.condemned = True
             each.end()
-        while not self._ended.empty():  # condemned while the stop was on its way
+        while not self._ended.empty():  # condemned during the shutdown
             if (late := self._ended.get()) is not None:
                 late.end()
 
     def _replace(self, ended: Process) -> int:
-        """Bury a process and start another one; answers how many are missing then."""
+        """Clean up after a dead process and start a new one; returns how many are missing afterwards."""
         ended.end()
         with self._lock:
             if ended in self._drained:
                 self._drained.remove(ended)
-                return 0  # its successor works already
+                return 0  # its successor is running already
         return int(not self._add_in_time(0.0 if time.monotonic() - ended.started > HEALTHY_SECONDS else 0.1))
 
     def _inspect(self) -> int:
-        """Find processes that are gone, and give no more work to one that holds too much memory: it ends with the last step
-        in it. Answers how many are missing then."""
+        """Replace dead processes, and drain those that use too much memory, which end with their last step.
+
+        Returns how many processes are missing afterwards.
+        """
         with self._lock:
             processes = list(self._processes)
         for each in processes:
@@ -248,7 +252,7 @@ class Lane:
             self._processes.remove(process)
             self._drained.append(process)
             is_empty = len(process.free) == len(process.slots)
-        log.info("sandbox process %d holds too much memory and is replaced", process.child.pid)
+        log.info("sandbox process %d uses too much memory and is being replaced", process.child.pid)
         if is_empty:
             self.condemn(process, "memory")
         return True
@@ -261,7 +265,7 @@ class Lane:
             process = processes.start(self._settings, self._slots)
         except StartFailed as failed:
             self._start_failure = str(failed)
-            log.error("%s", failed)  # noqa: TRY400  the message says all there is
+            log.error("%s", failed)  # noqa: TRY400  a traceback would add nothing
             return False
         self._start_failure = None
         with self._lock:

@@ -1,4 +1,4 @@
-"""Which sandbox processes there are: a lane for each kind of work, and what the processes of each are told."""
+"""The kinds of sandbox processes: one lane for each kind of work, and the settings of its processes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from appliance.sandbox.program import Program
 from appliance.sandbox.worker.templates import FormerLanes, Template, Templates
 
 TYPES_IDLE_SECONDS = 180.0
-# PHP computes no faster in several threads, but it can wait for several answers.
+# More slots make PHP no faster, but several steps can wait for answers at once.
 PHP_SLOTS, PHP_IDLE_SECONDS = 4, 600.0
 
 DECISION_ADDRESS_SPACE = 1 << 30
-# Values that take long to check come seldom; what a process holds of one beside its libraries goes with it.
+# Values that take long to check are rare; the memory that a process keeps beyond its libraries is freed with it.
 SCHEMAS_IDLE_SECONDS, SCHEMAS_IDLE_BYTES = 120.0, 64 << 20
 
 AnyLane = Lane | OccasionalLane
@@ -29,10 +29,15 @@ AnyLane = Lane | OccasionalLane
 
 @dataclass(frozen=True)
 class Settings:
-    """`runtimes`: where the prepared ones lie (None: where a checkout keeps them); `queue_seconds`: patience;
-    `queue_places`: how many may wait for a place at once; `idle_mb`: a process that holds more between steps is replaced;
-    `first_user`: the first of the 400 user numbers that processes take when started as root (0: they stay root);
-    `templates`: where those of former versions are kept (None: nowhere), whose processes end after `former_idle_seconds`."""
+    """The settings of the sandbox.
+
+    - `runtimes`: the folder of the prepared runtimes (None: the default of a checkout)
+    - `queue_seconds`: how long a request waits for a slot; `queue_places`: how many may wait at once
+    - `idle_mb`: a process that uses more memory between steps is replaced
+    - `first_user`: the first of the 400 user ids that processes take when started as root (0: they stay root)
+    - `templates`: the folder for templates of former versions (None: they are not kept), whose processes end after
+      `former_idle_seconds` without use
+    """
 
     processes: int = 2
     slots: int = 8
@@ -46,7 +51,7 @@ class Settings:
 
 
 class Lanes:
-    """All lanes over the prepared runtimes; only that for code is started before it is needed."""
+    """All lanes; only the one for code is started before it is needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -54,17 +59,17 @@ class Lanes:
         self.templates = Templates(settings.templates, prepared.verified(runtimes.TEMPLATE))
         self._observer: Observer = Unobserved()
         self._bounds = Bounds(settings.queue_places, settings.idle_mb << 20)
-        self.code = self._lane("code", settings.processes, settings.slots, self._of_code())
+        self.code = self._lane("code", settings.processes, settings.slots, self._code_settings())
         self.former = FormerLanes(self.templates, self._former_lane, settings.former_idle_seconds)
-        # A decision may hold its whole process all its time: decisions get one of their own, started when first needed.
+        # A decision blocks its whole process while it runs, so decisions have their own, started when first needed.
         self.decisions = self._lane("decisions", 1, 1, {"address_space": DECISION_ADDRESS_SPACE})
-        # The type checker is big, and whoever does not write TypeScript never needs it.
-        self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._of_types())), TYPES_IDLE_SECONDS)
+        # The type checker needs much memory, and only TypeScript needs it.
+        self.types = OccasionalLane(lambda: self._observed(self._lane("types", 1, 1, self._types_settings())), TYPES_IDLE_SECONDS)
         self.php = OccasionalLane(self._php_lane, PHP_IDLE_SECONDS)
         self.schemas = OccasionalLane(self._schemas_lane, SCHEMAS_IDLE_SECONDS)
 
     def of(self, program: Program) -> AnyLane:
-        """Where a program runs and is compiled."""
+        """The lane in which a program is compiled and run."""
         return self.php if program.language == "php" else self.code
 
     def observe(self, observer: Observer) -> None:
@@ -77,8 +82,8 @@ class Lanes:
             lane.stop()
 
     def _lane(self, role: str, count: int, slots: int, facts: dict[str, Any], name: str = "") -> Lane:
-        given = {"role": role, "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user, **facts}
-        return Lane(name or role, given, count, slots, self._bounds)
+        settings = {"role": role, "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user, **facts}
+        return Lane(name or role, settings, count, slots, self._bounds)
 
     def _former_lane(self, template: Template) -> Lane:
         slots = self._settings.slots
@@ -89,18 +94,18 @@ class Lanes:
         return self._observed(self._lane("former", 1, slots, facts, f"former-{template.id[:8]}"))
 
     def _php_lane(self) -> Lane:
-        return self._observed(self._lane("php", self._settings.processes, PHP_SLOTS, self._of_php()))
+        return self._observed(self._lane("php", self._settings.processes, PHP_SLOTS, self._php_settings()))
 
     def _schemas_lane(self) -> Lane:
         bounds = Bounds(self._settings.queue_places, SCHEMAS_IDLE_BYTES, places_each=PLACES_EACH)
-        given = {"role": "schemas", "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user}
-        return self._observed(Lane("schemas", given, 1, 1, bounds))
+        settings = {"role": "schemas", "address_space": confinement.ADDRESS_SPACE, "first_user": self._settings.first_user}
+        return self._observed(Lane("schemas", settings, 1, 1, bounds))
 
     def _observed(self, lane: Lane) -> Lane:
         lane.observer = self._observer
         return lane
 
-    def _of_code(self) -> dict[str, Any]:
+    def _code_settings(self) -> dict[str, Any]:
         return {
             "slots": self._settings.slots,
             "quickjs": str(self._prepared.verified(runtimes.QUICKJS)),
@@ -110,8 +115,8 @@ class Lanes:
             "template": self.templates.current,
         }
 
-    def _of_types(self) -> dict[str, Any]:
+    def _types_settings(self) -> dict[str, Any]:
         return {"checker": str(self._prepared.verified(runtimes.TYPES)), "boot": self._prepared.parts["types"].facts["boot"]}
 
-    def _of_php(self) -> dict[str, Any]:
+    def _php_settings(self) -> dict[str, Any]:
         return {"php": str(self._prepared.verified(runtimes.PHP)), "boot": self._prepared.parts["php"].facts["boot"]}

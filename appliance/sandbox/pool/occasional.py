@@ -1,4 +1,4 @@
-"""A lane for what is seldom asked for and big: its processes are started when first needed and end when nobody asks any more."""
+"""A lane for rarely used, memory-hungry work: its processes start on demand and end when they have been idle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from appliance.sandbox.pool.process import Process, Slot
 
 
 class OccasionalLane:
-    """Makes its lane by `make` when a place is asked for, and stops it after `idle_seconds` without use; thread-safe."""
+    """Creates its lane with `make` when a slot is requested, and stops it after `idle_seconds` without use. Thread-safe."""
 
     def __init__(self, make: Callable[[], Lane], idle_seconds: float) -> None:
         self._make, self._idle_seconds = make, idle_seconds
@@ -45,7 +45,7 @@ class OccasionalLane:
             return self._lane
 
     def _watch(self, lane: Lane) -> None:
-        """End the lane when it was idle long enough, or when all ends."""
+        """Stop the lane once it has been idle long enough, or when the sandbox stops."""
         rest = self._idle_seconds
         while not self._stopping.wait(rest):
             with self._lock:
@@ -62,7 +62,7 @@ class OccasionalLane:
             lane.condemn(process, reason)
 
     def process_ids(self) -> list[int]:
-        """None while it is asleep."""
+        """The ids of the running processes; empty while the lane is stopped."""
         with self._lock:
             lane = self._lane
         return lane.process_ids() if lane is not None else []

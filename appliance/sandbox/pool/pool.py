@@ -1,4 +1,4 @@
-"""The sandbox as the rest of the appliance sees it: run a step, evaluate expressions, compile, decide."""
+"""The sandbox's interface to the rest of the appliance: run steps, evaluate expressions, compile programs, decide."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """One call of `Pool.run`; `text` is the input or the snapshot's data; `used_ms`: of the wall time, before."""
+class _RunRequest:
+    """One call of `Pool.run`; `text` is the input or the snapshot's data, `used_ms` the wall time of earlier visits."""
 
     program: Program
     limits: Limits
@@ -49,7 +49,7 @@ class _Asked:
 
 
 class Pool:
-    """Sandbox processes and everything they can do; thread-safe. `start` before use, `stop` at the end."""
+    """The sandbox processes and the work they do. Call `start` before use and `stop` at the end. Thread-safe."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
@@ -62,9 +62,9 @@ class Pool:
         self._observer: Observer = Unobserved()
 
     def start(self) -> None:
-        """Start the processes and wait until they are ready; StartFailed says why they are not.
+        """Start the processes and wait until they are ready; raises StartFailed.
 
-        From then on values that take long to check against their JSON Schema are checked here.
+        From then on, values that take long to check against their JSON Schema are checked in the sandbox.
         """
         self.templates.store_current()
         self._code.start()
@@ -75,36 +75,36 @@ class Pool:
         self._lanes.stop()
 
     def health(self) -> dict[str, int]:
-        """{"processes", "slots", "busy", "restarts", "queued", "oldest_wait_ms", "confined"} of those that run code."""
+        """The health of the processes for code: processes, slots, busy, restarts, queued, oldest_wait_ms, confined."""
         return self._code.health()
 
     def is_alive(self) -> bool:
-        """Whether there is a process that runs code; while one is replaced, the others do its work."""
+        """Whether at least one process for code is running; while one is replaced, the others take over its work."""
         return self._code.health()["processes"] > 0
 
     def restarts(self) -> dict[Reason, int]:
-        """How many processes that run code were ended and replaced, by the reason why."""
+        """How many processes for code were ended and replaced, by reason."""
         return self._code.restarts()
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` from now on who waits how long, which processes are replaced and how steps end."""
+        """Report waiting times, replaced processes and finished steps to `observer` from now on."""
         self._observer = observer
         self._lanes.observe(observer)
 
     def protections(self) -> Protections:
-        """What holds every one of the processes that run code: of each protection, the least that one of them has."""
+        """The protections that all processes for code have: of each protection, the weakest among them."""
         return least(self._code.protections())
 
     def process_ids(self) -> list[int]:
-        """The operating system's ids of the processes that run code."""
+        """The operating system's ids of the processes for code."""
         return self._code.process_ids()
 
     def former_process_ids(self) -> list[int]:
-        """Those of the processes in which steps wake that were suspended under a former version."""
+        """The ids of the processes for steps that were suspended under a former version."""
         return self._former.process_ids()
 
     def php_process_ids(self) -> list[int]:
-        """Those of the processes that run PHP; none while no PHP step has run for a while."""
+        """The ids of the processes for PHP; empty if no PHP step has run for a while."""
         return self._lanes.php.process_ids()
 
     # ---- steps
@@ -120,12 +120,12 @@ class Pool:
         entropy: Entropy | None = None,
         resume: Snapshot | None = None,
     ) -> Outcome:
-        """Run one step. `input` and `api` (it becomes api.execution) may be JSON already, as bytes.
+        """Run one step. `input` and `api` (which becomes api.execution) may be JSON already, as bytes.
 
-        With `resume` it goes on where it was suspended: input, api and seed are those it has, `host.wait` may answer its
-        pending calls, `entropy.clock` are values read since, limits count from its beginning.
-        What the step does never raises here, it is in the outcome; what `host` raises ends the step and passes through.
-        Long because every part of one run is named here.
+        With `resume` the step continues where it was suspended: it keeps its input, api and seed, `host.wait` may answer its
+        pending calls, `entropy.clock` has the values read since, and limits count from its start.
+        Failures of the step are in the outcome and never raised; exceptions of `host` end the step and propagate.
+        This method is long because it assembles every part of a run.
         """
         limits, entropy = limits or Limits(), entropy or Entropy()
         facts = api if isinstance(api, bytes) else encode_json(dict(api))
@@ -137,50 +137,50 @@ class Pool:
             "clock": list(entropy.clock),
             "resume": resume is not None,
         }
-        asked = _Asked(program, limits, host or NoHost(), header, facts, encode_json(input))
+        request = _RunRequest(program, limits, host or NoHost(), header, facts, encode_json(input))
         if resume is not None:
             try:
                 used_ms = check(resume, program, limits).carried.wall_ms
             except Unusable as unusable:
                 return Outcome(unusable.failure)
-            asked = replace(asked, text=resume.data, resume=resume, used_ms=used_ms)
-        ended, begun = self._attempt(asked)
-        if was_lost(ended.failure) and not begun:
-            # Nothing has happened yet, and most likely the process was dead before: this need not cost an attempt.
-            ended, _ = self._attempt(asked)
-        self._observer.stepped(program.language, ended)
-        return ended
+            request = replace(request, text=resume.data, resume=resume, used_ms=used_ms)
+        outcome, used_host = self._attempt(request)
+        if was_lost(outcome.failure) and not used_host:
+            # The step had no effect yet and the process had most likely died earlier, so retry without counting an attempt.
+            outcome, _ = self._attempt(request)
+        self._observer.stepped(program.language, outcome)
+        return outcome
 
-    def _attempt(self, asked: _Asked) -> tuple[Outcome, bool]:
-        """How it ended, and whether the host has been asked or has answered."""
+    def _attempt(self, request: _RunRequest) -> tuple[Outcome, bool]:
+        """Run the step once; returns its outcome and whether it exchanged any call or answer with the host."""
         try:
-            place = (self.settings.queue_seconds, asked.program.namespace)
-            lane = self._lane_for(asked)
+            place = (self.settings.queue_seconds, request.program.namespace)
+            lane = self._lane_for(request)
             with lane.slot(*place) as slot:
-                compiled = self._compile_near(lane, slot, asked.program)
+                compiled = self._compile_near(lane, slot, request.program)
                 if compiled.failures:
                     return Outcome(compiled.failures[0]), False
-                pending = asked.resume.pending if asked.resume is not None else ()
-                talk = Conversation(slot, (asked.limits.wall_ms - asked.used_ms) / 1000, pending)
-                return self._converse(lane, slot, talk, asked, compiled), bool(talk.calls or talk.answers)
+                pending = request.resume.pending if request.resume is not None else ()
+                talk = Conversation(slot, (request.limits.wall_ms - request.used_ms) / 1000, pending)
+                return self._converse(lane, slot, talk, request, compiled), bool(talk.calls or talk.answers)
         except Unusable as unusable:
             return Outcome(unusable.failure), False
         except (Busy, StartFailed, RuntimesMissing) as refusal:
             return Outcome(busy(refusal)), False
 
-    def _lane_for(self, asked: _Asked) -> AnyLane:
-        if asked.resume is None or asked.resume.template == self.templates.current:
-            return self._lanes.of(asked.program)
-        return self._former.lane(asked.resume.template)
+    def _lane_for(self, request: _RunRequest) -> AnyLane:
+        if request.resume is None or request.resume.template == self.templates.current:
+            return self._lanes.of(request.program)
+        return self._former.lane(request.resume.template)
 
-    def _converse(self, lane: AnyLane, slot: Slot, talk: Conversation, asked: _Asked, compiled: Compiled) -> Outcome:
+    def _converse(self, lane: AnyLane, slot: Slot, talk: Conversation, request: _RunRequest, compiled: Compiled) -> Outcome:
         try:
-            end, parts = talk.run(asked.header, asked.facts, asked.text, compiled, asked.host)
-            template = self.templates.current if asked.resume is None else asked.resume.template
+            end, parts = talk.run(request.header, request.facts, request.text, compiled, request.host)
+            template = self.templates.current if request.resume is None else request.resume.template
             return outcome(end, parts, template, talk.open)
         except Overdue:
             lane.condemn(slot.process, "overdue")
-            return Outcome(overdue(asked.limits.wall_ms / 1000, "raise limits.time or do less in one step"))
+            return Outcome(overdue(request.limits.wall_ms / 1000, "raise limits.time or do less in one step"))
         except Lost:
             lane.condemn(slot.process)
             return Outcome(lost(), host_calls=talk.calls)
@@ -192,10 +192,10 @@ class Pool:
     # ---- programs
 
     def compile(self, program: Program) -> list[Failure]:
-        """Every syntax error of the files that the entry reaches; empty when the program can run. Kept for `run`."""
+        """Compile a program and cache it for `run`; returns every syntax error of the files that the entry reaches."""
         try:
             for _ in range(2):
-                # As with questions: most likely the process was dead before, and compiling does nothing twice.
+                # Retry once, because the process had most likely died earlier and compiling has no side effects.
                 lane = self._lanes.of(program)
                 with lane.slot(self.settings.queue_seconds, program.namespace) as slot:
                     failures = self._compile(lane, slot, program).failures
@@ -206,7 +206,7 @@ class Pool:
         return failures
 
     def _compile_near(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
-        """In the slot's own process; one of a former template cannot compile, and takes no more than sources and maps."""
+        """Compile in the slot's own process, or in the current lane if that process has a former template, which cannot."""
         home = self._lanes.of(program)
         if lane is home:
             return self._compile(lane, slot, program)
@@ -214,11 +214,11 @@ class Pool:
             return self._compile(home, other, program)
 
     def _compile(self, lane: AnyLane, slot: Slot, program: Program) -> Compiled:
-        found = self._compiled.get(program.digest)
-        if found is not None:
-            return found
+        cached = self._compiled.get(program.digest)
+        if cached is not None:
+            return cached
         source = encode_json({"language": program.language, "entry": program.entry, "files": dict(program.files)})
-        answer, parts, failure = _ask(lane, slot, COMPILE_SECONDS, {"op": "compile"}, source)
+        answer, parts, failure = _ask_process(lane, slot, COMPILE_SECONDS, {"op": "compile"}, source)
         if failure is not None:
             return Compiled([failure])
         failures = [Failure.from_wire(each) for each in answer["failures"]]
@@ -228,29 +228,30 @@ class Pool:
         return compiled
 
     def check_types(self, check: TypeCheck) -> list[Finding] | Failure:
-        """Everything that is wrong with the types of a process, and calls beyond its grants; or why it cannot be told.
+        """Find the type errors of a process and calls beyond its grants; returns a Failure if they cannot be determined.
 
-        ConcurrencyLimited while several checks of the same tenant are under way."""
-        found = self._findings.get(check.digest)
-        if found is None:
+        Raises ConcurrencyLimited while several checks of the same tenant are in progress.
+        """
+        findings = self._findings.get(check.digest)
+        if findings is None:
             with self._type_checks.taken(check.namespace):
                 _, parts, failure = self._ask_types(check)
             if failure is not None:
                 return failure
-            found = [Finding.from_wire(each) for each in json.loads(parts[0])]
-            self._findings.put(check.digest, found)
-        return found
+            findings = [Finding.from_wire(each) for each in json.loads(parts[0])]
+            self._findings.put(check.digest, findings)
+        return findings
 
     def _ask_types(self, check: TypeCheck) -> Answer:
-        """Within TYPES_SECONDS, the wait for a place included; once more when the process was dead."""
+        """Check types within TYPES_SECONDS, including the wait for a slot; retries once if the process had died."""
         end = clock.monotonic() + TYPES_SECONDS
         try:
             for _ in range(2):
                 with self._types.slot(max(0.1, end - clock.monotonic()), check.namespace) as slot:
-                    asked = _ask(self._types, slot, max(0.1, end - clock.monotonic()), {"op": "types"}, check.wire)
-                if not was_lost(asked[2]):
+                    answer = _ask_process(self._types, slot, max(0.1, end - clock.monotonic()), {"op": "types"}, check.wire)
+                if not was_lost(answer[2]):
                     break
-            return asked
+            return answer
         except (Busy, StartFailed, RuntimesMissing) as refusal:
             return {}, [], busy(refusal)
 
@@ -265,9 +266,9 @@ class Pool:
         limits: Limits = EXPRESSION_LIMITS,
         namespace: str = "",
     ) -> dict[str, Evaluated]:
-        """Several JavaScript expressions over `names` in one fresh instance, failures apart.
+        """Evaluate JavaScript expressions over `names` in one fresh instance; each has its own value or failure.
 
-        Values of `names` may be JSON already (bytes); none can change them. `now` (ms) is the only time they see.
+        Values of `names` may be JSON already (bytes); expressions cannot change them. `now` (ms) is the only time they see.
         """
         texts = list(expressions.values())
         used = [name for name in names if _NAME.match(name) and any(name in text for text in texts)]
@@ -276,7 +277,7 @@ class Pool:
         return self._evaluate(request, expressions, now, limits, namespace)
 
     def check_expression(self, text: str) -> Failure | None:
-        """Whether a text is one expression; nothing runs."""
+        """Check the syntax of an expression without running it; None if it is valid."""
         return self._evaluate(b"?" + text.encode("utf-8", "replace"), {"0": text}, 0, EXPRESSION_LIMITS)["0"].failure
 
     def _evaluate(
@@ -302,7 +303,7 @@ class Pool:
         seconds: float = DECISION_SECONDS,
         namespace: str = "",
     ) -> Evaluated:
-        """The result of a JSON Decision Model for an input object; model and input may be JSON already, as bytes."""
+        """Evaluate a JSON Decision Model for an input object; both may be JSON already, as bytes."""
         text = model if isinstance(model, bytes) else encode_json(dict(model))
         answer, parts, failure = self._ask_decision(seconds, {"op": "decide"}, text, encode_json(input), namespace=namespace)
         if failure is None and answer["failure"] is not None:
@@ -310,40 +311,40 @@ class Pool:
         return Evaluated(failure=failure) if failure is not None else Evaluated(json.loads(parts[0]))
 
     def check_decision(self, model: Any) -> list[Problem]:
-        """Everything wrong in a JSON Decision Model; empty when `decide` will take it."""
+        """The problems of a JSON Decision Model; empty if `decide` accepts it."""
         answer, _, failure = self._ask_decision(COMPILE_SECONDS, {"op": "check"}, encode_json(model))
         if failure is not None:
             return [Problem("", failure.message)]
         return [Problem(pointer, message) for pointer, message in answer["problems"]]
 
     def _ask_decision(self, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
-        answer, found, failure = self._question(self._decisions, seconds, header, *parts, namespace=namespace)
+        answer, results, failure = self._question(self._decisions, seconds, header, *parts, namespace=namespace)
         if was_lost(failure):
-            # Nobody else was in that process, so it was this decision that ended it.
+            # The process served only this decision, so the decision must have ended it.
             text = "The decision ended its process, most likely by using too much memory; let it work on less."
             failure = Failure("memory", "OutOfMemory", text, code="memory_limit")
-        return answer, found, failure
+        return answer, results, failure
 
     def _question(self, lane: AnyLane, seconds: float, header: Header, *parts: bytes, namespace: str = "") -> Answer:
-        """Ask for a place and then the process there; once more when that process was dead, for questions do nothing twice."""
+        """Send a request to a slot of the lane; retries once if the process had died, as requests have no side effects."""
         try:
             for _ in range(2):
                 with lane.slot(self.settings.queue_seconds, namespace) as slot:
-                    answer, found, failure = _ask(lane, slot, seconds, header, *parts)
+                    answer, results, failure = _ask_process(lane, slot, seconds, header, *parts)
                 if not was_lost(failure):
                     break
         except (Busy, StartFailed, RuntimesMissing) as refusal:
             return {}, [], busy(refusal)
-        return answer, found, failure
+        return answer, results, failure
 
 
 Answer = tuple[Header, list[bytes], Failure | None]
 
 
-def _ask(lane: AnyLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
-    """One question to a process, and the end of a process that has no answer."""
+def _ask_process(lane: AnyLane, slot: Slot, seconds: float, header: Header, *parts: bytes) -> Answer:
+    """Send one request to a process; ends the process if it gives no answer."""
     try:
-        answer, found = Conversation(slot, seconds).ask(header, *parts)
+        answer, results = Conversation(slot, seconds).ask(header, *parts)
     except Overdue:
         lane.condemn(slot.process, "overdue")
         return {}, [], overdue(seconds)
@@ -352,4 +353,4 @@ def _ask(lane: AnyLane, slot: Slot, seconds: float, header: Header, *parts: byte
         return {}, [], lost()
     if answer["op"] == "fault":
         return {}, [], Failure.from_wire(answer["failure"])
-    return answer, found, None
+    return answer, results, None

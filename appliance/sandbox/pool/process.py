@@ -1,4 +1,4 @@
-"""The appliance's side of one sandbox process: starting it with nothing in its hands, and ending it."""
+"""Starts a sandbox process with minimal privileges, and ends it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from appliance.sandbox.wire import ORDER, READY_BYTES, Channel
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 120.0  # on a machine that is busy with other things, too
-# How often a thread that waits for an answer looks at the clock, and how long a full socket may refuse bytes.
+START_SECONDS = 120.0  # long enough for a busy machine
+# How often a thread that waits for an answer checks its deadline, and how long a send to a full socket may block.
 POLL_MICROSECONDS, SEND_SECONDS = 100_000, 5
 _BOOT = "import sys; sys.path[:] = {path!r}; from appliance.sandbox.worker.worker import main; main(sys.argv[1:])"
 _ENVIRONMENT = {"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
 _TAIL = 2000
-# Debian and systemd leave these numbers to nobody, and containers that know only 65,536 numbers know them.
+# Debian and systemd leave these user ids unassigned, and they exist in containers that map only 65,536 ids.
 FIRST_USER, USERS = 65_100, 400
 
 
 class StartFailed(Overloaded):
-    """The process ended before it was ready, with its last words, or was not ready in time."""
+    """The process ended before it was ready (the message has the end of its output), or was not ready in time."""
 
 
 @dataclass(eq=False)
 class Process:
-    """A running sandbox process. Slots that nobody uses are in `free`; the lane that owns it guards that list."""
+    """A running sandbox process. `free` has its unused slots and is guarded by the lock of the lane that owns it."""
 
     child: subprocess.Popen[bytes]
     control: socket.socket
@@ -54,7 +54,7 @@ class Process:
     protections: Protections = field(default_factory=Protections)
 
     def own_bytes(self) -> int:
-        """Memory that is this process's own; 0 when it is gone or the system keeps that to itself."""
+        """The private memory of the process in bytes; 0 if it is gone or the system does not report it."""
         try:
             _, resident, shared, *_ = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         except OSError:
@@ -62,7 +62,7 @@ class Process:
         return (int(resident) - int(shared)) * resource.getpagesize()
 
     def end(self) -> None:
-        """Kill it, if it still lives, and say why it ended when that was not our wish."""
+        """Kill the process if it is still alive, release its resources, and log the end of its error output."""
         self.child.kill()
         status = self.child.wait()
         self.user.give_back()
@@ -77,7 +77,7 @@ class Process:
 
 @dataclass(eq=False)
 class Slot:
-    """One connection to a process; one thread of the appliance uses it at a time."""
+    """One connection to a process, used by one thread at a time."""
 
     process: Process
     channel: Channel
@@ -85,13 +85,13 @@ class Slot:
     serial: int = 0
 
     def next_serial(self) -> int:
-        """A number for a request, so that an order to stop cannot meet the one after it."""
+        """The next serial number of a request, so that a late stop order cannot hit the following request."""
         self.serial = (self.serial + 1) & 0xFFFFFFFF
         return self.serial
 
     def ask_stop(self) -> None:
-        """Let the process end the request in this slot at its next look at the clock."""
-        with suppress(OSError):  # gone: then there is nothing to stop
+        """Order the process to abort the request in this slot at its next deadline check."""
+        with suppress(OSError):  # the process is gone, so there is nothing to stop
             self.process.control.send(ORDER.pack(self.index, self.serial))
 
 
@@ -109,12 +109,12 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def start(settings: dict[str, Any], slots: int) -> Process:
-    """Start a process and wait until it is ready. The thread that calls must outlive it: its end kills it."""
+    """Start a process and wait until it is ready. The calling thread must outlive it, because its end kills the process."""
     control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pairs = [_pair() for _ in range(slots)]
     theirs = [each for _, each in pairs]
     user = take_user(settings.get("first_user", FIRST_USER), USERS)
-    given = settings | {
+    arguments = settings | {
         "parent": os.getpid(),
         "user": user.number or None,
         "control": their_control.fileno(),
@@ -129,7 +129,7 @@ def start(settings: dict[str, Any], slots: int) -> Process:
                 "-S",
                 "-c",
                 _BOOT.format(path=[each for each in sys.path if each]),
-                json.dumps(given),
+                json.dumps(arguments),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

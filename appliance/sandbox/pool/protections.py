@@ -1,4 +1,4 @@
-"""What holds a sandbox process, as it reported it when it was ready, and as an operator reads it."""
+"""The protections that confine a sandbox process, as it reports them at its start, and their descriptions for operators."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Protections:
-    """`user`: the user number it took for itself as root; `was_root`: whether it was started as root.
-    `landlock`: its version, 0 where the kernel has none; `seccomp`: whether system calls are filtered."""
+    """The protections of one process.
+
+    `seccomp`: whether system calls are filtered; `landlock`: its version, 0 if the kernel has none; `user`: the user id it
+    switched to if started as root; `was_root`: whether it was started as root.
+    """
 
     seccomp: bool = False
     landlock: int = 0
@@ -17,7 +20,7 @@ class Protections:
     was_root: bool = False
 
     def lines(self) -> Iterator[tuple[bool, str]]:
-        """(holds, sentence) for each of them."""
+        """For each protection, whether it is active and a sentence about it."""
         yield (
             self.seccomp,
             "seccomp: a sandbox process can only compute and talk to the appliance"
@@ -41,14 +44,14 @@ class Protections:
         return "user: sandbox processes are the appliance's own user, who is not root"
 
 
-def least(found: Sequence[Protections]) -> Protections:
-    """What all of them have."""
-    if not found:
+def least(protections: Sequence[Protections]) -> Protections:
+    """The protections that all of these processes have."""
+    if not protections:
         return Protections()
-    users = [each.user for each in found]
+    users = [each.user for each in protections]
     return Protections(
-        seccomp=all(each.seccomp for each in found),
-        landlock=min(each.landlock for each in found),
+        seccomp=all(each.seccomp for each in protections),
+        landlock=min(each.landlock for each in protections),
         user=None if None in users else users[0],
-        was_root=any(each.was_root for each in found),
+        was_root=any(each.was_root for each in protections),
     )

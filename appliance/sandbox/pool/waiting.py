@@ -1,4 +1,4 @@
-"""Who waits for a place in a sandbox process: bounded, and fair between tenants."""
+"""The bounded queue for slots of sandbox processes, fair between tenants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from appliance.sandbox.pool.process import Slot
 
 
 class Waiter:
-    """Somebody's turn to come; `slot` is there when `ready` is set."""
+    """A request that waits for a slot; `slot` is set before `ready`, unless the lane stops."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -20,10 +20,10 @@ class Waiter:
 
 
 class Waiting:
-    """Waiters by namespace (the tenant): the namespaces take turns, within one the first comes first.
+    """Waiting requests by namespace (the tenant): round-robin between namespaces, first in first out within one.
 
-    A tenant with a hundred waiting steps delays another's by one step per turn, not by a hundred. Not thread-safe:
-    the lane's lock guards it.
+    A tenant with a hundred waiting steps therefore delays another's by one step per round, not by a hundred. Not thread-safe;
+    guarded by the lane's lock.
     """
 
     def __init__(self, places: int, places_each: int | None = None) -> None:
@@ -35,7 +35,7 @@ class Waiting:
         return self._count
 
     def add(self, namespace: str) -> Waiter | None:
-        """A place at the end of the namespace's line; None when too many wait already, or too many of its own."""
+        """Join the end of the namespace's line; returns None if too many wait in total or in this namespace."""
         if self._count >= self._places or len(self._lines.get(namespace, ())) >= self._places_each:
             return None
         waiter = Waiter(namespace)
@@ -44,7 +44,7 @@ class Waiting:
         return waiter
 
     def take(self) -> Waiter | None:
-        """Whose turn it is, taken out; their namespace goes to the end."""
+        """Remove and return the next waiter; its namespace moves to the end of the rotation."""
         if not self._lines:
             return None
         namespace, line = self._lines.popitem(last=False)
@@ -55,7 +55,7 @@ class Waiting:
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Somebody lost patience."""
+        """Remove a waiter whose time is up."""
         line = self._lines[waiter.namespace]
         line.remove(waiter)
         self._count -= 1
@@ -63,6 +63,6 @@ class Waiting:
             del self._lines[waiter.namespace]
 
     def oldest_seconds(self) -> float:
-        """How long whoever came first has been waiting; 0 when nobody waits."""
+        """How long the oldest waiter has been waiting; 0 if the queue is empty."""
         first = min((line[0].since for line in self._lines.values()), default=None)
         return 0.0 if first is None else time.monotonic() - first

@@ -1,4 +1,4 @@
-"""One wasmtime engine per sandbox process: the pre-initialised QuickJS, ready to be instantiated in microseconds."""
+"""The wasmtime engine of a sandbox process: the pre-initialised QuickJS, which can be instantiated in microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from appliance.sandbox.runtimes import Boot
 from appliance.sandbox.worker import native
 from appliance.sandbox.worker.locales import Locales
 
-# What a step may ask for at most, and what the heap's owner needs beside it.
+# The largest heap that a step may have, and the memory that the engine needs in addition.
 MEMORY_MAX_MB = 512
 MEMORY_SLACK = 24 << 20
 TICK_SECONDS = 0.005
@@ -24,13 +24,13 @@ Arguments = Any  # a ctypes array of u32: argument n is at index 4 n
 
 
 class Watched(Protocol):
-    """An instance of any engine: it knows when it has run too long."""
+    """An instance of any engine that can tell when it must stop."""
 
     def overdue(self) -> str | None: ...
 
 
 class Guest(Watched, Protocol):
-    """What the host functions need of the instance that called them."""
+    """The interface of an instance to the host functions it calls."""
 
     def host_call(self, arguments: Arguments) -> int: ...
     def rejection(self, arguments: Arguments) -> int: ...
@@ -41,7 +41,7 @@ class Guest(Watched, Protocol):
 
 
 class _Current(threading.local):
-    """The instance that runs on this thread; host functions are shared by all instances."""
+    """The instance that runs on this thread, for the host functions, which all instances share."""
 
     guest: Watched | None = None
     fault: BaseException | None = None
@@ -50,7 +50,7 @@ class _Current(threading.local):
 CURRENT = _Current()
 
 
-def _ask_guest(context: int, data: int, delta: int, kind: int) -> int:
+def _check_guest(context: int, data: int, delta: int, kind: int) -> int:
     guest = CURRENT.guest
     reason = guest.overdue() if guest is not None else "nobody runs here"
     if reason is not None:
@@ -60,34 +60,34 @@ def _ask_guest(context: int, data: int, delta: int, kind: int) -> int:
     return 0
 
 
-_on_epoch = native.EPOCH_CALLBACK(_ask_guest)
+_on_epoch = native.EPOCH_CALLBACK(_check_guest)
 
 
 def watch(store: int, context: int) -> None:
-    """Let the guest of this thread be asked at every tick whether it may go on."""
+    """Check at every tick whether the guest on this thread must stop."""
     native.set_epoch_callback(store, _on_epoch, None, None)
     native.set_epoch_deadline(context, 1)
 
 
-def _refused(code: int) -> Callable[[Guest, Arguments], int]:
+def _constant(code: int) -> Callable[[Guest, Arguments], int]:
     return lambda guest, arguments: code
 
 
-# module, name, parameters (i and I: 32 and 64 bits), what it answers ("" for nothing), what it does
+# module, name, parameter types (i and I: 32 and 64 bits), result type ("" for none), implementation
 Import = tuple[str, str, str, str, Callable[[Any, Arguments], int]]
 _WASI, _BAD_DESCRIPTOR = "wasi_snapshot_preview1", 8
-_IMPORTS: list[Import] = [
+_HOST_FUNCTIONS: list[Import] = [
     ("env", "host_call", "iiiii", "i", lambda guest, a: guest.host_call(a)),
-    ("env", "host_interrupt", "", "i", _refused(0)),
+    ("env", "host_interrupt", "", "i", _constant(0)),
     ("env", "host_promise_rejection", "iii", "", lambda guest, a: guest.rejection(a)),
     ("env", "host_module_normalize", "ii", "i", lambda guest, a: guest.normalise_module(a)),
     ("env", "host_module_load", "ii", "i", lambda guest, a: guest.load_module(a)),
-    ("env", "host_get_timezone_offset", "ii", "i", _refused(0)),
+    ("env", "host_get_timezone_offset", "ii", "i", _constant(0)),
     (_WASI, "clock_time_get", "iIi", "i", lambda guest, a: guest.clock(a)),
-    (_WASI, "fd_close", "i", "i", _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_fdstat_get", "ii", "i", _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_seek", "iIii", "i", _refused(_BAD_DESCRIPTOR)),
-    (_WASI, "fd_write", "iiii", "i", _refused(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_close", "i", "i", _constant(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_fdstat_get", "ii", "i", _constant(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_seek", "iIii", "i", _constant(_BAD_DESCRIPTOR)),
+    (_WASI, "fd_write", "iiii", "i", _constant(_BAD_DESCRIPTOR)),
     (_WASI, "random_get", "ii", "i", lambda guest, a: guest.random(a)),
 ]
 
@@ -105,7 +105,7 @@ def _callback(work: Callable[[Any, Arguments], int], answers: bool) -> Any:
             if answers:
                 slots[0], slots[1] = answer & 0xFFFFFFFF, answer >> 32 & 0xFFFFFFFF
             return 0
-        except BaseException as fault:  # noqa: BLE001  it must not unwind native frames; the caller raises it
+        except BaseException as fault:  # noqa: BLE001  must not unwind native frames; the caller raises it again
             CURRENT.fault = fault
             return int(native.trap_new(b"host", 4))
 
@@ -113,7 +113,7 @@ def _callback(work: Callable[[Any, Arguments], int], answers: bool) -> Any:
 
 
 def configuration(slots: int = 0) -> wasmtime.Config:
-    """How guests are compiled and confined; `slots` > 0 prepares that many places."""
+    """The compilation settings and limits of guests; `slots` > 0 preallocates that many instances."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.cranelift_opt_level = "speed"
@@ -127,7 +127,7 @@ def configuration(slots: int = 0) -> wasmtime.Config:
 
 
 class Ticker:
-    """Advances the epoch while somebody runs, so that an idle process sleeps; its thread starts when first needed."""
+    """Advances the epoch while a guest runs, so that idle processes do not wake up; its thread starts on first use."""
 
     def __init__(self) -> None:
         self._engines: list[wasmtime.Engine] = []
@@ -139,7 +139,7 @@ class Ticker:
         self._engines.append(engine)
 
     def start(self) -> None:
-        """Start the thread now, where later none may be made."""
+        """Start the thread now, for processes that may not create threads later."""
         with self._condition:
             if not self._started:
                 threading.Thread(target=self._tick, name="ticker", daemon=True).start()
@@ -169,7 +169,7 @@ class Ticker:
 
 
 class Linked:
-    """A compiled module with its host functions; instances are made from it in microseconds."""
+    """A compiled module linked with its host functions, which can be instantiated in microseconds."""
 
     def __init__(self, wasm: wasmtime.Engine, module: wasmtime.Module, imports: Sequence[Import]) -> None:
         self.wasm, self.module = wasm, module
@@ -196,7 +196,7 @@ class Linked:
 
 
 class Engine(Linked):
-    """A compiled QuickJS with its host functions linked; instances are made by `vm.VM`. Without `locales` there is no Intl."""
+    """A compiled QuickJS linked with its host functions; `vm.VM` creates instances. Without `locales` there is no Intl."""
 
     def __init__(
         self,
@@ -206,8 +206,8 @@ class Engine(Linked):
         locales: Locales | None = None,
     ) -> None:
         config = configuration(slots)
-        # The threads that compile in parallel would live on, and outside of what confines the others.
+        # The threads of parallel compilation would stay alive without the confinement of the other threads.
         config.parallel_compilation = False
         wasm = wasmtime.Engine(config)
         self.boot, self.locales = boot, locales
-        super().__init__(wasm, module(wasm), _IMPORTS)
+        super().__init__(wasm, module(wasm), _HOST_FUNCTIONS)

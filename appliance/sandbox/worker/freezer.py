@@ -1,4 +1,4 @@
-"""Makes bytes of a step at rest, and a step at rest of bytes: what differs from the template, page by page."""
+"""Serializes a suspended step and restores it: the pages of its memory that differ from the template."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LEVEL = 3
 
 
 class TooLarge(Exception):
-    """The step holds more than a snapshot may have."""
+    """The step's state is larger than a snapshot may be."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """The memory of a fresh instance; below `floor` lie the dead stack and the mailbox, which no sleeping step needs."""
+    """The memory of a fresh instance; the unused stack and the mailbox below `floor` are not part of snapshots."""
 
     template: str
     memory: bytes
@@ -34,15 +34,15 @@ class Image:
         with VM(engine, NOBODY) as vm:
             memory, floor = vm.snapshot()
         if floor % PAGE:
-            raise RuntimeError("the stack of the template does not begin at a page")
+            raise RuntimeError("the stack of the template does not start at a page boundary")
         return cls(template, memory, floor)
 
     def part(self, at: int, length: int) -> bytes:
         return self.memory[at : at + length].ljust(length, b"\0")
 
 
-class _Nobody:
-    """The owner of an instance that never runs."""
+class _IdleOwner:
+    """The owner of an instance that never runs code."""
 
     def on_message(self, message: bytes) -> bytes | None:
         raise RuntimeError("nobody runs here")
@@ -60,18 +60,18 @@ class _Nobody:
         return None
 
 
-NOBODY = _Nobody()
+NOBODY = _IdleOwner()
 
 
 # ---- writing
 
 
 def freeze(vm: VM, image: Image, carried: Carried, limit: int) -> bytes:
-    """The sleeping step as bytes; TooLarge beyond `limit`, Stopped when it takes longer than the step may."""
+    """Serialize a suspended step; raises TooLarge beyond `limit` bytes, Stopped if the step's time runs out."""
     size, pointer = vm.measure(), vm.stack_pointer()
     if pointer != image.floor:
         raise RuntimeError("the step is not at rest")
-    runs = _changed_runs(vm, image, size)
+    runs = _find_changed_runs(vm, image, size)
     parts = [b"".join(RUN.pack(*each) for each in runs), carried.output, *carried.raws]
     total = sum(map(len, parts)) + sum(count for _, count in runs) * PAGE
     pressed = zstandard.ZstdCompressor(level=LEVEL).compressobj(size=total)
@@ -88,17 +88,17 @@ def freeze(vm: VM, image: Image, carried: Carried, limit: int) -> bytes:
     return data
 
 
-def _go_on(vm: VM) -> None:
+def _check_time(vm: VM) -> None:
     reason = vm.overdue()
     if reason is not None:
         raise Stopped(reason)
 
 
-def _changed_runs(vm: VM, image: Image, size: int) -> list[list[int]]:
-    """First page and number of pages of each stretch that differs from the template."""
+def _find_changed_runs(vm: VM, image: Image, size: int) -> list[list[int]]:
+    """The runs of pages that differ from the template, as first page and number of pages."""
     runs: list[list[int]] = []
     for at in range(image.floor, size, CHUNK):
-        _go_on(vm)
+        _check_time(vm)
         length = min(CHUNK, size - at)
         now, then = vm.read(at, length), image.part(at, length)
         for offset in range(0, length, PAGE):
@@ -112,16 +112,16 @@ def _changed_runs(vm: VM, image: Image, size: int) -> list[list[int]]:
     return runs
 
 
-def _stretches(runs: list[list[int]]) -> Iterator[tuple[int, int]]:
-    """Address and length of what is copied at once."""
+def _chunks(runs: list[list[int]]) -> Iterator[tuple[int, int]]:
+    """The address and length of each chunk to copy."""
     for page, count in runs:
         for at in range(page * PAGE, (page + count) * PAGE, CHUNK):
             yield at, min(CHUNK, (page + count) * PAGE - at)
 
 
 def _differences(vm: VM, image: Image, runs: list[list[int]]) -> Iterator[bytes]:
-    for at, length in _stretches(runs):
-        _go_on(vm)
+    for at, length in _chunks(runs):
+        _check_time(vm)
         yield _xor(vm.read(at, length), image, at)
 
 
@@ -133,25 +133,25 @@ def _xor(data: bytes, image: Image, at: int) -> bytes:
 
 
 def thaw(stored: Stored, vm: VM, image: Image) -> Carried:
-    """Make a fresh instance what the suspended one was; answers what was carried, complete."""
+    """Restore a suspended step into a fresh instance; returns its complete host state."""
     if stored.carried.template != image.template:
-        raise RuntimeError("the snapshot is one of another template")
+        raise RuntimeError("the snapshot belongs to another template")
     reader = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(stored.frame)
     try:
-        parts = [_exactly(reader, length) for length in stored.parts]
-        runs = _checked_runs(stored, parts[0], image.floor)
+        parts = [_read_exactly(reader, length) for length in stored.parts]
+        runs = _parse_runs(stored, parts[0], image.floor)
         if not vm.grow_to(stored.size):
             raise damaged("its memory is larger than the step may have")
-        for at, length in _stretches(runs):
-            _go_on(vm)
-            vm.write(at, _xor(_exactly(reader, length), image, at))
+        for at, length in _chunks(runs):
+            _check_time(vm)
+            vm.write(at, _xor(_read_exactly(reader, length), image, at))
     except zstandard.ZstdError as fault:
         raise damaged("it cannot be unpacked") from fault
     return replace(stored.carried, output=parts[1], raws=parts[2:])
 
 
-def _checked_runs(stored: Stored, packed: bytes, floor: int) -> list[list[int]]:
-    """The runs, if they ascend within the memory and are as long together as the frame says."""
+def _parse_runs(stored: Stored, packed: bytes, floor: int) -> list[list[int]]:
+    """Unpack and validate the runs: ascending, within the memory, and of the total length that the frame declares."""
     runs, free = [list(each) for each in RUN.iter_unpack(packed)], floor // PAGE
     for page, count in runs:
         if page < free or count < 1:
@@ -162,7 +162,7 @@ def _checked_runs(stored: Stored, packed: bytes, floor: int) -> list[list[int]]:
     return runs
 
 
-def _exactly(reader: Any, length: int) -> bytes:
+def _read_exactly(reader: Any, length: int) -> bytes:
     data: bytes = reader.read(length) if length else b""
     if len(data) != length:
         raise damaged("it ends too early")

@@ -1,4 +1,4 @@
-"""The wasmtime C functions that a step needs on its way, bound without the copies and checks of the Python package."""
+"""Direct bindings to wasmtime's C functions for hot paths, without the copies and checks of the Python package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import wasmtime
 from wasmtime import _ffi
 
 _path = str(_ffi.filename)
-# Calls into the guest may last long and give the interpreter lock away; the others take less than a lock's round trip.
+# Calls into the guest can take long and release the interpreter lock; the others are shorter than releasing it would take.
 _slow = ctypes.CDLL(_path)
 _quick = ctypes.PyDLL(_path)
 
@@ -58,19 +58,19 @@ def address(managed: Any) -> int:
 
 
 def describe_trap(pointer: int) -> str:
-    """Take over a trap and answer what wasmtime says of it, in one line."""
+    """Take ownership of a trap and return wasmtime's message in one line."""
     trap = wasmtime.Trap._from_ptr(cast(c_void_p(pointer), POINTER(_ffi.wasm_trap_t)))
     return str(trap).strip().splitlines()[-1].strip()
 
 
 def describe_error(pointer: int) -> str:
-    """Take over an error and answer what wasmtime says of it, in one line."""
+    """Take ownership of an error and return wasmtime's message in one line."""
     error = wasmtime.WasmtimeError._from_ptr(cast(c_void_p(pointer), POINTER(_ffi.wasmtime_error_t)))
     return str(error).strip().splitlines()[-1].strip()
 
 
 def use_pooling(config: wasmtime.Config, slots: int, memory_bytes: int, keep_resident: int) -> None:
-    """Let instances come from `slots` prepared places: instantiation then costs microseconds."""
+    """Preallocate `slots` instances, which makes instantiation take microseconds."""
     name = "wasmtime_pooling_allocation_config_"
     new, delete = getattr(_ffi, name + "new"), getattr(_ffi, name + "delete")
     pooling = new()

@@ -1,4 +1,4 @@
-"""What a sandbox process for code can do: run steps, evaluate expressions, compile programs."""
+"""The operations of a sandbox process for code: run steps, evaluate expressions, compile programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Kept = TypeVar("Kept", bound=Sized)
 
 
 class Artefacts(Generic[Kept]):
-    """Compiled programs this process has seen, by the key the appliance gives them; the longest unused one goes."""
+    """A cache of compiled programs in this process, by the appliance's key; evicts the least recently used."""
 
     def __init__(self, limit_bytes: int = ARTEFACT_BYTES) -> None:
         self._limit = limit_bytes
@@ -45,10 +45,10 @@ class Artefacts(Generic[Kept]):
 
     def get(self, key: str) -> Kept | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            artefact = self._kept.get(key)
+            if artefact is not None:
                 self._kept.move_to_end(key)
-            return found
+            return artefact
 
     def put(self, key: str, artefact: Kept) -> None:
         with self._lock:
@@ -71,10 +71,10 @@ class Steps:
 
     @classmethod
     def of_former(cls, settings: dict[str, Any]) -> Self:
-        """From a template of a former version, which is compiled here, before anything else can run in this process."""
+        """Load a template of a former version, compiling it here before the process accepts any work."""
         binary = Path(settings["wasm"]).read_bytes()
         if digest(binary) != settings["template"]:
-            raise RuntimeError(f"{settings['wasm']} was altered")
+            raise RuntimeError(f"{settings['wasm']} does not match its digest")
         locales = Locales(Path(settings["intl"]), compiled=False)
         engine = Engine(lambda wasm: wasmtime.Module(wasm, binary), settings["slots"] + 1, Boot(**settings["boot"]), locales)
         return cls(engine, settings["template"])

@@ -1,8 +1,8 @@
-"""A suspended step as bytes: what differs from the template, and what the host knew of the step.
+"""The format of a suspended step: its difference from the template, and the host's state of the step.
 
-Layout: magic, version, sha256 of all that follows, length of the head, the head (JSON), one zstd frame. The frame holds the
-parts that the head lists by length (the runs of changed pages, the output, the parameters of calls) and then the changed pages,
-XOR the template.
+Layout: magic, version, SHA-256 of everything that follows, length of the head, the head (JSON), one zstd frame. The frame
+contains the parts whose lengths the head lists (the runs of changed pages, the output, the parameters of calls), followed by
+the changed pages XOR the template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN = struct.Struct("<II")
 
 
 class Unusable(Exception):
-    """The step cannot go on from this snapshot; `failure` says why and what to do."""
+    """The step cannot resume from this snapshot; `failure` says why and what to do."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,10 +40,10 @@ def damaged(what: str) -> Unusable:
 
 @dataclass(frozen=True)
 class Carried:
-    """What the host knows of a step beside its memory. Figures count from the step's beginning, over all visits.
+    """The host's state of a suspended step. Figures count from the step's start, over all visits.
 
-    `pending`: calls without an answer; `calls`: id and method of those not yet shown to the appliance, with their `raws`.
-    `clock_count`: values that were recorded; `clock_last`: what was read last. `returned`: the step has its `output` already.
+    `pending`: ids of unanswered calls; `calls`: id and method of calls not yet sent to the appliance, with parameters in `raws`.
+    `clock_count`: number of recorded clock values; `clock_last`: the last one. `returned`: whether `output` is already set.
     """
 
     template: str = ""
@@ -71,7 +71,7 @@ _KINDS = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 def seal(carried: Carried, size: int, parts: list[int], total: int, frame: bytes) -> bytes:
-    """The bytes of a snapshot: `size` of the memory, lengths of `parts` before the pages, `total` length of the frame unpacked."""
+    """The bytes of a snapshot; `size` is that of the memory, `parts` are lengths, `total` that of the uncompressed frame."""
     head = {name: getattr(carried, name) for name in _HEAD} | {"size": size, "parts": parts, "bytes": total}
     text = json.dumps(head, separators=(",", ":")).encode()
     rest = b"".join((len(text).to_bytes(4, "big"), text, frame))
@@ -80,7 +80,7 @@ def seal(carried: Carried, size: int, parts: list[int], total: int, frame: bytes
 
 @dataclass(frozen=True)
 class Stored:
-    """A snapshot whose seal of integrity holds; nothing of its frame is unpacked yet."""
+    """A parsed snapshot with a verified checksum; its frame is still compressed."""
 
     carried: Carried
     size: int
@@ -90,7 +90,7 @@ class Stored:
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Unusable when it is not, to the byte, what `freeze` wrote."""
+        """Parse a snapshot; raises Unusable unless it is exactly what `freeze` wrote."""
         if len(data) < _START.size:
             raise damaged("it is too short")
         magic, version, expected, length = _START.unpack_from(data)
@@ -110,7 +110,7 @@ class Stored:
         return stored
 
     def _check(self) -> None:
-        """Every length fits the others, before anything is unpacked."""
+        """Raise ValueError if the lengths contradict each other; checked before anything is decompressed."""
         frame = zstandard.get_frame_parameters(self.frame)
         least = sum(self.parts)
         fits = (
@@ -126,7 +126,7 @@ class Stored:
             raise ValueError("the lengths contradict each other")
 
     def matches(self, program: Program, limits: Limits) -> None:
-        """Unusable for another program than the one that was suspended, for another tenant's, or for another size of heap."""
+        """Raise Unusable if the program (or its tenant) or the memory limit is not that of the suspended step."""
         if self.carried.program != program.digest:
             text = "The code of this step is not the code that was suspended; retry the step from its start."
             raise Unusable("snapshot_program_changed", text)
@@ -137,22 +137,22 @@ class Stored:
 
 def _length(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
-        raise TypeError("no length")
+        raise TypeError("a length must be a non-negative integer")
     return value
 
 
 def _typed(name: str, value: Any) -> Any:
     kind = str(Carried.__annotations__[name])
-    wanted = _KINDS.get(kind, list)
-    if not isinstance(value, (int, float) if wanted is float else wanted):
-        raise TypeError(f"{name} is no {kind}")
+    expected = _KINDS.get(kind, list)
+    if not isinstance(value, (int, float) if expected is float else expected):
+        raise TypeError(f"{name} must be of type {kind}")
     return value
 
 
-def check(given: Snapshot, program: Program, limits: Limits) -> Stored:
-    """The snapshot read, if this program may go on from it under these limits; else Unusable."""
-    stored = Stored.parse(given.data)
-    if stored.carried.template != given.template or stored.carried.pending != list(given.pending):
+def check(snapshot: Snapshot, program: Program, limits: Limits) -> Stored:
+    """Parse the snapshot; raises Unusable if this program cannot resume from it under these limits."""
+    stored = Stored.parse(snapshot.data)
+    if stored.carried.template != snapshot.template or stored.carried.pending != list(snapshot.pending):
         raise damaged("it does not fit its own description")
     stored.matches(program, limits)
     return stored

@@ -1,4 +1,4 @@
-"""One run of a step inside a sandbox process: limits, clock, logs and the calls that go to the appliance."""
+"""Runs a JavaScript step inside a sandbox process, exchanging calls and answers with the appliance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from appliance.sandbox.worker.snapshot import Carried, Stored, Unusable
 from appliance.sandbox.worker.visit import Call, LimitReached, Request, Visit
 from appliance.sandbox.worker.vm import VM, Thrown
 
-# Math.random has the lower 64 bits of a seed.
+# Math.random uses the lower 64 bits of a seed.
 SEED, BLOCK_BYTES = (1 << 64) - 1, 256
 
 
@@ -41,14 +41,14 @@ def spread_bytes(seed: int, block: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class StepRequest(Request):
-    """From its start, or on from `stored`."""
+    """A request to run a JavaScript step from its start, or to resume it from `stored`."""
 
     artefact: Artefact = field(default_factory=Artefact)
     stored: Stored | None = None
 
 
 class StepRun(Visit):
-    """Runs one request over a channel; `run` answers the header and the parts of the final frame."""
+    """Runs one request over a channel; `run` returns the header and the parts of the final frame."""
 
     def __init__(self, engine: Engine, image: Image, request: StepRequest, channel: Channel) -> None:
         super().__init__(request, channel, request.stored.carried if request.stored else None)
@@ -100,13 +100,13 @@ class StepRun(Visit):
         return None
 
     def _finished(self) -> bool:
-        """Calls nobody awaited are still answered: a write that was begun is not left half done."""
+        """Whether the step is done; calls that it did not await are still answered, so that no write is left half done."""
         if self._thrown is not None or self._frozen is not None:
             return True
         return self._output is not None and not self._pending and not self._calls
 
     def _exchange(self, vm: VM) -> None:
-        """Tell the appliance of new calls, take one answer and let the guest go on with it, or store it."""
+        """Send new calls to the appliance, then pass one answer to the guest, or suspend the step if told to."""
         room = max(0, self._limits.in_flight - len(self._pending))
         ready, self._calls = self._calls[:room], self._calls[room:]
         self._pending.update(call.id for call in ready)
@@ -126,8 +126,8 @@ class StepRun(Visit):
     # ---- sleep
 
     def _suspend(self, vm: VM) -> None:
-        """The clock values of calls that were not shown yet go with the outcome of this visit, and are not told again."""
-        vm.send(vm.boot.message, b"")  # the prelude lets go of what it can have again
+        """Store the step; clock values of calls not sent yet are part of this visit's outcome and are not reported again."""
+        vm.send(vm.boot.message, b"")  # the prelude drops its caches
         vm.scrub()
         carried = Carried(
             template=self._image.template,
@@ -157,7 +157,7 @@ class StepRun(Visit):
         self._backlog_bytes = sum(map(len, carried.raws))
         self._output = carried.output if carried.returned else None
 
-    # ---- what the guest says and asks
+    # ---- messages of the guest
 
     def on_message(self, message: bytes) -> bytes | None:
         kind, body = message[:1], message[1:]

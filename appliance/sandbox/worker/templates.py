@@ -1,4 +1,4 @@
-"""The templates that suspended steps are deltas of: kept by digest as long as a step needs them, run in lanes of their own."""
+"""Stores the templates that suspended steps are deltas of, and provides lanes for those of former versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEW, _ABANDONED_MS = ".new", 3_600_000
 
 @dataclass(frozen=True)
 class Template:
-    """A stored template, its content verified; `boot` tells where things are in its memory."""
+    """A stored template with verified content; `boot` has the addresses in its memory."""
 
     id: str
     path: Path
@@ -33,21 +33,21 @@ class Template:
 
 
 class Templates:
-    """Templates by id in `folder`; without a folder only the current one exists."""
+    """The templates in `folder` by id (their digest); without a folder there is only the current one."""
 
     def __init__(self, folder: Path | None, current: Path) -> None:
         self._folder, self._current = folder, current
         self.current = runtimes.digest(current.read_bytes())
 
     def store_current(self) -> None:
-        """Put the current template beside the former ones, where it stays when the appliance has become another version."""
+        """Store the current template, so that steps suspended with it can resume after an upgrade."""
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         target = self._path(self._folder, self.current)
         if target.is_file() and runtimes.digest(target.read_bytes()) == self.current:
             return
-        # Server and worker may do this at once: each writes a file of its own, and the last one stays.
+        # Server and worker may do this at the same time: each writes its own file, and the last one wins.
         new = target.with_suffix(f".{secrets.token_hex(8)}{_NEW}")
         try:
             with new.open("xb") as handle:
@@ -58,17 +58,17 @@ class Templates:
             new.unlink(missing_ok=True)
 
     def find(self, template: str) -> Template:
-        """Unusable when it is not there, is not what it was, or speaks in a way that this version does not understand."""
+        """One stored template; raises Unusable if it is missing, altered, or uses a protocol this version does not know."""
         try:
             if self._folder is None or not _NAME.match(f"{template}.wasm"):
                 raise FileNotFoundError(template)
             path = self._path(self._folder, template)
             binary = path.read_bytes()
             if runtimes.digest(binary) != template:
-                raise MalformedWasm("the template was altered")
+                raise MalformedWasm("the template does not match its digest")
             facts = json.loads(read_custom(binary, runtimes.FACTS))
             if facts["protocol"] != runtimes.PROTOCOL:
-                raise MalformedWasm("the template speaks another protocol")
+                raise MalformedWasm("the template uses another protocol")
             return Template(template, path, Boot(**facts["boot"]))
         except (OSError, MalformedWasm, ValueError, KeyError, TypeError) as fault:
             text = (
@@ -78,21 +78,21 @@ class Templates:
             raise Unusable("snapshot_template_missing", text) from fault
 
     def forget(self, keep: set[str]) -> None:
-        """Remove all templates but the current one and those that suspended steps still need."""
+        """Delete all templates except the current one and those in `keep`, which suspended steps still need."""
         if self._folder is None or not self._folder.is_dir():
             return
         for each in self._folder.iterdir():
             if _NAME.match(each.name) and each.stem != self.current and each.stem not in keep:
                 each.unlink()
             if each.suffix == _NEW and clock.now_ms() - each.stat().st_mtime * 1000 > _ABANDONED_MS:
-                each.unlink(missing_ok=True)  # of a process that was killed while it wrote
+                each.unlink(missing_ok=True)  # left by a process that was killed while writing
 
     def _path(self, folder: Path, template: str) -> Path:
         return folder / f"{template}.wasm"
 
 
 class FormerLanes:
-    """A lane for each former template that steps wake in; it starts when first needed and ends after `idle_seconds` without use."""
+    """The lanes of former templates; each starts when a step resumes and ends after `idle_seconds` without use."""
 
     def __init__(self, templates: Templates, make: Callable[[Template], Lane], idle_seconds: float) -> None:
         self._templates, self._make, self._idle_seconds = templates, make, idle_seconds
@@ -100,14 +100,14 @@ class FormerLanes:
         self._lanes: dict[str, OccasionalLane] = {}
 
     def lane(self, template: str) -> OccasionalLane:
-        """The lane of a former template; Unusable, here or when a place is asked for, when there is no such template."""
+        """The lane of a former template; raises Unusable, here or when a slot is requested, if the template is missing."""
         with self._lock:
-            found = self._lanes.get(template)
-            if found is None:
+            lane = self._lanes.get(template)
+            if lane is None:
                 self._templates.find(template)
-                found = OccasionalLane(lambda: self._make(self._templates.find(template)), self._idle_seconds)
-                self._lanes[template] = found
-            return found
+                lane = OccasionalLane(lambda: self._make(self._templates.find(template)), self._idle_seconds)
+                self._lanes[template] = lane
+            return lane
 
     def process_ids(self) -> list[int]:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What every run of a step keeps, whatever its language: limits, clock, logs, calls, and how it ended."""
+"""The language-independent part of running a step: limits, clock, logs, calls and result."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from appliance.sandbox.reasons import ABORTED, OVER_CPU, OVER_WALL, Reasons
 from appliance.sandbox.wire import Channel, Header
 from appliance.sandbox.worker.snapshot import Carried
 
-# After CLOCK_READS reads nothing is recorded and time advances by 1 ms every CLOCK_COARSE reads: a re-run counts alike.
+# After CLOCK_READS reads nothing is recorded and time advances by 1 ms every CLOCK_COARSE reads, which replays identically.
 CLOCK_READS, CLOCK_COARSE = 10_000, 100
-# Calls that wait for a place before the host, all together.
+# The total size of calls that wait to be sent to the host.
 BACKLOG_BYTES = 16 << 20
 LOG_LINE_BYTES = 64
 LEVELS = {b"info": "info", b"warn": "warn", b"error": "error"}
-# What is told of something thrown; the prelude keeps far below it.
+# The maximum size of a thrown error's description; the prelude stays far below it.
 FAULT_BYTES = 1 << 20
-# Far below what exhausts a reader's stack, wherever the data goes next.
+# Far below the depth that exhausts the stack of any later reader of the data.
 DEPTH = 200
 _METHOD = re.compile(rb"[a-z]{1,40}\.[a-z_]{1,40}\Z")
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Only such a number can be more than a double holds (JSON.rawJSON writes any); nobody could store the infinity it becomes.
+# Only such numbers can exceed a double (JSON.rawJSON writes any number); they would become infinity, which JSON cannot store.
 _HUGE = re.compile(rb"[eE]\+?0*[1-9][0-9]{2}|[0-9]{309}")
 
 
 class LimitReached(Exception):
-    """The guest went over a limit; it ends here and the failure says how."""
+    """The guest exceeded a limit and is ended; `failure` says which."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -47,12 +47,12 @@ def _refuse_constant(text: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"{text[:40]} is no number that can be kept")
+        raise ValueError(f"{text[:40]} is too large for a number")
     return value
 
 
 def _check_depth(value: Any) -> None:
-    """RecursionError when lists and objects lie in each other more than DEPTH times."""
+    """Raise RecursionError if lists and objects are nested deeper than DEPTH."""
     level = [value]
     for _ in range(DEPTH + 1):
         level = [each for each in level if isinstance(each, dict | list)]
@@ -63,7 +63,7 @@ def _check_depth(value: Any) -> None:
 
 
 def tidy_json(raw: bytes) -> bytes:
-    """The text if it is JSON that everybody can read and store: checked for syntax and depth, lone surrogates replaced."""
+    """Validate JSON for storage: checks syntax and depth, and replaces lone surrogates."""
     value = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite if _HUGE.search(raw) else None)
     if raw.count(b"[") + raw.count(b"{") > DEPTH:
         _check_depth(value)
@@ -75,7 +75,7 @@ def tidy_json(raw: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """What the appliance asks to be run; `facts` and `input` are JSON."""
+    """A request to run a step; `facts` and `input` are JSON."""
 
     program: str
     limits: Limits
@@ -95,7 +95,7 @@ class Call:
 
 
 class Visit:
-    """One visit of a step to a sandbox process; each language says how it runs there."""
+    """One visit of a step to a sandbox process; subclasses run the step in their language."""
 
     def __init__(self, request: Request, channel: Channel, before: Carried | None = None) -> None:
         self._request, self._channel = request, channel
@@ -120,10 +120,10 @@ class Visit:
         self._memory = 0
         self._frozen: bytes | None = None
 
-    # ---- what the guest says
+    # ---- messages of the guest
 
     def on_statement(self, kind: bytes, body: bytes) -> None:
-        """What needs no answer; anything else is not said to us."""
+        """Handle a message that needs no answer: log line, output or thrown error; ignores any other kind."""
         if kind == b"l":
             self._on_log(body)
         elif kind == b"d":
@@ -143,7 +143,7 @@ class Visit:
             raise LimitReached(self._reasons.call_too_large(method.decode()))
         clock, self._clock_told = self._clock[self._clock_told :], len(self._clock)
         raw = self._checked(raw, "What a call was given")
-        if raw.lstrip()[:1] != b"[":  # the guest can say how its arrays become JSON; the appliance would take it for our fault
+        if raw.lstrip()[:1] != b"[":  # a guest can override how arrays become JSON, which would look like our own fault
             raise LimitReached(self._reasons.not_json("What a call was given"))
         self._calls.append(Call(self._calls_made, method.decode(), clock, raw))
 
@@ -156,7 +156,7 @@ class Visit:
         self._keep_log(LEVELS.get(level, "info"), str(entry[0]), entry[1] if len(entry) > 1 else None)
 
     def note(self, level: str, message: str) -> None:
-        """A log line that the guest did not write as one."""
+        """Add a log line on behalf of the guest."""
         self._count_log(len(message))
         self._keep_log(level, message, None)
 
@@ -186,12 +186,12 @@ class Visit:
         except ValueError:
             raise LimitReached(self._reasons.not_json(what)) from None
 
-    # ---- what the guest asks
+    # ---- requests of the guest
 
     def read_clock(self) -> int:
-        """Recorded values first, then the clock, which never goes back; each value is recorded again.
+        """Return recorded values first, then the clock, which never goes back; every value is recorded.
 
-        The first of a visit always is: the step may have slept for days.
+        The first value of a visit is always recorded, because the step may have been suspended for days.
         """
         count, recorded = len(self._clock), self._request.clock
         if count and self._before.clock_count + count >= CLOCK_READS:

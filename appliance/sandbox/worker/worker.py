@@ -1,4 +1,4 @@
-"""The sandbox process: as many threads as it has slots, each answering one connection of the appliance."""
+"""The sandbox process: one thread for each slot, each serving one connection of the appliance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ THREAD_STACK = 16 << 20
 
 
 def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]]:
-    """Loads everything that the role needs, and only that: later no file can be opened.
+    """Load everything that the role needs and nothing else, because no file can be opened later.
 
-    Answers what the role can do and what starts its own threads, which must not run before they are confined.
+    Returns the role's operations, and a function that starts its threads, which must not run before the confinement.
     """
     if settings["role"] == "code":
         from appliance.sandbox.worker.programs import Programs
@@ -56,28 +56,28 @@ def _load(settings: dict[str, Any]) -> tuple[dict[str, Verb], Callable[[], None]
     return VERBS, lambda: None
 
 
-def _own_fault(fault: Exception) -> Failure:
+def _sandbox_fault(fault: Exception) -> Failure:
     text = f"The sandbox failed: {fault}"
     return Failure("system", type(fault).__name__, text, code="sandbox_fault", retryable=True)
 
 
 def serve(channel: Channel, verbs: dict[str, Verb]) -> None:
-    """Answer requests until the appliance is gone. A fault of our own ends one request; worse ends the process."""
+    """Serve requests until the appliance is gone. An exception fails one request; anything worse ends the process."""
     while True:
         try:
             header, parts = channel.receive()
             verbs[header["op"]](channel, header, parts)
         except Disconnected:
             os._exit(0)
-        except Exception as fault:  # noqa: BLE001  told to the appliance, which logs it
-            channel.send({"op": "fault", "failure": _own_fault(fault).to_wire()})
-        except BaseException as fault:  # noqa: BLE001  a panic of native code is one
+        except Exception as fault:  # noqa: BLE001  reported to the appliance, which logs it
+            channel.send({"op": "fault", "failure": _sandbox_fault(fault).to_wire()})
+        except BaseException as fault:  # noqa: BLE001  such as a panic of native code
             sys.stderr.write(f"{type(fault).__name__}: {fault}\n")
             os._exit(1)
 
 
 def obey(control: socket.socket, channels: list[Channel]) -> None:
-    """Note which request of which slot shall stop, until the appliance is gone."""
+    """Record stop orders for requests until the appliance is gone."""
     while order := control.recv(ORDER.size):
         index, serial = ORDER.unpack(order)
         channels[index].stop_asked = serial
