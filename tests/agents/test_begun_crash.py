@@ -27,16 +27,16 @@ def ask_for(tool: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
 def shop(world: World) -> Iterator[Shop]:
-    made = Shop(world)
-    made.equip()
-    yield made
-    made.close()
+    instance = Shop(world)
+    instance.equip()
+    yield instance
+    instance.close()
 
 
 def finish(world: World, run_id: str) -> Run:
@@ -103,8 +103,8 @@ def test_what_somebody_took_back_is_not_published_again(world: World, shop: Shop
     assert shop.served == 2
     shop.serve(1)
     assert finish(world, run_id).status == "succeeded"
-    (told,) = returned(world, run_id)
-    assert (told["ok"], told["result"]["state"], told["result"]["version"]["state"]) == (True, "published", "superseded")
+    (result,) = returned(world, run_id)
+    assert (result["ok"], result["result"]["state"], result["result"]["version"]["state"]) == (True, "published", "superseded")
     assert shop.served == 1
 
 
@@ -114,9 +114,9 @@ def test_what_had_begun_is_told_as_begun_where_it_is_denied_now(world: World, sh
     cut_once_begun(world, run_id, shop.equip)
     switch_off(world.scope, "tool", PUBLISH[0], "enough")
     finish(world, run_id)
-    (told,) = returned(world, run_id)
-    assert (told["error"]["code"], told["error"]["begun"]) == ("policy_denied", True)
-    assert "had already started and is not undone" in told["error"]["message"]
+    (result,) = returned(world, run_id)
+    assert (result["error"]["code"], result["error"]["begun"]) == ("policy_denied", True)
+    assert "had already started and is not undone" in result["error"]["message"]
 
 
 @pytest.mark.parametrize("rule", [ALLOW, ask_for(WORK[0])])
@@ -129,8 +129,8 @@ def test_a_process_is_begun_once_whatever_is_published_meanwhile(world: World, r
     put_process(world.scope, 2)
     db.write(lambda: db.execute("UPDATE execution SET created_at = created_at - 200000000"))  # days later
     assert finish(world, run_id).status == "succeeded"
-    (told,) = returned(world, run_id)
-    assert (told["ok"], told["result"]["version"]) == (True, 1)
+    (result,) = returned(world, run_id)
+    assert (result["ok"], result["result"]["version"]) == (True, 1)
     assert executions(world) == [(f"run:{run_id}", 1)]
 
 
@@ -140,8 +140,8 @@ def test_the_version_that_was_approved_is_executed(world: World) -> None:
     world.make(calls(WORK), says("done"), rules=[ask_for(WORK[0]), ALLOW], tools=[WORK[0]])
     run_id = world.start()
     world.drive(run_id)
-    (asked,) = world.asked()
-    assert "version = 1" in asked.about.summary
+    (approval,) = world.asked()
+    assert "version = 1" in approval.about.summary
     put_process(world.scope, 2)
     world.decide()
     assert world.drive(run_id).status == "succeeded"

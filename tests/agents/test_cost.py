@@ -27,18 +27,18 @@ def no_secret(scope: TenantScope, name: str) -> str:
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
-    made = ModelServer(script("nothing"))
-    yield made
-    made.close()
+    model_server = ModelServer(script("nothing"))
+    yield model_server
+    model_server.close()
 
 
 @pytest.fixture
 def world(tmp_path: Path, server: ModelServer) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        made.llm = LanguageModels(Egress.of([f"127.0.0.1:{server.port}"]), Sealer(b"k" * 32), no_secret)
-        given = {"kind": "openai", "model": "small", "base_url": server.url, "price": PRICE}
-        made.llm.put_profile(made.scope, "default", Profile.model_validate(given), "sk-test")
-        yield made
+    with open_world(tmp_path) as opened:
+        opened.llm = LanguageModels(Egress.of([f"127.0.0.1:{server.port}"]), Sealer(b"k" * 32), no_secret)
+        settings = {"kind": "openai", "model": "small", "base_url": server.url, "price": PRICE}
+        opened.llm.put_profile(opened.scope, "default", Profile.model_validate(settings), "sk-test")
+        yield opened
 
 
 def asks(*wanted: tuple[str, dict[str, Any]]) -> Turn:

@@ -27,15 +27,15 @@ HUMAN = ("request_human_input", {"kind": "input", "title": "Which?"})
 
 @pytest.fixture
 def world(tmp_path: Path, store_url: str) -> Iterator[World]:
-    with open_world(tmp_path, store_url) as made:
-        yield made
+    with open_world(tmp_path, store_url) as opened:
+        yield opened
 
 
 def finish(world: World, run_id: str) -> Run:
     """Drive it to its end; people decide whatever they are asked."""
     while (run := world.drive(run_id)).status not in FINISHED:
-        for asked in world.asked("pending"):
-            world.decide("approve" if asked.request.kind == "approval" else "answer", None if asked.about.digest else "red")
+        for approval in world.asked("pending"):
+            world.decide("approve" if approval.request.kind == "approval" else "answer", None if approval.about.digest else "red")
         db.write(lambda: db.execute("UPDATE agent_run SET next_run_at = 1 WHERE status = 'waiting' AND next_run_at IS NOT NULL"))
     return run
 

@@ -22,13 +22,13 @@ def problems(**changes: Any) -> dict[str, str]:
 
 
 def test_a_definition_is_read_written_and_read_again_as_the_same() -> None:
-    made = parse_definition("triage", WHOLE)
-    assert made.tools == ("query_entities",)
-    assert made.actions == (("erp", "create_order"), ("crm", "*"))
-    assert made.policies == ("desk",)
-    assert made.budget == Budget(5, 9, 1000, 0.25, 120)
-    again = parse_definition("triage", made.document())
-    assert (again, again.digest()) == (made, made.digest())
+    definition = parse_definition("triage", WHOLE)
+    assert definition.tools == ("query_entities",)
+    assert definition.actions == (("erp", "create_order"), ("crm", "*"))
+    assert definition.policies == ("desk",)
+    assert definition.budget == Budget(5, 9, 1000, 0.25, 120)
+    again = parse_definition("triage", definition.document())
+    assert (again, again.digest()) == (definition, definition.digest())
 
 
 def test_the_digest_tells_every_member_apart() -> None:
@@ -38,24 +38,24 @@ def test_the_digest_tells_every_member_apart() -> None:
 
 
 def test_an_operation_is_allowed_by_its_name_or_by_all_of_its_integration() -> None:
-    made = parse_definition("triage", WHOLE)
-    assert made.may_call("erp", "create_order")
-    assert made.may_call("crm", "delete_everything")
-    assert not made.may_call("erp", "delete_order")
-    assert not made.may_call("other", "create_order")
+    definition = parse_definition("triage", WHOLE)
+    assert definition.may_call("erp", "create_order")
+    assert definition.may_call("crm", "delete_everything")
+    assert not definition.may_call("erp", "delete_order")
+    assert not definition.may_call("other", "create_order")
 
 
 def test_everything_wrong_is_told_at_once_with_its_place() -> None:
-    found = problems(
+    problems_found = problems(
         colour="red", instructions=" ", model="No Slug", skills=["Bad Name"], policy={"a": 1},
         tools=["rm_rf", "erp:", "*:*", "load_tenant_skill", "execute_tenant_integration", "get_human_input"],
         budget={"turns": 0, "tool_calls": True, "cost": 0, "seconds": "9d", "hours": 1}, output={"type": "string"},
     )  # fmt: skip
-    assert found.keys() == {
+    assert problems_found.keys() == {
         "/colour", "/instructions", "/model", "/skills/0", "/policy", "/tools/0", "/tools/1", "/tools/2", "/tools/3", "/tools/4",
         "/tools/5", "/budget/turns", "/budget/tool_calls", "/budget/cost", "/budget/seconds", "/budget/hours", "/output",
     }  # fmt: skip
-    assert "it is added automatically" in found["/tools/3"]
+    assert "it is added automatically" in problems_found["/tools/3"]
 
 
 def test_an_agent_of_another_name_is_refused() -> None:

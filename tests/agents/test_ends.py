@@ -17,8 +17,8 @@ from tests.agents.world import ALLOW, ASK, World, book, calls, mark, open_world,
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 def the_end(world: World, run_id: str) -> Mapping[str, Any]:
@@ -90,8 +90,8 @@ ENDS: dict[str, tuple[Callable[[World], str], dict[str, Any]]] = {
 @pytest.mark.parametrize("how", ENDS)
 def test_every_end_is_audited_once(world: World, how: str) -> None:
     end, expected = ENDS[how]
-    told = the_end(world, end(world))
-    assert {name: told.get(name) for name in expected} == expected
+    result = the_end(world, end(world))
+    assert {name: result.get(name) for name in expected} == expected
 
 
 def test_an_end_that_is_not_committed_is_not_in_the_trail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

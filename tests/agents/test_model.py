@@ -38,8 +38,8 @@ class World:
     echoed: list[tuple[str, int]]
 
     def profile(self, kind: str, **more: Any) -> None:
-        given = {"kind": kind, "model": "small", "base_url": self.server.url, **more}
-        self.llm.put_profile(self.scope, "default", Profile.model_validate(given), "sk-canary")
+        settings = {"kind": kind, "model": "small", "base_url": self.server.url, **more}
+        self.llm.put_profile(self.scope, "default", Profile.model_validate(settings), "sk-canary")
 
     def model(self, record: Any = None, **more: Any) -> ProfileModel:
         return ProfileModel(self.llm, "default", Asker(self.scope, "run_1", clock.monotonic() + 20, record=record, **more))
@@ -58,12 +58,12 @@ class World:
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database that each test begins with a copy of: making one takes longer than any of them."""
-    made = tmp_path_factory.mktemp("model") / "gos.db"
-    db.open_database(f"sqlite:///{made}")
+    template = tmp_path_factory.mktemp("model") / "gos.db"
+    db.open_database(f"sqlite:///{template}")
     migrate()
     tenants.create_tenant("acme", "acme")
     db.close_database()
-    return made
+    return template
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def test_a_run_asks_for_tools_until_it_can_answer(world: World, kind: str) -> No
     assert first.tools["echo"]["input_schema"]["required"] == ["text"]
     results = [message for message in last.messages if message.role == "tool"]
     assert [message.text for message in results] == ["echo a", "echo ü"]
-    asked = next(message for message in last.messages if message.calls)
-    assert [message.call_id for message in results] == [call.id for call in asked.calls]
+    request = next(message for message in last.messages if message.calls)
+    assert [message.call_id for message in results] == [call.id for call in request.calls]
     if kind == "anthropic":  # which wants all results in one message
         assert [message["role"] for message in last.body["messages"]] == ["user", "assistant", "user"]
     used = done.usage
@@ -173,20 +173,20 @@ def test_a_turn_that_is_none_is_a_coded_error_and_paid_for_unless_refused(
 
 def test_a_turn_is_recorded_with_what_it_cost_and_attributed_to_its_run(world: World) -> None:
     world.profile("openai", price={"input": 1.0, "output": 2.0})
-    told: list[tuple[Generated, ModelResponse | None]] = []
+    result: list[tuple[Generated, ModelResponse | None]] = []
 
     def record(generated: Generated, response: ModelResponse | None) -> None:
         db.write(lambda: generated.settle(world.scope))
-        told.append((generated, response))
+        result.append((generated, response))
 
     world.server.turn = script(Call("echo", {"text": "a"}), "good")
     run_alone(world.agent(record).run("Go"))
-    responses = [response for _, response in told]
+    responses = [response for _, response in result]
     assert [type(part) for part in responses[0].parts] == [ToolCallPart]  # type: ignore[union-attr]
     details = responses[1].provider_details  # type: ignore[union-attr]
     assert details == {"profile": "default", "finish": "stop", "reason": "stop", "cost": 0.00014}
-    assert told[0][0].exchanges[0]["calls"][0]["name"] == "echo"
-    assert told[1][0].exchanges[0]["request"] == {
+    assert result[0][0].exchanges[0]["calls"][0]["name"] == "echo"
+    assert result[1][0].exchanges[0]["request"] == {
         "messages": [{"role": "tool", "name": "echo", "call_id": "call_1_0", "text": "echo a"}]
     }
     used = usage.used_by_run(world.scope, "run_1")

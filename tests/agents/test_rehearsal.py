@@ -50,19 +50,19 @@ class Stage:
     means: Means
 
     def run(self, *answers: ToolAnswer, **more: Any) -> tuple[Rehearsed, Answering]:
-        told = Answering(answers)
-        given = {"instructions": "Help.", "tools": ["query_entities", "erp:get"], "skills": ["rules"], **more}
-        return rehearse(self.scope, parse_definition("triage", given), {"n": 1}, told, self.means), told
+        mocks = Answering(answers)
+        settings = {"instructions": "Help.", "tools": ["query_entities", "erp:get"], "skills": ["rules"], **more}
+        return rehearse(self.scope, parse_definition("triage", settings), {"n": 1}, mocks, self.means), mocks
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("rehearsal") / "gos.db"
-    db.open_database(f"sqlite:///{made}")
+    template = tmp_path_factory.mktemp("rehearsal") / "gos.db"
+    db.open_database(f"sqlite:///{template}")
     migrate()
     tenants.create_tenant("acme", "acme")
     db.close_database()
-    return made
+    return template
 
 
 @pytest.fixture
@@ -94,15 +94,15 @@ def test_a_run_is_tried_with_answers_of_the_test_and_what_it_cost_is_booked(stag
         [Call("query_entities", {"name": "orders"}), Call("execute_tenant_integration", {**about, "params": {"id": 7}})],
         Call("load_tenant_skill", {"name": "rules"}), "all done",
     )  # fmt: skip
-    done, told = stage.run(ToolAnswer("query_entities", {}, ({"items": ["canary"]},)), ToolAnswer("erp:get", {}, (99,)))
+    done, mocks = stage.run(ToolAnswer("query_entities", {}, ({"items": ["canary"]},)), ToolAnswer("erp:get", {}, (99,)))
     assert (done.status, done.output, done.turns) == ("succeeded", "all done", 3)
     assert done.usage == {"input_tokens": 300, "output_tokens": 60, "cost": 0.00042}
-    assert [replace(each, why=()) for each in told.calls] == [
+    assert [replace(each, why=()) for each in mocks.calls] == [
         ToolUse("query_entities", {"name": "orders"}, "deny"), ToolUse("erp:get", {"id": 7}, "deny"),
         ToolUse("load_tenant_skill", {"name": "rules"}, "deny"),
     ], "nothing allows this agent anything, and the test answers all the same"  # fmt: skip
-    assert "denied: no rule allows an agent" in told.calls[0].judged
-    assert (told.problems, list(told.unused())) == ([], [])
+    assert "denied: no rule allows an agent" in mocks.calls[0].judged
+    assert (mocks.problems, list(mocks.unused())) == ([], [])
     messages = stage.server.heard[-1].messages
     assert "Help." in messages[0].text
     assert messages[1].text == '{"n": 1}'
@@ -116,16 +116,16 @@ def test_a_run_is_tried_with_answers_of_the_test_and_what_it_cost_is_booked(stag
 
 def test_a_call_without_an_answer_ends_the_run(stage: Stage) -> None:
     stage.server.turn = script(Call("query_entities", {"name": "orders"}), "all done")
-    done, told = stage.run()
+    done, mocks = stage.run()
     assert (done.status, len(stage.server.heard)) == ("failed", 1)
-    assert told.problems == ["mocks: no answer matches query_entities with {'name': 'orders'}"]
+    assert mocks.problems == ["mocks: no answer matches query_entities with {'name': 'orders'}"]
 
 
 def test_what_the_agent_may_not_call_or_calls_wrongly_is_told_to_the_model_and_is_no_call(stage: Stage) -> None:
     other = {"integration": "erp", "operation": "put"}
     stage.server.turn = script(Call("execute_tenant_integration", other), Call("query_entities", {"name": 5}), "sorry")
-    done, told = stage.run(ToolAnswer("erp:put", {}, (1,)), ToolAnswer("query_entities", {}, ({"items": []},)))
-    assert (done.status, told.calls) == ("succeeded", [])
+    done, mocks = stage.run(ToolAnswer("erp:put", {}, (1,)), ToolAnswer("query_entities", {}, ({"items": []},)))
+    assert (done.status, mocks.calls) == ("succeeded", [])
     results = [message.text for message in stage.server.heard[-1].messages if message.role == "tool"]
     assert "policy_denied" in results[0]
     assert "validation_failed" in results[1]

@@ -31,8 +31,8 @@ OUTPUT = {"type": "object", "required": ["total"], "properties": {"total": {"typ
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 def kinds(world: World, run_id: str) -> list[str]:
@@ -72,8 +72,8 @@ def test_a_turn_with_calls_and_an_output_makes_the_calls_first(world: World, tur
 
 
 def test_only_what_the_definition_lists_is_called(world: World) -> None:
-    asked = [book("book", amount=1), mark("x"), ("request_human_input", {"kind": "approval", "title": "Let me"})]
-    run = world.run(calls(asked[0], asked[2]), calls(asked[1]), says("done"), tools=["books:look", "request_human_input"])
+    approval = [book("book", amount=1), mark("x"), ("request_human_input", {"kind": "approval", "title": "Let me"})]
+    run = world.run(calls(approval[0], approval[2]), calls(approval[1]), says("done"), tools=["books:look", "request_human_input"])
     assert run.status == "succeeded"
     assert world.booked() == []
     assert world.marks() == []
@@ -370,8 +370,8 @@ def test_policies_that_changed_while_a_person_decided_are_asked_again(world: Wor
     assert run.status == "succeeded"
     made = {True: (0, ["x"]), False: (1, [])}[inside] if after != "deny" else (0, [])
     assert (len(world.booked()), world.marks()) == made
-    asked = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
-    assert [each.status for each in world.asked()] == asked[after]
+    request = {"ask": ["cancelled", "used"], "allow": ["cancelled"], "deny": ["approved"]}
+    assert [each.status for each in world.asked()] == request[after]
 
 
 @pytest.mark.parametrize("inside", [False, True])

@@ -18,14 +18,14 @@ ALLOW = {"id": "allow", "effect": "allow", "reason": "in this test"}
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
-    with serving(script("done")) as made:
-        yield made
+    with serving(script("done")) as opened:
+        yield opened
 
 
 @pytest.fixture
 def api(running: Running) -> Iterator[httpx.Client]:
-    with running.api("acme") as made:
-        yield made
+    with running.api("acme") as opened:
+        yield opened
 
 
 def make_agent(running: Running, api: httpx.Client, server: ModelServer, **more: object) -> str:
@@ -42,23 +42,23 @@ def make_agent(running: Running, api: httpx.Client, server: ModelServer, **more:
 def finished(api: httpx.Client, agent: str, run_id: str) -> dict[str, object]:
     pause, ends = threading.Event(), clock.monotonic() + 30
     while clock.monotonic() < ends:
-        found: dict[str, object] = api.get(f"/api/v1/agents/{agent}/runs/{run_id}").json()["data"]
-        if found["status"] in ("succeeded", "failed", "cancelled"):
-            return found
+        results: dict[str, object] = api.get(f"/api/v1/agents/{agent}/runs/{run_id}").json()["data"]
+        if results["status"] in ("succeeded", "failed", "cancelled"):
+            return results
         pause.wait(0.05)
-    raise TimeoutError(str(found))
+    raise TimeoutError(str(results))
 
 
 def events(api: httpx.Client, path: str, last: str | None = None) -> list[tuple[int, str, dict[str, object]]]:
     """The stream until its end."""
     headers = {"Last-Event-ID": last} if last else {}
     text = api.get(path, headers=headers, timeout=60).text
-    found = []
+    results = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if lines:
-            found.append((int(lines["id"]), lines["event"], json.loads(lines["data"])))
-    return found
+            results.append((int(lines["id"]), lines["event"], json.loads(lines["data"])))
+    return results
 
 
 def test_a_run_is_started_followed_and_read(running: Running, api: httpx.Client, server: ModelServer) -> None:
@@ -102,8 +102,8 @@ def test_a_run_in_progress_is_cancelled(running: Running, api: httpx.Client, ser
     while not server.heard and clock.monotonic() < ends:
         pause.wait(0.02)
     try:
-        told = api.post(f"/api/v1/agents/{agent}/runs/{run_id}/cancel")
-        assert (told.status_code, told.json()["data"]["is_cancelling"]) == (200, True)
+        result = api.post(f"/api/v1/agents/{agent}/runs/{run_id}/cancel")
+        assert (result.status_code, result.json()["data"]["is_cancelling"]) == (200, True)
         assert api.delete(f"/api/v1/agents/{agent}").status_code == 409
     finally:
         hold.set()

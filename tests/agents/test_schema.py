@@ -47,7 +47,7 @@ def test_reading_and_schema_agree(place: tuple[Any, ...]) -> None:
             target.pop(place[-1])
         else:
             target[place[-1]] = strange
-        refused, found = refusal(document), SCHEMA.problems(document)
-        if bool(refused) != bool(found) and "but the URL names" not in refused:
-            disagreements.append(f"{strange!r}: read: {refused or 'taken'}; schema: {found[0] if found else 'content'}")
+        refused, problems = refusal(document), SCHEMA.problems(document)
+        if bool(refused) != bool(problems) and "but the URL names" not in refused:
+            disagreements.append(f"{strange!r}: read: {refused or 'taken'}; schema: {problems[0] if problems else 'content'}")
     assert disagreements == []

@@ -19,8 +19,8 @@ LOAD = ("load_tenant_skill", {"name": "returns"})
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_a_run_changes_by_itself_what_its_skill_was_granted(
     run = world.drive(start(world))
     assert (run.status, "skill:returns" in run.tainted_by) == (status, False)
     if status == "waiting":
-        (asked,) = world.asked("pending")
-        assert "write_entities is not granted to the skill returns" in str(asked.about.policy)
+        (approval,) = world.asked("pending")
+        assert "write_entities is not granted to the skill returns" in str(approval.about.policy)
         assert world.marks() == []
         world.decide()
         assert world.drive(run.id).status == "succeeded"
@@ -87,8 +87,8 @@ def test_trust_that_is_lost_is_lost_for_the_run_that_goes_on(
     run_id = start(world)
     world.script.before = lambda turn: lose(world, library) if turn == 2 else None
     assert world.drive(run_id).status == "waiting"
-    (asked,) = world.asked("pending")
-    assert "skill:returns" in str(asked.about.policy)
+    (approval,) = world.asked("pending")
+    assert "skill:returns" in str(approval.about.policy)
     world.decide()
     run = world.drive(run_id)
     assert (run.status, "skill:returns" in run.tainted_by, world.marks()) == ("succeeded", True, ["x"])

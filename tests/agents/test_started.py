@@ -21,11 +21,11 @@ ABLE: dict[str, Any] = {"tools": ["books:*", WORK[0]]}
 
 @pytest.fixture(scope="module")
 def stepping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
-    with open_stepping(tmp_path_factory.mktemp("started")) as made:
-        put_process(made.world.scope, 1)
-        for tool in ProcessTools(made.flow, make_shapes().execution).tools():
-            made.world.runs.runner.means.toolbox.add(tool)
-        yield made
+    with open_stepping(tmp_path_factory.mktemp("started")) as opened:
+        put_process(opened.world.scope, 1)
+        for tool in ProcessTools(opened.flow, make_shapes().execution).tools():
+            opened.world.runs.runner.means.toolbox.add(tool)
+        yield opened
 
 
 def started(stepping: Stepping, run_id: str) -> list[Execution]:
@@ -49,12 +49,12 @@ def test_runs_and_executions_nest_no_deeper_than_children(stepping: Stepping, de
     db.write(lambda: db.execute("UPDATE execution SET depth = ? WHERE id = ?", (depth, execution_id)))
     (run,) = stepping.runs(execution_id)
     assert stepping.world.drive(run.id).status == "succeeded"
-    (told,) = returned(stepping, run.id)
+    (result,) = returned(stepping, run.id)
     if depth < MAX_DEPTH:
-        assert [row.depth for row in started(stepping, run.id)] == [depth + 1], told
+        assert [row.depth for row in started(stepping, run.id)] == [depth + 1], result
     else:
-        assert (started(stepping, run.id), told["ok"], told["error"]["code"]) == ([], False, "conflict")
-        assert f"at most {MAX_DEPTH} deep" in told["error"]["message"]
+        assert (started(stepping, run.id), result["ok"], result["error"]["code"]) == ([], False, "conflict")
+        assert f"at most {MAX_DEPTH} deep" in result["error"]["message"]
 
 
 def made(stepping: Stepping, *turns: Any, grants: Any = None) -> list[tuple[str, bool]]:
@@ -88,14 +88,14 @@ def test_a_process_that_failed_was_started(stepping: Stepping) -> None:
     grants = {"processes": ["work", stepping.publish({"id": "end", "process": {"use": "none-such"}})]}
     wish = ("execute_process", {"process_id": grants["processes"][1], "input": {}, "wait": 30})
     assert made(stepping, calls(wish), grants=grants) == [("execute_process", True)]
-    (told,) = returned(stepping, latest(stepping))
-    assert told["result"]["error"]["code"] == "not_found", "which of an action would say that nothing was done"
+    (result,) = returned(stepping, latest(stepping))
+    assert result["result"]["error"]["code"] == "not_found", "which of an action would say that nothing was done"
 
 
 @pytest.mark.parametrize(("begun", "listed"), [({"begun": True}, [("execute_process", False)]), ({}, [])])
 def test_what_had_begun_before_it_was_refused_may_have_been_done(stepping: Stepping, begun: Any, listed: Any) -> None:
     made(stepping, calls(WORK))
-    told = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **begun}}
+    error_data = {"tool": WORK[0], "ok": False, "error": {"code": "policy_denied", "message": "no", **begun}}
     change = "UPDATE agent_journal SET data = ? WHERE kind = 'returned' AND run_id = ?"
-    db.write(lambda: db.execute(change, (db.dump_json(told), latest(stepping))))
+    db.write(lambda: db.execute(change, (db.dump_json(error_data), latest(stepping))))
     assert effects(stepping, stepping.world.get(latest(stepping)).origin.execution_id) == listed  # type: ignore[union-attr]

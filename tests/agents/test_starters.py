@@ -18,8 +18,8 @@ from tests.agents.world import ALLOW, ASK, World, book, calls, open_world, put_k
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 def key_changes(**columns: int) -> Callable[[World], object]:
@@ -48,9 +48,9 @@ def ends_for_its_starter(world: World, run_id: str, why: str) -> None:
     assert (run.status, error["code"], error["reason"]) == ("failed", "policy_denied", "starter_departed")
     assert why in error["message"]
     assert world.booked() == []
-    (told,) = audit.list_entries(world.scope, AuditFilter(action="agent.end"), PageRequest()).items
-    assert (told.actor, told.subject) == (f"run:{run_id}", "clerk")
-    fields = json.loads(told.fields)
+    (entry,) = audit.list_entries(world.scope, AuditFilter(action="agent.end"), PageRequest()).items
+    assert (entry.actor, entry.subject) == (f"run:{run_id}", "clerk")
+    fields = json.loads(entry.fields)
     assert (fields["run"], fields["status"], fields["code"]) == (run_id, "failed", "policy_denied")
     assert fields["reason"] == "starter_departed"
 

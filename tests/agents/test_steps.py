@@ -22,8 +22,8 @@ from tests.processes.world import Wall
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stepping]:
-    with open_stepping(tmp_path_factory.mktemp("steps")) as made:
-        yield made
+    with open_stepping(tmp_path_factory.mktemp("steps")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def stepping(opened: Stepping) -> Stepping:
 
 def wait_of(stepping: Stepping, execution_id: str) -> dict[str, Any]:
     """What the execution tells of the one thing it waits for."""
-    ((told),) = (stepping.get(execution_id).waiting_for or {})["waits"]
-    return dict(told)
+    ((wait),) = (stepping.get(execution_id).waiting_for or {})["waits"]
+    return dict(wait)
 
 
 def audited(stepping: Stepping, action: str) -> list[dict[str, Any]]:
-    found = audit.list_entries(stepping.world.scope, AuditFilter(action=action), PageRequest(500))
-    return [json.loads(each.fields) for each in found.items]
+    entries = audit.list_entries(stepping.world.scope, AuditFilter(action=action), PageRequest(500))
+    return [json.loads(each.fields) for each in entries.items]
 
 
 @pytest.mark.parametrize("jump", [7_200_000, -7_200_000])
@@ -75,8 +75,8 @@ def test_the_step_waits_for_the_run_and_its_output_is_the_runs(stepping: Steppin
     execution_id = stepping.start(output="= steps.triage")
     row, (run,) = stepping.get(execution_id), stepping.runs(execution_id)
     assert (row.status, row.wait_reason, run.status, run.input) == ("waiting", "child", "queued", GIVEN)
-    told = wait_of(stepping, execution_id)
-    assert {name: told[name] for name in ("kind", "step", "agent_id", "run_id")} == {
+    wait = wait_of(stepping, execution_id)
+    assert {name: wait[name] for name in ("kind", "step", "agent_id", "run_id")} == {
         "kind": "agent", "step": "triage", "agent_id": "clerk", "run_id": run.id,
     }  # fmt: skip
     assert run.origin is not None
@@ -91,11 +91,11 @@ def test_an_approval_inside_the_run_shows_through(stepping: Stepping) -> None:
     execution_id = stepping.start()
     (run,) = stepping.runs(execution_id)
     stepping.world.drive(run.id)
-    (asked,) = stepping.world.asked("pending")
-    told = wait_of(stepping, execution_id)
-    assert (told["reason"], told["approval_id"], told["run_id"]) == ("approval", asked.id, run.id)
+    (approval,) = stepping.world.asked("pending")
+    wait = wait_of(stepping, execution_id)
+    assert (wait["reason"], wait["approval_id"], wait["run_id"]) == ("approval", approval.id, run.id)
     assert stepping.get(execution_id).wait_reason == "child"
-    assert asked.requested_by == "key:test", "whoever began the execution approves nothing in it"
+    assert approval.requested_by == "key:test", "whoever began the execution approves nothing in it"
     stepping.world.decide()
     stepping.world.drive(run.id)
     assert "approval_id" not in wait_of(stepping, execution_id)
@@ -113,8 +113,8 @@ def test_an_approval_still_shows_after_something_beside_it(stepping: Stepping) -
     answer = executions.Resumption(token, {})
     stepping.flow.resume_execution(stepping.world.scope, execution_id, stepping.get(execution_id).process_id, answer)
     stepping.drive(execution_id)
-    told = wait_of(stepping, execution_id)
-    assert (told["run_id"], told["approval_id"]) == (run.id, stepping.world.asked("pending")[0].id)
+    wait = wait_of(stepping, execution_id)
+    assert (wait["run_id"], wait["approval_id"]) == (run.id, stepping.world.asked("pending")[0].id)
 
 
 def test_a_cancelled_execution_cancels_the_run_and_what_it_asked(stepping: Stepping) -> None:

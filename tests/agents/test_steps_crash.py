@@ -12,8 +12,8 @@ from tests.processes.host.test_journal import MOST_WRITES, PowerCut, When, power
 
 @pytest.fixture
 def stepping(tmp_path: Path) -> Iterator[Stepping]:
-    with open_stepping(tmp_path) as made:
-        yield made
+    with open_stepping(tmp_path) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

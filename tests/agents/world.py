@@ -54,9 +54,9 @@ AGENT = {"model": "default", "instructions": "Keep the books.", "tools": ["books
 Turn = ModelResponse | Exception
 
 
-def calls(*asked: tuple[str, dict[str, Any]]) -> ModelResponse:
+def calls(*requests: tuple[str, dict[str, Any]]) -> ModelResponse:
     """A turn that asks for these tools."""
-    parts = [ToolCallPart(tool, json.dumps(given), f"call-{number}") for number, (tool, given) in enumerate(asked, 1)]
+    parts = [ToolCallPart(tool, json.dumps(settings), f"call-{number}") for number, (tool, settings) in enumerate(requests, 1)]
     return ModelResponse(parts, usage=RequestUsage(input_tokens=10, output_tokens=5))
 
 
@@ -170,15 +170,15 @@ class World:
         config = load_config(environment={}, flags={"storage.data": str(self.folder), "queue.sweep_ms": 50, "queue.workers": 2})
         queue = TaskQueue(db.database.obj)
         means = Means(toolbox, governor, actions, self._model, lambda scope, name: f"about {name}")
-        made = AgentRuns(config, presence, queue, means)
-        forget = made.listen() if listens else (lambda: None)
+        agent_runs = AgentRuns(config, presence, queue, means)
+        forget = agent_runs.listen() if listens else (lambda: None)
 
         def end() -> None:
             forget()
             executor.stop()
 
         self.made.append(end)
-        return presence, made, queue
+        return presence, agent_runs, queue
 
     def _model(self, profile: str, asker: Asker) -> Model:
         self.script.asker = asker
@@ -194,8 +194,8 @@ class World:
 
     def marks(self) -> list[str]:
         """What stands in the collection, in the order it was written."""
-        found = datapool.query_entities(self.scope, "marks", {"sort": "created_at,id", "limit": 500}).items
-        return [str(each["what"]) for each in found]
+        results = datapool.query_entities(self.scope, "marks", {"sort": "created_at,id", "limit": 500}).items
+        return [str(each["what"]) for each in results]
 
     def booked(self) -> list[Any]:
         """What the ledger was asked to do, without what only reads: (operation, key, input)."""
@@ -203,14 +203,14 @@ class World:
 
     def asked(self, status: str | None = None) -> list[Approval]:
         """The requests to people, oldest first."""
-        wanted = ApprovalFilter(status)
-        return list(approvals.list_approvals(self.scope, wanted, PageRequest(500, sort="created_at")).items)
+        filters = ApprovalFilter(status)
+        return list(approvals.list_approvals(self.scope, filters, PageRequest(500, sort="created_at")).items)
 
     def decide(self, verdict: str = "approve", answer: Any = None) -> None:
         """A person decides the one request that is open."""
-        (asked,) = self.asked("pending")
+        (approval,) = self.asked("pending")
         person = self.town.people["ann"]
-        approvals.decide_approval(person.scope, person, asked.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
+        approvals.decide_approval(person.scope, person, approval.id, Decision(verdict, answer, "so be it"))  # type: ignore[arg-type]
 
 
 @cache

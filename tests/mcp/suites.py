@@ -48,8 +48,8 @@ def find_node() -> str:
     for found in (shutil.which("node"), str(OWN_NODE / "node")):
         if found is None or not Path(found).exists():
             continue
-        told = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-        version = re.match(r"v(\d+)\.(\d+)", told)
+        result = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+        version = re.match(r"v(\d+)\.(\d+)", result)
         if version is not None and (int(version[1]), int(version[2])) >= LEAST:
             return found
     raise RuntimeError(f"the MCP suites need Node.js {'.'.join(map(str, LEAST))} or newer; bash packaging/test.sh sees to it")

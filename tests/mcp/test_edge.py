@@ -47,10 +47,10 @@ def test_without_a_key_it_is_said_which_is_wanted(running: Running, post: Callab
     base = f"http://acme.localhost{running.config.port_suffix}"
     assert where == f"{base}/.well-known/oauth-protected-resource/mcp"
     with running.client("acme.localhost") as client:
-        told = client.get(where.removeprefix(base)).raise_for_status().json()
-    assert (told["resource"], told["bearer_methods_supported"]) == (f"{base}/mcp", ["header"])
-    assert "authorization_servers" not in told  # there is none, so none is named
-    assert "entities.read" in told["scopes_supported"]
+        result = client.get(where.removeprefix(base)).raise_for_status().json()
+    assert (result["resource"], result["bearer_methods_supported"]) == (f"{base}/mcp", ["header"])
+    assert "authorization_servers" not in result  # there is none, so none is named
+    assert "entities.read" in result["scopes_supported"]
 
 
 def test_a_wrong_key_and_another_tenants_look_alike(running: Running, post: Callable[..., httpx.Response]) -> None:
@@ -108,8 +108,8 @@ def test_the_rate_limit_of_the_key_holds(running: Running, post: Callable[..., h
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_every_earlier_revision_is_spoken(post: Callable[..., httpx.Response], version: str) -> None:
-    wanted = INITIALIZE | {"params": {**PARAMS, "protocolVersion": version}}
-    assert post(wanted, Accept="application/json").json()["result"]["protocolVersion"] == version
+    arguments = INITIALIZE | {"params": {**PARAMS, "protocolVersion": version}}
+    assert post(arguments, Accept="application/json").json()["result"]["protocolVersion"] == version
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol(running: Running, key: str) -> None:
@@ -133,27 +133,27 @@ def test_a_client_opens_the_page_and_its_accept_is_no_approval(
 ) -> None:
     monkeypatch.setattr(tools, "LOOK_SECONDS", 0)
     pages: list[str] = []
-    wanted = asked(ours.collection())
+    arguments = asked(ours.collection())
 
     async def accept(context: Any, params: Any) -> ElicitResult:
         pages.append(params.url)
         return ElicitResult(action="accept")
 
     async def ask(client: Client) -> dict[str, Any]:
-        return read(await client.call_tool("request_human_input", wanted))
+        return read(await client.call_tool("request_human_input", arguments))
 
-    told = talk(running, key, ask, elicitation_callback=accept)
-    assert told["status"] == "pending"
-    assert pages == [told["review_url"]]
+    result = talk(running, key, ask, elicitation_callback=accept)
+    assert result["status"] == "pending"
+    assert pages == [result["review_url"]]
 
 
 def test_a_restart_goes_on_with_the_state_it_sealed_and_with_no_other(
     running: Running, key: str, ours: Resources, decide: Callable[..., Any]
 ) -> None:
-    services, wanted = running.services, asked(ours.collection())
+    services, arguments = running.services, asked(ours.collection())
 
     def send(url: str, state: str | None = None, **changes: Any) -> httpx.Response:
-        params: dict[str, Any] = {"name": "request_human_input", "arguments": {**wanted, **changes}}
+        params: dict[str, Any] = {"name": "request_human_input", "arguments": {**arguments, **changes}}
         params |= {"requestState": state} if state else {}
         params["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": ERAS[0],
@@ -175,8 +175,8 @@ def test_a_restart_goes_on_with_the_state_it_sealed_and_with_no_other(
     assert request_id not in state
     decide(request_id)
     with serving(running, server(), key) as url:
-        told = send(url, state).json()["result"]["structuredContent"]
-        assert (told["request_id"], told["status"]) == (request_id, "approved")
+        result = send(url, state).json()["result"]["structuredContent"]
+        assert (result["request_id"], result["status"]) == (request_id, "approved")
         tampered = f"{state[:-4]}{'aaaa' if state[-4:] != 'aaaa' else 'bbbb'}"
         for answer in (send(url, tampered), send(url, state, title="Another?")):
             assert answer.json()["error"]["data"] == {"reason": "invalid_request_state"}

@@ -57,9 +57,9 @@ def test_the_tools_of_the_contract_are_offered_with_schemas_and_hints(running: R
 def test_entities_are_read_as_over_rest(ask: Ask, ours: Resources, era: str) -> None:
     collection = ours.collection()
     entity = ours.entity(collection)
-    told = ask("query_entities", era, collection=collection, filter={"total": {"_gte": 1}})
-    assert told == {"items": ours.ask("POST", f"/datapool/{collection}/query", {})}
-    assert told["items"][0]["id"] == entity
+    result = ask("query_entities", era, collection=collection, filter={"total": {"_gte": 1}})
+    assert result == {"items": ours.ask("POST", f"/datapool/{collection}/query", {})}
+    assert result["items"][0]["id"] == entity
     assert ask("query_entities", era, collection="nothing")["error"]["code"] == "not_found"
 
 
@@ -67,18 +67,18 @@ def test_a_write_takes_an_approval_of_exactly_this_call_and_happens_once(
     ask: Ask, running: Running, key: str, ours: Resources, decide: Ask
 ) -> None:
     collection = ours.collection()
-    wanted = create(collection, "1")
-    assert ask("write_entities", **wanted)["error"]["code"] == "approval_required"
+    arguments = create(collection, "1")
+    assert ask("write_entities", **arguments)["error"]["code"] == "approval_required"
     once = fresh("ask-once")
-    asked = approval_of(ask, "write_entities", wanted, idempotency_key=once)
-    assert approval_of(ask, "write_entities", wanted, idempotency_key=once)["request_id"] == asked["request_id"]
-    assert asked["status"] == "pending"
-    assert asked["review_url"].endswith(f"/console/approvals/{asked['request_id']}")
-    granted = {**wanted, "approval_id": asked["request_id"]}
+    approval = approval_of(ask, "write_entities", arguments, idempotency_key=once)
+    assert approval_of(ask, "write_entities", arguments, idempotency_key=once)["request_id"] == approval["request_id"]
+    assert approval["status"] == "pending"
+    assert approval["review_url"].endswith(f"/console/approvals/{approval['request_id']}")
+    granted = {**arguments, "approval_id": approval["request_id"]}
     assert ask("write_entities", **granted)["error"]["reason"] == "pending"
-    decide(asked["request_id"])
-    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "approved"
-    other = create(collection, "2", approval_id=asked["request_id"])
+    decide(approval["request_id"])
+    assert ask("get_human_input", request_id=approval["request_id"])["status"] == "approved"
+    other = create(collection, "2", approval_id=approval["request_id"])
     assert ask("write_entities", **other)["error"]["reason"] == "digest_differs"
 
     async def at_once(client: Client) -> list[Any]:
@@ -89,17 +89,17 @@ def test_a_write_takes_an_approval_of_exactly_this_call_and_happens_once(
     assert len(done) == 1
     assert {answer["error"]["reason"] for answer in answers if "error" in answer} == {"used"}
     assert [each["number"] for each in ours.ask("POST", f"/datapool/{collection}/query", {})] == ["1"]
-    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "used"
+    assert ask("get_human_input", request_id=approval["request_id"])["status"] == "used"
 
 
 def test_a_write_whose_verb_fails_leaves_its_approval_unused(ask: Ask, ours: Resources, decide: Ask) -> None:
     collection = ours.collection()
-    wanted = create(collection, "1")
-    asked = approval_of(ask, "write_entities", wanted)
-    decide(asked["request_id"])
+    arguments = create(collection, "1")
+    approval = approval_of(ask, "write_entities", arguments)
+    decide(approval["request_id"])
     ours.ask("POST", f"/datapool/{collection}/entities", {"number": "1"})
-    assert ask("write_entities", **wanted, approval_id=asked["request_id"])["error"]["code"] == "validation_failed"
-    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "approved"
+    assert ask("write_entities", **arguments, approval_id=approval["request_id"])["error"]["code"] == "validation_failed"
+    assert ask("get_human_input", request_id=approval["request_id"])["status"] == "approved"
 
 
 def test_pages_of_operations_are_never_too_large(ask: Ask, ours: Resources, erp: LoopbackServer) -> None:
@@ -134,26 +134,26 @@ def test_operations_of_integrations_are_found_previewed_and_executed(
 ) -> None:
     slug = fresh("erp")
     ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": {"base_url": erp.url}})
-    (found,) = ask("list_tenant_integrations", integration=slug, operation="post")["items"]
-    assert found["operations"][0]["approval"] == "required"
-    assert found["operations"][0]["params"]["type"] == "object"
+    (results,) = ask("list_tenant_integrations", integration=slug, operation="post")["items"]
+    assert results["operations"][0]["approval"] == "required"
+    assert results["operations"][0]["params"]["type"] == "object"
     searched = ask("list_tenant_integrations", integration=slug, search="get")["items"][0]["operations"]
     assert [(each["operation"], each["approval"]) for each in searched if each["operation"] == "get"] == [("get", "none")]
 
     about = {"integration": slug, "operation": "post", "params": {"url": "/orders", "json": {"number": "7"}}}
-    shown = ask("execute_tenant_integration", **about, mode="preview")
-    assert (shown["status"], shown["policy"]["verdict"]) == ("previewed", "require_approval")
-    assert shown["preview"]["requests"][0]["method"] == "POST"
+    view = ask("execute_tenant_integration", **about, mode="preview")
+    assert (view["status"], view["policy"]["verdict"]) == ("previewed", "require_approval")
+    assert view["preview"]["requests"][0]["method"] == "POST"
     refused = ask("execute_tenant_integration", **about)
-    assert (refused["status"], refused["action_digest"]) == ("approval_required", shown["action_digest"])
+    assert (refused["status"], refused["action_digest"]) == ("approval_required", view["action_digest"])
     assert erp.received == []
 
-    asked = approval_of(ask, "execute_tenant_integration", about)
-    assert asked["action_digest"] == shown["action_digest"]
-    decide(asked["request_id"])
-    done = ask("execute_tenant_integration", **about, approval_id=asked["request_id"])
+    approval = approval_of(ask, "execute_tenant_integration", about)
+    assert approval["action_digest"] == view["action_digest"]
+    decide(approval["request_id"])
+    done = ask("execute_tenant_integration", **about, approval_id=approval["request_id"])
     assert (done["status"], done["result"]["body"]) == ("succeeded", {"number": "7"})
-    again = ask("execute_tenant_integration", **about, approval_id=asked["request_id"])
+    again = ask("execute_tenant_integration", **about, approval_id=approval["request_id"])
     assert (again["status"], again["error"]["code"]) == ("denied", "policy_denied")
     assert len(erp.received) == 1
     assert ask("execute_tenant_integration", integration=slug, operation="get", params={"url": "/orders"})["status"] == "succeeded"
@@ -162,26 +162,26 @@ def test_operations_of_integrations_are_found_previewed_and_executed(
 def test_an_integration_that_is_switched_off_is_denied(ask: Ask, ours: Resources, erp: LoopbackServer) -> None:
     slug = fresh("erp")
     ours.ask("POST", "/integrations", {"slug": slug, "connector": "http", "settings": {"base_url": erp.url}})
-    wanted = {"integration": slug, "operation": "get", "params": {"url": "/orders"}}
-    assert ask("execute_tenant_integration", **wanted)["status"] == "succeeded"
+    arguments = {"integration": slug, "operation": "get", "params": {"url": "/orders"}}
+    assert ask("execute_tenant_integration", **arguments)["status"] == "succeeded"
     ours.ask("PUT", "/kill-switches", {"integration": slug, "off": True, "reason": "it misbehaves"})
-    told = ask("execute_tenant_integration", **wanted)
-    assert told["status"] == "denied"
-    assert "it misbehaves" in told["error"]["message"]
+    result = ask("execute_tenant_integration", **arguments)
+    assert result["status"] == "denied"
+    assert "it misbehaves" in result["error"]["message"]
     assert len(erp.received) == 1
 
 
 def test_a_process_is_executed_and_followed(ask: Ask, ours: Resources, decide: Ask) -> None:
     process = ours.process()
-    wanted = {"process_id": process, "wait": 30, "idempotency_key": fresh("once")}
-    asked = approval_of(ask, "execute_process", wanted)
-    decide(asked["request_id"])
-    done = ask("execute_process", **wanted, approval_id=asked["request_id"])
+    arguments = {"process_id": process, "wait": 30, "idempotency_key": fresh("once")}
+    approval = approval_of(ask, "execute_process", arguments)
+    decide(approval["request_id"])
+    done = ask("execute_process", **arguments, approval_id=approval["request_id"])
     assert (done["status"], done["output"]) == ("succeeded", 2)
     assert ask("get_execution", execution_id=done["execution_id"]) == ours.ask(
         "GET", f"/processes/{process}/executions/{done['execution_id']}"
     )
-    refused = ask("execute_process", **{**wanted, "idempotency_key": fresh("twice")}, approval_id=asked["request_id"])
+    refused = ask("execute_process", **{**arguments, "idempotency_key": fresh("twice")}, approval_id=approval["request_id"])
     assert refused["error"]["reason"] == "digest_differs"
     assert len(ours.ask("GET", f"/processes/{process}/executions")) == 1
 
@@ -189,41 +189,41 @@ def test_a_process_is_executed_and_followed(ask: Ask, ours: Resources, decide: A
 def test_a_document_is_found_and_read_in_pieces(ask: Ask, ours: Resources) -> None:
     text = "ä" * 70_000 + fresh(" gherkin")
     name = fresh("long") + ".txt"
-    made = ours.ask("POST", "/documents", None, params={"name": name}, content=text.encode())
-    (found,) = ask("search_documents", name=name)["items"]
-    shown = ours.ask("GET", f"/documents/{made['id']}")
-    assert found | {"text_state": ""} == shown | {"text_state": ""}  # it is being read meanwhile
+    document = ours.ask("POST", "/documents", None, params={"name": name}, content=text.encode())
+    (results,) = ask("search_documents", name=name)["items"]
+    view = ours.ask("GET", f"/documents/{document['id']}")
+    assert results | {"text_state": ""} == view | {"text_state": ""}  # it is being read meanwhile
     until = clock.monotonic() + 60
-    while (told := ask("read_document", document_id=made["id"]))["state"] == "pending":
+    while (result := ask("read_document", document_id=document["id"]))["state"] == "pending":
         assert clock.monotonic() < until, "the text is not read"
-    pieces = [told["text"]]
-    while "next_offset" in told:
-        told = ask("read_document", document_id=made["id"], offset=told["next_offset"])
-        pieces.append(told["text"])
+    pieces = [result["text"]]
+    while "next_offset" in result:
+        result = ask("read_document", document_id=document["id"], offset=result["next_offset"])
+        pieces.append(result["text"])
     assert (len(pieces), "".join(pieces).strip()) == (2, text)
-    told = ask("read_document", document_id=made["id"], form="content", offset=len(text.encode()) - 4)
-    assert told["content"] == base64.b64encode(text.encode()[-4:]).decode()
+    result = ask("read_document", document_id=document["id"], form="content", offset=len(text.encode()) - 4)
+    assert result["content"] == base64.b64encode(text.encode()[-4:]).decode()
 
 
 def test_a_webapp_is_published(ask: Ask, ours: Resources, decide: Ask) -> None:
     app = ours.webapp()
     archive = write_zip({"app.yaml": b"smoke: [{path: /}]", "public/index.html": b"<h1>third</h1>"})
     ours.ask("POST", f"/webapps/{app}/versions", None, content=archive, headers={"Content-Type": "application/zip"})
-    wanted = {"app": app, "version": 3, "if_current": 2}
-    asked = approval_of(ask, "publish_webapp", wanted)
-    decide(asked["request_id"])
-    told = ask("publish_webapp", **wanted, approval_id=asked["request_id"])
-    assert (told["state"], told["version"]["version"]) == ("published", 3)
-    assert ask("get_human_input", request_id=asked["request_id"])["status"] == "used"
+    arguments = {"app": app, "version": 3, "if_current": 2}
+    approval = approval_of(ask, "publish_webapp", arguments)
+    decide(approval["request_id"])
+    result = ask("publish_webapp", **arguments, approval_id=approval["request_id"])
+    assert (result["state"], result["version"]["version"]) == ("published", 3)
+    assert ask("get_human_input", request_id=approval["request_id"])["status"] == "used"
 
 
 def test_a_question_is_answered_by_a_person(ask: Ask, decide: Ask) -> None:
-    wanted = {"kind": "choice", "title": fresh("Which"), "choices": ["red", "blue"], "idempotency_key": fresh("key")}
-    asked = ask("request_human_input", **wanted)
-    assert ask("request_human_input", **wanted)["request_id"] == asked["request_id"]
-    decide(asked["request_id"], "answer", answer="blue")
-    told = ask("get_human_input", request_id=asked["request_id"], wait_seconds=30)
-    assert (told["status"], told["answer"], told["decided_by"]) == ("answered", "blue", "mcp-approver")
+    arguments = {"kind": "choice", "title": fresh("Which"), "choices": ["red", "blue"], "idempotency_key": fresh("key")}
+    request = ask("request_human_input", **arguments)
+    assert ask("request_human_input", **arguments)["request_id"] == request["request_id"]
+    decide(request["request_id"], "answer", answer="blue")
+    result = ask("get_human_input", request_id=request["request_id"], wait_seconds=30)
+    assert (result["status"], result["answer"], result["decided_by"]) == ("answered", "blue", "mcp-approver")
     assert ask("request_human_input", kind="approval", title="of nothing")["error"]["code"] == "validation_failed"
 
 
@@ -242,12 +242,12 @@ def test_one_tenant_never_reaches_another(running: Running, ask: Ask, ours: Reso
     stranger = running.key("globex", kind="agent")
     collection, process, document = ours.collection(), ours.process(), ours.document()
     execution = ours.execution(process)
-    asked = approval_of(ask, "write_entities", create(collection, "1"))
+    approval = approval_of(ask, "write_entities", create(collection, "1"))
 
     async def look(client: Client) -> list[str]:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("query_entities", {"collection": collection}), ("get_execution", {"execution_id": execution}),
-            ("read_document", {"document_id": document}), ("get_human_input", {"request_id": asked["request_id"]}),
+            ("read_document", {"document_id": document}), ("get_human_input", {"request_id": approval["request_id"]}),
         ]  # fmt: skip
         return [read(await client.call_tool(name, given))["error"]["code"] for name, given in calls]
 
@@ -265,8 +265,8 @@ def test_skills_are_resources_prompts_and_an_extension(running: Running, key: st
     name = fresh("refunds")
     about = f"---\nname: {name}\ndescription: How refunds are made.\n---\nAsk before you refund.\n"
     archive = write_zip({"SKILL.md": about.encode(), "reference/limits.md": b"At most 50 EUR.\n"})
-    put = acme.put(f"/api/v1/skills/{name}", content=archive, headers={"Content-Type": "application/zip"})
-    assert put.status_code == 201, put.text
+    response = acme.put(f"/api/v1/skills/{name}", content=archive, headers={"Content-Type": "application/zip"})
+    assert response.status_code == 201, response.text
 
     async def look(client: Client) -> Any:
         resources = {each.uri for each in (await client.list_resources()).resources}
@@ -276,10 +276,10 @@ def test_skills_are_resources_prompts_and_an_extension(running: Running, key: st
         return resources, file, prompt.messages[0].content, loaded
 
     for era in ERAS:
-        resources, file, said, loaded = talk(running, key, look, era)
+        resources, file, text, loaded = talk(running, key, look, era)
         assert f"skill://{name}/SKILL.md" in resources
         assert (file.text, file.mime_type) == ("At most 50 EUR.\n", "text/markdown")
-        assert said.text.strip() == "Ask before you refund."
+        assert text.text.strip() == "Ask before you refund."
         assert (loaded["trust"], [each["path"] for each in loaded["files"]]) == ("untrusted", ["SKILL.md", "reference/limits.md"])
 
 
@@ -287,18 +287,18 @@ def test_a_skill_is_served_whole_or_refused_never_cut(running: Running, key: str
     name = fresh("manual")
     about = f"---\nname: {name}\ndescription: Long.\n---\n" + "Ask before you write.\n" * 4_000
     files = {"SKILL.md": about.encode(), "long.md": b"A line.\n" * 30_000, "longer.md": b"A line.\n" * 40_000}
-    put = acme.put(f"/api/v1/skills/{name}", content=write_zip(files), headers={"Content-Type": "application/zip"})
-    assert put.status_code == 201, put.text
+    response = acme.put(f"/api/v1/skills/{name}", content=write_zip(files), headers={"Content-Type": "application/zip"})
+    assert response.status_code == 201, response.text
 
     async def look(client: Client) -> Any:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(f"skill://{name}/longer.md")
         file = (await client.read_resource(f"skill://{name}/long.md")).contents[0]
-        said: Any = (await client.get_prompt(name)).messages[0].content
-        told: Any = refused.value.error.data
+        text: Any = (await client.get_prompt(name)).messages[0].content
+        error_data: Any = refused.value.error.data
         whole: Any = file
-        return whole.text, said.text, told["code"]
+        return whole.text, text.text, error_data["code"]
 
-    content, said, code = talk(running, key, look)
+    content, text, code = talk(running, key, look)
     assert (content.encode(), code) == (files["long.md"], "payload_too_large")
-    assert said.count("Ask before you write.") == 4_000
+    assert text.count("Ask before you write.") == 4_000

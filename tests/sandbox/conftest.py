@@ -27,10 +27,10 @@ def prepared() -> None:
 
 @pytest.fixture(scope="session")
 def pool(prepared: None) -> Iterator[Pool]:
-    made = Pool(Settings(processes=2, slots=4))
-    made.start()
-    yield made
-    made.stop()
+    created_pool = Pool(Settings(processes=2, slots=4))
+    created_pool.start()
+    yield created_pool
+    created_pool.stop()
 
 
 class RecordingHost:
@@ -69,8 +69,8 @@ def program(source: str, files: Mapping[str, str] | None = None, namespace: str 
 def run(pool: Pool) -> Run:
     """Run the body of a step function of `input` and `api`."""
 
-    def call(body: str, input: Any = None, host: Any = None, **given: Any) -> Outcome:  # noqa: A002
-        return pool.run(program("export default async function (input: any, api: any) {\n" + body + "\n}"), input, host, **given)
+    def call(body: str, input: Any = None, host: Any = None, **options: Any) -> Outcome:  # noqa: A002
+        return pool.run(program("export default async function (input: any, api: any) {\n" + body + "\n}"), input, host, **options)
 
     return call
 

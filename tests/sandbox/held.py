@@ -57,10 +57,10 @@ class Stopping:
 class Running:
     """A step that runs on a thread of its own, stopped in the middle of a call."""
 
-    def __init__(self, pool: Pool, program: Program, **given: Any) -> None:
+    def __init__(self, pool: Pool, program: Program, **options: Any) -> None:
         self.host = Meeting()
         self.outcome: Outcome | None = None
-        self._thread = threading.Thread(target=self._run, args=(pool, program, given))
+        self._thread = threading.Thread(target=self._run, args=(pool, program, options))
         self._thread.start()
 
     def _run(self, pool: Pool, program: Program, given: Any) -> None:

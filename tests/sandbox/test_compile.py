@@ -106,12 +106,12 @@ def test_a_program_that_does_not_compile_fails_to_run_with_the_same_failure(pool
 
 
 def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
-    kept = CompiledPrograms(limit_bytes=10_000)
+    cache = CompiledPrograms(limit_bytes=10_000)
     for number in range(10):
-        kept.put(str(number), Compiled([], parts=[b"x" * 500]))
-    assert kept.get("0") is None
-    assert kept.get("9") is not None
-    assert sum(kept.get(str(number)) is not None for number in range(10)) == 4
+        cache.put(str(number), Compiled([], parts=[b"x" * 500]))
+    assert cache.get("0") is None
+    assert cache.get("9") is not None
+    assert sum(cache.get(str(number)) is not None for number in range(10)) == 4
 
 
 # ---- time
@@ -120,9 +120,9 @@ def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
 @pytest.fixture(scope="module")
 def tools(prepared: None) -> tuple[Engine, TypeScript]:
     """What a sandbox process compiles with."""
-    found = runtimes.load(runtimes.default_folder())
-    quickjs, swc = found.verified(runtimes.QUICKJS), found.verified(runtimes.SWC)
-    engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, str(quickjs)), 2, found.boot)
+    prepared = runtimes.load(runtimes.default_folder())
+    quickjs, swc = prepared.verified(runtimes.QUICKJS), prepared.verified(runtimes.SWC)
+    engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, str(quickjs)), 2, prepared.boot)
     return engine, TypeScript(swc, engine.ticker)
 
 

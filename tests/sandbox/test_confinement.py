@@ -34,9 +34,9 @@ def decision_process(pool: Pool) -> int:
 
 def test_every_thread_has_no_capability_and_a_filter(pool: Pool) -> None:
     for number in [*pool.process_ids(), decision_process(pool)]:
-        found = list(statuses(number))
-        assert found
-        for status in found:
+        results = list(statuses(number))
+        assert results
+        for status in results:
             assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} <= (
                 {"0" * 16} if AS_ROOT else {"0" * 16, status["CapBnd"]}
             )
@@ -147,17 +147,17 @@ def test_a_process_that_keeps_its_user_is_held_by_landlock_and_has_no_privilege(
 
 
 def test_root_can_be_kept_where_no_other_user_exists(prepared: None, make_program: Callable[..., Program]) -> None:
-    made = Pool(Settings(processes=1, slots=1, first_user=0))
-    made.start()
+    created_pool = Pool(Settings(processes=1, slots=1, first_user=0))
+    created_pool.start()
     try:
-        assert made.run(make_program("export default () => 1"), {}).output == 1
-        assert made.protections().user is None
-        (number,) = made.process_ids()
+        assert created_pool.run(make_program("export default () => 1"), {}).output == 1
+        assert created_pool.protections().user is None
+        (number,) = created_pool.process_ids()
         assert {status["CapEff"] for status in statuses(number)} == {"0" * 16}
-        told = [holds for holds, text in made.protections().lines() if text.startswith("user:")]
+        told = [holds for holds, text in created_pool.protections().lines() if text.startswith("user:")]
         assert told == [not AS_ROOT]
     finally:
-        made.stop()
+        created_pool.stop()
 
 
 def test_an_operator_reads_one_line_for_each_protection() -> None:

@@ -51,9 +51,9 @@ ORDERS = table(
     ],
 )
 def test_the_first_rule_that_fits_decides(pool: Pool, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = pool.decide(ORDERS, given)
-    assert found.failure is None
-    assert found.value == expected
+    decision = pool.decide(ORDERS, given)
+    assert decision.failure is None
+    assert decision.value == expected
 
 
 def test_a_good_model_has_no_problems(pool: Pool) -> None:
@@ -61,9 +61,9 @@ def test_a_good_model_has_no_problems(pool: Pool) -> None:
 
 
 def test_a_name_that_the_input_lacks_is_not_taken_for_null(pool: Pool) -> None:
-    found = pool.decide(ORDERS, {"total": 1})
-    assert found.failure is not None
-    assert found.failure.message.startswith("the decision reads 'tier', which its input does not have")
+    decision = pool.decide(ORDERS, {"total": 1})
+    assert decision.failure is not None
+    assert decision.failure.message.startswith("the decision reads 'tier', which its input does not have")
 
 
 def test_cells_that_are_not_understood_are_named(pool: Pool) -> None:
@@ -76,16 +76,16 @@ def test_cells_that_are_not_understood_are_named(pool: Pool) -> None:
 
 
 def test_a_broken_model_decides_nothing(pool: Pool) -> None:
-    found = pool.decide(table([{"t": ">> 3"}]), {"total": 1, "tier": ""})
-    assert found.failure is not None
-    assert found.failure.code == "definition_invalid"
+    decision = pool.decide(table([{"t": ">> 3"}]), {"total": 1, "tier": ""})
+    assert decision.failure is not None
+    assert decision.failure.code == "definition_invalid"
 
 
 @pytest.mark.parametrize("kind", ["functionNode", "decisionNode", "customNode", "unknownNode"])
 def test_nodes_that_do_more_than_compute_are_refused(pool: Pool, kind: str) -> None:
-    made = model(kind, {"source": "export const handler = async () => ({a: 1})", "key": "x"})
-    assert [each.pointer for each in pool.check_decision(made)] == ["/nodes/1/type"]
-    assert pool.decide(made, {}).failure is not None
+    broken_model = model(kind, {"source": "export const handler = async () => ({a: 1})", "key": "x"})
+    assert [each.pointer for each in pool.check_decision(broken_model)] == ["/nodes/1/type"]
+    assert pool.decide(broken_model, {}).failure is not None
 
 
 @pytest.mark.parametrize(
@@ -96,23 +96,23 @@ def test_what_is_no_model_is_refused(pool: Pool, made: Any) -> None:
 
 
 def test_a_node_that_nothing_leads_to_is_reported(pool: Pool) -> None:
-    made = copy.deepcopy(ORDERS)
-    made["edges"].pop(0)
-    assert [each.pointer for each in pool.check_decision(made)] == ["/nodes/1"]
+    broken_model = copy.deepcopy(ORDERS)
+    broken_model["edges"].pop(0)
+    assert [each.pointer for each in pool.check_decision(broken_model)] == ["/nodes/1"]
 
 
 def test_messages_carry_no_native_backtrace(pool: Pool) -> None:
-    found = pool.decide(model("expressionNode", {"expressions": [{"id": "1", "key": "a", "value": '"x" + 1'}]}), {})
-    assert found.failure is not None
-    assert "backtrace" not in found.failure.message
-    assert "Failed to evaluate expression" in found.failure.message
+    decision = pool.decide(model("expressionNode", {"expressions": [{"id": "1", "key": "a", "value": '"x" + 1'}]}), {})
+    assert decision.failure is not None
+    assert "backtrace" not in decision.failure.message
+    assert "Failed to evaluate expression" in decision.failure.message
 
 
 def test_a_decision_that_never_ends_is_ended(pool: Pool) -> None:
     endless = model("expressionNode", {"expressions": [{"id": "1", "key": "a", "value": "sum(map([1..20000000], # * 2))"}]})
-    found, took = timed(0.3 + 0.5, lambda: pool.decide(endless, {}, seconds=0.3))
-    assert found.failure is not None
-    assert found.failure.failure_class in ("timeout", "memory")
+    decision, took = timed(0.3 + 0.5, lambda: pool.decide(endless, {}, seconds=0.3))
+    assert decision.failure is not None
+    assert decision.failure.failure_class in ("timeout", "memory")
     assert took < 0.3 + 1.5
     assert pool.decide(ORDERS, {"total": 1, "tier": ""}).failure is None
     assert pool.health()["restarts"] == 0

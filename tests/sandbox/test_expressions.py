@@ -16,15 +16,15 @@ NAMES: dict[str, Any] = {
 
 
 def value(pool: Pool, text: str, **names: Any) -> Any:
-    found = pool.evaluate({"it": text}, NAMES | names)["it"]
-    assert found.failure is None, found.failure
-    return found.value
+    evaluated = pool.evaluate({"it": text}, NAMES | names)["it"]
+    assert evaluated.failure is None, evaluated.failure
+    return evaluated.value
 
 
 def failure(pool: Pool, text: str, **names: Any) -> Failure:
-    found = pool.evaluate({"it": text}, NAMES | names)["it"]
-    assert found.failure is not None, found.value
-    return found.failure
+    evaluated = pool.evaluate({"it": text}, NAMES | names)["it"]
+    assert evaluated.failure is not None, evaluated.value
+    return evaluated.failure
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_an_expression_has_a_value(pool: Pool, text: str, expected: Any) -> None
     ],
 )
 def test_what_is_no_data_is_a_failure(pool: Pool, text: str, message: str) -> None:
-    found = failure(pool, text)
-    assert (found.failure_class, found.message) == ("validation", message)
+    problem = failure(pool, text)
+    assert (problem.failure_class, problem.message) == ("validation", message)
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,24 @@ def test_what_is_no_data_is_a_failure(pool: Pool, text: str, message: str) -> No
     ],
 )
 def test_mistakes_have_a_position_in_the_expression(pool: Pool, text: str, message: str, position: Position) -> None:
-    found = failure(pool, text)
-    assert found.message == message
-    assert found.position == position
+    problem = failure(pool, text)
+    assert problem.message == message
+    assert problem.position == position
 
 
 def test_failures_stay_apart(pool: Pool) -> None:
-    found = pool.evaluate({"a": "input.n + 1", "b": "input.x.y", "c": "input.n * 2"}, {"input": {"n": 1}})
-    assert (found["a"].value, found["c"].value) == (2, 2)
-    assert found["b"].failure is not None
+    results = pool.evaluate({"a": "input.n + 1", "b": "input.x.y", "c": "input.n * 2"}, {"input": {"n": 1}})
+    assert (results["a"].value, results["c"].value) == (2, 2)
+    assert results["b"].failure is not None
 
 
 def test_no_expression_changes_what_another_sees(pool: Pool) -> None:
-    found = pool.evaluate(
+    results = pool.evaluate(
         {"a": "input.list.push(9)", "b": "input.list.sort().length", "c": "input.list"}, {"input": {"list": [2, 1]}}
     )
-    assert found["a"].failure is not None
-    assert found["b"].failure is not None
-    assert found["c"].value == [2, 1]
+    assert results["a"].failure is not None
+    assert results["b"].failure is not None
+    assert results["c"].value == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -114,19 +114,19 @@ def test_no_expression_changes_what_another_sees(pool: Pool) -> None:
     ],
 )
 def test_changing_a_name_fails(pool: Pool, text: str) -> None:
-    found = pool.evaluate({"a": text, "b": "[input.n, input.list]"}, {"input": {"n": 1, "list": [1, 2]}})
-    assert found["a"].failure is not None
-    assert found["b"].value == [1, [1, 2]]
+    results = pool.evaluate({"a": text, "b": "[input.n, input.list]"}, {"input": {"n": 1, "list": [1, 2]}})
+    assert results["a"].failure is not None
+    assert results["b"].value == [1, [1, 2]]
 
 
 def test_one_that_never_ends_does_not_take_the_values_before_it(pool: Pool) -> None:
     texts, limits = {"a": "1 + 1", "b": "(() => { for (;;); })()", "c": "3"}, Limits(wall_ms=300)
-    found, took = timed(0.55, lambda: pool.evaluate(texts, {}, limits=limits))
+    results, took = timed(0.55, lambda: pool.evaluate(texts, {}, limits=limits))
     assert took < 0.55
-    assert found["a"].value == 2
-    assert found["b"].failure is not None
-    assert found["b"].failure.failure_class == "timeout"
-    assert found["c"].failure is not None
+    assert results["a"].value == 2
+    assert results["b"].failure is not None
+    assert results["b"].failure.failure_class == "timeout"
+    assert results["c"].failure is not None
 
 
 def test_time_is_what_the_caller_says(pool: Pool) -> None:
@@ -143,14 +143,15 @@ def test_names_may_be_json_already_and_unused_ones_are_not_sent(pool: Pool) -> N
 
 
 def test_memory_is_limited(pool: Pool) -> None:
-    found = pool.evaluate({"it": "Array.from({length: 1e7}, (_, k) => ({k}))"}, {}, limits=Limits(wall_ms=5000, memory_mb=16))["it"]
-    assert found.failure is not None
-    assert found.failure.failure_class == "memory"
+    limits = Limits(wall_ms=5000, memory_mb=16)
+    evaluated = pool.evaluate({"it": "Array.from({length: 1e7}, (_, k) => ({k}))"}, {}, limits=limits)["it"]
+    assert evaluated.failure is not None
+    assert evaluated.failure.failure_class == "memory"
 
 
 def test_an_expression_can_be_checked_without_running(pool: Pool) -> None:
     assert pool.check_expression("steps.whatever.it.reads > 3") is None
-    found = pool.check_expression("a b")
-    assert found is not None
-    assert found.position == Position("", 1, 3)
+    problem = pool.check_expression("a b")
+    assert problem is not None
+    assert problem.position == Position("", 1, 3)
     assert pool.check_expression("(() => { for (;;); })()") is None

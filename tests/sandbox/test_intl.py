@@ -67,8 +67,8 @@ def test_what_cannot_be_honoured_is_refused(run: Run, expression: str, words: st
 
 def test_an_expression_may_name_a_language(pool: Pool) -> None:
     texts = {"a": 'n.toLocaleString("de-DE", {style: "currency", currency: "EUR"})', "b": '(n / 3).toLocaleString("fr")'}
-    found = pool.evaluate(texts, {"n": 1234.5})
-    assert [each.value for each in found.values()] == ["1.234,50\xa0€", "411,5"]
+    results = pool.evaluate(texts, {"n": 1234.5})
+    assert [each.value for each in results.values()] == ["1.234,50\xa0€", "411,5"]
 
 
 class Sleeping:

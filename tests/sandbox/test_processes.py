@@ -24,10 +24,10 @@ Make = Callable[..., Program]
 @pytest.fixture
 def small(prepared: None) -> Iterator[Pool]:
     """A pool of one process with two places, for tests that harm it."""
-    made = Pool(Settings(processes=1, slots=2, queue_seconds=5))
-    made.start()
-    yield made
-    made.stop()
+    created_pool = Pool(Settings(processes=1, slots=2, queue_seconds=5))
+    created_pool.start()
+    yield created_pool
+    created_pool.stop()
 
 
 def state_of(number: int) -> str:
@@ -242,8 +242,8 @@ def test_a_process_does_not_grow_with_its_work(small: Pool, make_program: Make) 
 
 
 def test_stop_ends_all_processes(prepared: None) -> None:
-    made = Pool(Settings(processes=2, slots=1))
-    made.start()
-    numbers = made.process_ids()
-    made.stop()
+    created_pool = Pool(Settings(processes=2, slots=1))
+    created_pool.start()
+    numbers = created_pool.process_ids()
+    created_pool.stop()
     assert not any(Path(f"/proc/{number}").exists() for number in numbers)

@@ -22,12 +22,12 @@ Make = Callable[..., Program]
 
 @contextmanager
 def started(**settings: Any) -> Any:
-    made = Pool(Settings(processes=1, **settings))
-    made.start()
+    created_pool = Pool(Settings(processes=1, **settings))
+    created_pool.start()
     try:
-        yield made
+        yield created_pool
     finally:
-        made.stop()
+        created_pool.stop()
 
 
 def test_tenants_take_turns_however_many_steps_one_of_them_has() -> None:

@@ -30,8 +30,8 @@ def test_the_lock_names_hashes_and_no_host() -> None:
 
 
 def test_versions_are_exact() -> None:
-    wanted = json.loads((LOCK.parent / "package.json").read_text())["dependencies"]
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in wanted.values())
+    dependencies = json.loads((LOCK.parent / "package.json").read_text())["dependencies"]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in dependencies.values())
 
 
 def test_a_second_preparation_does_nothing(prepared: None) -> None:

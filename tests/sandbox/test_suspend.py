@@ -48,10 +48,10 @@ EXPECTED = {
 
 @pytest.fixture
 def another_pool(prepared: None) -> Iterator[Pool]:
-    made = Pool(Settings(processes=1, slots=2))
-    made.start()
-    yield made
-    made.stop()
+    created_pool = Pool(Settings(processes=1, slots=2))
+    created_pool.start()
+    yield created_pool
+    created_pool.stop()
 
 
 def sleep_richly(pool: Pool, rich: Program) -> Snapshot:

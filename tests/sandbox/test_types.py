@@ -32,9 +32,9 @@ GRANTED = Reach(integrations={"crm": ["find"]}, datapool={"orders": ["read"]})
 
 def check(pool: Pool, files: dict[str, str], *steps: CodeStep, expressions: tuple[TypedExpression, ...] = ()) -> list[Finding]:
     given = steps or (CodeStep("a", next(iter(files)), GRANTED),)
-    found = pool.check_types(TypeCheck(files, DECLARATIONS, given, GRANTED, expressions))
-    assert isinstance(found, list), found
-    return found
+    results = pool.check_types(TypeCheck(files, DECLARATIONS, given, GRANTED, expressions))
+    assert isinstance(results, list), results
+    return results
 
 
 def places(found: list[Finding]) -> list[tuple[str, int, int, int]]:
@@ -60,9 +60,9 @@ def test_a_step_has_its_types_whether_it_names_them_or_not(pool: Pool, head: str
 
 
 def test_what_stands_behind_an_unannotated_parameter_keeps_its_column(pool: Pool) -> None:
-    found = check(pool, {"steps/a.ts": "export default async (input, api) => input.nn;"})
-    assert places(found) == [("steps/a.ts", 1, 44, 2339)]
-    assert found[0].message == "Property 'nn' does not exist on type '{ n: number; s?: string | undefined; }'."
+    results = check(pool, {"steps/a.ts": "export default async (input, api) => input.nn;"})
+    assert places(results) == [("steps/a.ts", 1, 44, 2339)]
+    assert results[0].message == "Property 'nn' does not exist on type '{ n: number; s?: string | undefined; }'."
     assert places(check(pool, {"steps/a.ts": "export default input => input.nn"})) == [("steps/a.ts", 1, 31, 2339)]
     assert places(check(pool, {"steps/a.ts": "export default async ({ n, x }, api) => n;"})) == [("steps/a.ts", 1, 28, 2339)]
 
@@ -105,30 +105,30 @@ def test_imports_are_followed_and_their_errors_told_once(pool: Pool) -> None:
         "lib/d.json": '{"count": 1, "name": "x"}',
         "lib/unused.ts": "export const never: string = 1;",
     }
-    found = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/b.ts", GRANTED))
+    results = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/b.ts", GRANTED))
     expected = [("lib/sum.ts", 2, 14, 2322), ("steps/a.ts", 2, 51, 2345), ("steps/b.ts", 3, 54, 2345)]
-    assert sorted(places(found)) == expected
+    assert sorted(places(results)) == expected
 
 
 def test_a_file_of_two_steps_is_checked_for_both(pool: Pool) -> None:
     files = {"steps/a.ts": "export default async (input, api) => {\n  const n: number = 'x';\n  return input.n;\n}"}
-    found = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/a.ts", GRANTED))
-    assert places(found) == [("steps/a.ts", 2, 9, 2322), ("steps/a.ts", 3, 16, 2339)]
+    results = check(pool, files, CodeStep("a", "steps/a.ts", GRANTED), CodeStep("b", "steps/a.ts", GRANTED))
+    assert places(results) == [("steps/a.ts", 2, 9, 2322), ("steps/a.ts", 3, 16, 2339)]
 
 
 def test_a_parameter_that_asks_for_another_input_is_an_error(pool: Pool) -> None:
     source = "\nexport default async function (input: { n: string }, api: any) { return input.n; }"
-    (found,) = check(pool, {"steps/a.ts": source})
-    assert (found.line, found.column, found.code) == (2, 32, 2322)
-    assert "Type 'number' is not assignable to type 'string'" in found.message
+    (results,) = check(pool, {"steps/a.ts": source})
+    assert (results.line, results.column, results.code) == (2, 32, 2322)
+    assert "Type 'number' is not assignable to type 'string'" in results.message
     assert check(pool, {"steps/a.ts": source.replace("n: string", "n: number")}) == []
 
 
 def test_types_of_the_author_with_our_names_win(pool: Pool) -> None:
     head = "export default async (input: { n: number }, api: Api) => "
     source = head + "api.log.info('x');\ninterface Api { log: { info(m: string): void } }"
-    (found,) = check(pool, {"steps/a.ts": source})
-    assert "'log' is missing" in found.message
+    (results,) = check(pool, {"steps/a.ts": source})
+    assert "'log' is missing" in results.message
     own = source.replace("log: { info(m: string): void }", "human: { request(what: object): Promise<any> }").replace(
         "api.log.info('x')", "api.human.request({})"
     )
@@ -145,8 +145,8 @@ def test_calls_beyond_the_grants_are_errors_where_types_show_them(pool: Pool) ->
   await api.human.request({});
   await integrations.execute("crm", "find", { q: "x" });
 }"""
-    found = check(pool, {"steps/a.ts": source})
-    told = [(each.line, each.column, each.missing, each.severity) for each in found]
+    results = check(pool, {"steps/a.ts": source})
+    told = [(each.line, each.column, each.missing, each.severity) for each in results]
     assert told == [
         (2, 30, ("integrations", "erp", "push"), "error"),
         (4, 27, ("datapool", "bills", "read"), "error"),
@@ -163,8 +163,8 @@ export default async (input, api) => {
   await later(api);
 }"""
     other = "export const later = (api) => api.secrets.get('token').then((t) => api.processes.execute('sub', { t }));"
-    found = check(pool, {"steps/a.js": source, "steps/b.js": other})
-    told = {(each.file, each.line, each.column, each.missing, each.severity) for each in found}
+    results = check(pool, {"steps/a.js": source, "steps/b.js": other})
+    told = {(each.file, each.line, each.column, each.missing, each.severity) for each in results}
     assert told == {
         ("steps/b.js", 1, 47, ("secrets", "token", ""), "warning"),
         ("steps/b.js", 1, 90, ("processes", "sub", ""), "warning"),
@@ -200,15 +200,15 @@ def test_a_file_may_ask_not_to_be_checked(pool: Pool) -> None:
     assert sorted(places(check(pool, {"steps/a.ts": source, "steps/b.ts": wrong}))) == [
         ("steps/b.ts", 1, 7, 2322), ("steps/b.ts", 2, 47, 0),
     ]  # fmt: skip
-    found = check(pool, {"steps/a.ts": source, "steps/b.ts": "// @ts-nocheck\n" + wrong})
-    assert [each.missing for each in found] == [("secrets", "token", "")]
+    results = check(pool, {"steps/a.ts": source, "steps/b.ts": "// @ts-nocheck\n" + wrong})
+    assert [each.missing for each in results] == [("secrets", "token", "")]
 
 
 def test_javascript_may_ask_to_be_checked(pool: Pool) -> None:
     source = "// @ts-check\nimport { f } from './b.js';\nexport default (input, api) => {\n  return f(input.n) + input.nn;\n};"
     other = "// @ts-check\n/** @param {string} text */\nexport const f = (text) => text.length;"
-    found = check(pool, {"steps/a.js": source, "steps/b.js": other})
-    assert places(found) == [("steps/a.js", 4, 12, 2345), ("steps/a.js", 4, 29, 2339)]
+    results = check(pool, {"steps/a.js": source, "steps/b.js": other})
+    assert places(results) == [("steps/a.js", 4, 12, 2345), ("steps/a.js", 4, 29, 2339)]
 
 
 def test_a_large_library_takes_no_time(pool: Pool) -> None:
@@ -248,8 +248,8 @@ def test_expressions_are_held_against_what_they_see(pool: Pool, text: str, place
         "steps": "{ a: any }",
         "item": "any",
     }
-    found = check(pool, {"steps/a.ts": "export default () => 1"}, expressions=(TypedExpression("e", text, names),))
-    assert [(each.line, each.column, each.code) for each in found if each.expression == "e"] == ([place] if place else [])
+    results = check(pool, {"steps/a.ts": "export default () => 1"}, expressions=(TypedExpression("e", text, names),))
+    assert [(each.line, each.column, each.code) for each in results if each.expression == "e"] == ([place] if place else [])
 
 
 def test_code_that_is_too_much_for_the_compiler_is_refused_and_the_next_is_checked(pool: Pool) -> None:
@@ -262,11 +262,11 @@ def test_code_that_is_too_much_for_the_compiler_is_refused_and_the_next_is_check
 
 def test_a_busy_machine_makes_no_code_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that others keep from the processor has not computed much; it once was told to be too large."""
-    asked, begun, computed = _Check(), time.monotonic(), time.thread_time()
-    monkeypatch.setattr(time, "monotonic", lambda: begun + 3600)
-    assert asked.overdue() is None
+    request, call, computed = _Check(), time.monotonic(), time.thread_time()
+    monkeypatch.setattr(time, "monotonic", lambda: call + 3600)
+    assert request.overdue() is None
     monkeypatch.setattr(time, "thread_time", lambda: computed + SECONDS + 1)
-    assert asked.overdue() == "timeout"
+    assert request.overdue() == "timeout"
 
 
 def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
@@ -276,15 +276,15 @@ def test_nothing_of_one_check_is_seen_by_the_next(pool: Pool) -> None:
 
 
 def test_the_same_question_is_answered_once(pool: Pool) -> None:
-    asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
-    assert CHECK(pool, asked) is CHECK(pool, asked)
+    request = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")])
+    assert CHECK(pool, request) is CHECK(pool, request)
 
 
 def test_an_answer_is_one_tenants() -> None:
-    asked = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")], namespace="acme")
-    other = replace(asked, namespace="globex")
-    assert (asked.wire, PROPER.func(asked)) == (other.wire, PROPER.func(replace(asked)))
-    assert PROPER.func(asked) != PROPER.func(other)
+    request = TypeCheck({"a.ts": "export default () => 1"}, DECLARATIONS, [CodeStep("a", "a.ts")], namespace="acme")
+    other = replace(request, namespace="globex")
+    assert (request.wire, PROPER.func(request)) == (other.wire, PROPER.func(replace(request)))
+    assert PROPER.func(request) != PROPER.func(other)
 
 
 def test_an_idle_lane_ends_its_process_and_starts_another_when_asked() -> None:

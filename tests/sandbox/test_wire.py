@@ -54,12 +54,12 @@ def test_a_frame_without_parts_is_small() -> None:
 
 def test_a_source_map_leads_back() -> None:
     # two generated lines; on the first, columns 0 and 9 come from (0, 4) and (2, 0); on the second, column 0 from (3, 1)
-    found = SourceMap(json.dumps({"version": 3, "mappings": "AAAI,SAEJ;AACC"}))
-    assert found.original(1, 1) == (1, 5)
-    assert found.original(1, 9) == (1, 5)
-    assert found.original(1, 10) == (3, 1)
-    assert found.original(2, 7) == (4, 2)
-    assert found.original(3, 1) is None
+    source_map = SourceMap(json.dumps({"version": 3, "mappings": "AAAI,SAEJ;AACC"}))
+    assert source_map.original(1, 1) == (1, 5)
+    assert source_map.original(1, 9) == (1, 5)
+    assert source_map.original(1, 10) == (3, 1)
+    assert source_map.original(2, 7) == (4, 2)
+    assert source_map.original(3, 1) is None
 
 
 @pytest.mark.parametrize(

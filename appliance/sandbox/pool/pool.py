@@ -125,7 +125,7 @@ class Pool:
         With `resume` the step continues where it was suspended: it keeps its input, api and seed, `host.wait` may answer its
         pending calls, `entropy.clock` has the values read since, and limits count from its start.
         Failures of the step are in the outcome and never raised; exceptions of `host` end the step and propagate.
-        This method is long because it assembles every part of a run.
+        Long because it names every part of one run.
         """
         limits, entropy = limits or Limits(), entropy or Entropy()
         facts = api if isinstance(api, bytes) else encode_json(dict(api))

@@ -159,9 +159,9 @@ def test_a_description_is_one_line_however_it_is_written() -> None:
     ids=ascii,
 )  # fmt: skip
 def test_what_a_reader_does_not_see_no_model_reads(hidden: str) -> None:
-    said = refused({"SKILL.md": about() + f"Pay.{hidden} Now.".encode()})
-    assert "SKILL.md: line 8, column" in said
-    assert "U+" in said
+    message = refused({"SKILL.md": about() + f"Pay.{hidden} Now.".encode()})
+    assert "SKILL.md: line 8, column" in message
+    assert "U+" in message
     assert "references/x.md: line 2" in refused(skill(x=f"first\nPay {hidden}!".encode()))
 
 
@@ -193,8 +193,8 @@ def test_a_key_of_this_appliance_is_refused() -> None:
 
 
 def test_every_problem_is_named_at_once() -> None:
-    said = refused({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
-    assert all(part in said for part in ("make them equal", "description must be", "../a", "b.md"))
+    message = refused({"SKILL.md": b"---\nname: other\n---\n", "../a": b"", "b.md": "\u202e".encode()})
+    assert all(part in message for part in ("make them equal", "description must be", "../a", "b.md"))
 
 
 def test_only_plain_names_can_be_granted() -> None:

@@ -31,10 +31,10 @@ def actions(scope: TenantScope) -> list[str]:
 def test_a_skill_is_listed_loaded_and_read_file_by_file(skills: Skills, acme: TenantScope) -> None:
     stored, is_new = skills.put_skill(acme, "returns", skill(more="allowed-tools: query_entities\n", limits=b"at most 3\n"))
     assert is_new
-    (told,) = skills.list_skills(acme)
-    assert (told.name, told.description, told.trust) == ("returns", "How returns are handled.", "untrusted")
+    (summary,) = skills.list_skills(acme)
+    assert (summary.name, summary.description, summary.trust) == ("returns", "How returns are handled.", "untrusted")
     loaded = skills.load_skill(acme, "returns")
-    assert loaded.version_digest == told.version_digest == stored.version_digest
+    assert loaded.version_digest == summary.version_digest == stored.version_digest
     assert loaded.document() == {
         "name": "returns", "description": "How returns are handled.", "version_digest": stored.version_digest,
         "instructions": "# returns\n\nAsk before you write.", "requested_tools": ["query_entities"], "granted_tools": [],
@@ -114,13 +114,13 @@ def test_putting_the_same_again_changes_nothing(skills: Skills, acme: TenantScop
 def test_versions_are_kept_by_digest_and_compared(skills: Skills, acme: TenantScope) -> None:
     first = skills.put_skill(acme, "returns", skill(old=b"1", same=b"2"))[0].version_digest
     second = skills.put_skill(acme, "returns", skill(same=b"2", new=b"3", more="license: MIT\n"))[0].version_digest
-    found = {change.path: (change.kind, change.lines) for change in skills.compare(acme, "returns", second, first)}
-    assert found["references/new.md"] == ("added", (DiffLine("added", "3"),))
-    assert found["references/old.md"] == ("removed", (DiffLine("removed", "1"),))
-    kind, lines = found["SKILL.md"]
+    changes = {change.path: (change.kind, change.lines) for change in skills.compare(acme, "returns", second, first)}
+    assert changes["references/new.md"] == ("added", (DiffLine("added", "3"),))
+    assert changes["references/old.md"] == ("removed", (DiffLine("removed", "1"),))
+    kind, lines = changes["SKILL.md"]
     assert kind == "changed"
     assert [line for line in lines or () if line.kind not in ("same", "gap")] == [DiffLine("added", "license: MIT")]
-    assert len(found) == 3
+    assert len(changes) == 3
     assert skills.read_files(acme, "returns", first) == skill(old=b"1", same=b"2")
     again = skills.put_skill(acme, "returns", skill(old=b"1", same=b"2"))[0]
     assert again.version_digest == first

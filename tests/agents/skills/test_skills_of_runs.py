@@ -23,17 +23,17 @@ RULES = [ASK, {"id": "may", "effect": "allow", "tools": ["load_tenant_skill"], "
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as made:
-        yield made
+    with open_world(tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
 def library(world: World, tmp_path: Path) -> Skills:
     """The skills of the world, which its runs may load."""
-    kept = Skills(Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS))
-    for tool in SkillTools(kept).tools():
+    library_skills = Skills(Blobs(LocalPlaces(tmp_path / "blobs"), HOLDERS))
+    for tool in SkillTools(library_skills).tools():
         world.runs.runner.means.toolbox.add(tool)
-    return kept
+    return library_skills
 
 
 def waiting(world: World) -> tuple[list[str], StoredAction]:
@@ -41,8 +41,8 @@ def waiting(world: World) -> tuple[list[str], StoredAction]:
     world.make(calls(LOADS), calls(book(amount=1)), says("done"), rules=RULES, skills=["returns"])
     run = world.drive(world.start())
     assert (run.status, world.booked()) == ("waiting", []), run.error
-    (asked,) = world.asked("pending")
-    return run.tainted_by, ActionApprovals(world.company.sealer).read_action(world.scope, asked.id)
+    (approval,) = world.asked("pending")
+    return run.tainted_by, ActionApprovals(world.company.sealer).read_action(world.scope, approval.id)
 
 
 def test_an_untrusted_skill_taints_the_run_and_its_digest_is_in_what_is_approved(world: World, library: Skills) -> None:

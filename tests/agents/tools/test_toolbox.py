@@ -95,8 +95,8 @@ def database(store_url: str) -> Iterator[None]:
 
 
 def tool_of(call: Callable[[Caller, Mapping[str, Any]], dict[str, Any] | Waiting], **more: Any) -> Tool:
-    given = {"type": "object", "properties": {"step": {"type": "integer"}}, "additionalProperties": False}
-    tool = Tool("count", "Count", "Counts its calls.", given, COUNT, "write", frozenset({"entities.write"}), call)
+    schema = {"type": "object", "properties": {"step": {"type": "integer"}}, "additionalProperties": False}
+    tool = Tool("count", "Count", "Counts its calls.", schema, COUNT, "write", frozenset({"entities.write"}), call)
     return replace(tool, **more)
 
 

@@ -26,9 +26,9 @@ def make_php() -> Callable[..., Program]:
 def run_php(pool: Pool) -> RunPhp:
     """Run the body of a step function of `$input` and `$api`, which begins on line 3."""
 
-    def call(body: str, input: Any = None, host: Any = None, **given: Any) -> Outcome:  # noqa: A002
-        files = given.pop("files", None)
+    def call(body: str, input: Any = None, host: Any = None, **options: Any) -> Outcome:  # noqa: A002
+        files = options.pop("files", None)
         source = "<?php\nreturn function (array $input, $api) {\n" + body + "\n};\n"
-        return pool.run(php_program(source, files), {} if input is None else input, host, **given)
+        return pool.run(php_program(source, files), {} if input is None else input, host, **options)
 
     return call

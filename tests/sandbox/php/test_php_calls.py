@@ -47,8 +47,8 @@ def test_a_method_says_the_same_in_both_languages(
 ) -> None:
     from_js, from_php = recording_host(), recording_host()
     assert run(f"return await api.{method}({arguments})", host=from_js).output == {"id": 1}
-    given = arguments.replace("{}", "[]")  # PHP has one word for both; where an object is meant, one is sent
-    assert run_php(f"return $api->{method.replace('.', '->')}({given});", host=from_php).output == {"id": 1}
+    php_arguments = arguments.replace("{}", "[]")  # PHP has one word for both; where an object is meant, one is sent
+    assert run_php(f"return $api->{method.replace('.', '->')}({php_arguments});", host=from_php).output == {"id": 1}
     assert from_php.calls == from_js.calls
 
 

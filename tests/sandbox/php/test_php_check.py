@@ -25,14 +25,14 @@ def test_every_error_of_every_file_is_told_at_once(pool: Pool, make_php: Make) -
         "lib/d.php": "<?php\nclass D {",
         "lib/good.php": "<?php\nreturn 1;",
     }
-    found = pool.compile(make_php(STEP, files))
-    assert [each.position for each in found] == [
+    failures = pool.compile(make_php(STEP, files))
+    assert [each.position for each in failures] == [
         Position(f"lib/{each}.php", n, 1) for each, n in zip("abcd", (3, 3, 2, 2), strict=True)
     ]
-    assert {each.failure_class for each in found} == {"validation"}
-    assert {each.code for each in found} == {"syntax_error"}
-    assert found[0].message == 'syntax error, unexpected token ";"'
-    assert found[1].message == "Cannot redeclare function f() (previously declared in lib/b.php:2)"
+    assert {each.failure_class for each in failures} == {"validation"}
+    assert {each.code for each in failures} == {"syntax_error"}
+    assert failures[0].message == 'syntax error, unexpected token ";"'
+    assert failures[1].message == "Cannot redeclare function f() (previously declared in lib/b.php:2)"
 
 
 def test_a_step_with_a_syntax_error_does_not_start(pool: Pool, make_php: Make) -> None:
@@ -42,8 +42,8 @@ def test_a_step_with_a_syntax_error_does_not_start(pool: Pool, make_php: Make) -
 
 
 def test_an_entry_that_never_returns_is_told(pool: Pool, make_php: Make) -> None:
-    found = pool.compile(make_php("<?php\nfunction step() {}"))
-    assert [each.message for each in found] == ["the file must return a function: return function (array $input, $api) { … };"]
+    failures = pool.compile(make_php("<?php\nfunction step() {}"))
+    assert [each.message for each in failures] == ["the file must return a function: return function (array $input, $api) { … };"]
 
 
 def test_a_missing_entry_and_too_much_text_are_refused(pool: Pool, make_php: Make) -> None:
@@ -55,8 +55,8 @@ def test_a_missing_entry_and_too_much_text_are_refused(pool: Pool, make_php: Mak
 
 @pytest.mark.parametrize("text", ["<?php return " + "[" * 40_000 + "]" * 40_000 + ";", "<?php return " + "-" * 100_000 + "1;"])
 def test_a_file_that_overwhelms_the_compiler_is_refused(pool: Pool, make_php: Make, text: str) -> None:
-    found = pool.compile(make_php(STEP, {"deep.php": text}))
-    assert len(found) == 1
-    assert found[0].failure_class == "validation"
-    assert found[0].position is not None
-    assert found[0].position.file == "deep.php"
+    failures = pool.compile(make_php(STEP, {"deep.php": text}))
+    assert len(failures) == 1
+    assert failures[0].failure_class == "validation"
+    assert failures[0].position is not None
+    assert failures[0].position.file == "deep.php"
