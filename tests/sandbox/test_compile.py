@@ -120,9 +120,9 @@ def test_compiled_programs_are_kept_until_there_are_too_many() -> None:
 @pytest.fixture(scope="module")
 def tools(prepared: None) -> tuple[Engine, TypeScript]:
     """What a sandbox process compiles with."""
-    prepared = runtimes.load(runtimes.default_folder())
-    quickjs, swc = prepared.verified(runtimes.QUICKJS), prepared.verified(runtimes.SWC)
-    engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, str(quickjs)), 2, prepared.boot)
+    loaded = runtimes.load(runtimes.default_folder())
+    quickjs, swc = loaded.verified(runtimes.QUICKJS), loaded.verified(runtimes.SWC)
+    engine = Engine(lambda wasm: wasmtime.Module.deserialize_file(wasm, str(quickjs)), 2, loaded.boot)
     return engine, TypeScript(swc, engine.ticker)
 
 
