@@ -135,7 +135,7 @@ def list_kept(config: Config) -> list[Kept]:
     """
     now, candidates = clock.now_ms(), [_describe_file(folder_of(config), match) for match in _split_by_owner(config)[0]]
     backups = [each for each in candidates if each is not None]
-    return sorted(backups, key=lambda kept: (kept.made_at <= now, kept.made_at), reverse=True)
+    return sorted(backups, key=lambda backup: (backup.made_at <= now, backup.made_at), reverse=True)
 
 
 def _describe_file(folder: Path, match: re.Match[str]) -> Kept | None:
@@ -194,8 +194,8 @@ def forget_old(config: Config) -> str | None:
     """
     folder = folder_of(config)
     try:
-        for kept in list_kept(config)[config.backup.keep :]:
-            (folder / kept.name).unlink(missing_ok=True)
+        for backup in list_kept(config)[config.backup.keep :]:
+            (folder / backup.name).unlink(missing_ok=True)
     except OSError as error:
         log.exception("Old backups could not be deleted.")
         return f"it is complete, but old backups could not be deleted: {reason_of(error, folder)}"

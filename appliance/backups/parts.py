@@ -98,9 +98,9 @@ class _Pieces:
     def read(self, size: int) -> bytes:
         while len(self._held) < size and (piece := next(self._pieces, b"")):
             self._held += piece
-        taken, self._held = self._held[:size], self._held[size:]
-        self.digest.update(taken)
-        return taken
+        data, self._held = self._held[:size], self._held[size:]
+        self.digest.update(data)
+        return data
 
 
 @contextmanager

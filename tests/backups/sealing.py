@@ -1,4 +1,4 @@
-"""Cheap keys for the sealed backups of tests: a proper one takes a tenth of a second, and there are hundreds of them."""
+"""Cheap key derivation for encrypted test backups: the real one takes a tenth of a second, hundreds of times."""
 
 from appliance.backups import envelope
 
@@ -6,5 +6,5 @@ PROPER = envelope._COST
 
 
 def seal_cheaply() -> None:
-    """From now on in this process."""
+    """Lowers the key derivation cost for the rest of this process."""
     envelope._COST = {"memory_kib": 64, "rounds": 1, "lanes": 4}

@@ -1,4 +1,4 @@
-"""A backup holds everything, and comes back as it was or is refused."""
+"""A backup contains everything and is restored unchanged or refused."""
 
 import random
 import subprocess
@@ -146,7 +146,7 @@ def test_what_was_there_is_kept_aside(made: tuple[World, Path], tmp_path: Path) 
 
 
 def test_the_settings_that_a_backup_lacks_stay_when_it_replaces(made: tuple[World, Path], tmp_path: Path) -> None:
-    """Without them the appliance would start as one that nobody has set up, on another database perhaps."""
+    """Without them the appliance would start unconfigured, perhaps on another database."""
     world, folder = made
     target = make_world(tmp_path / "data")
     data = target.config.data
@@ -284,7 +284,7 @@ sys.exit(main(["--data", sys.argv[2], "backup", sys.argv[3]]))
 
 
 def test_a_full_disk_leaves_nothing_half(tmp_path: Path) -> None:
-    """In the file itself: a content is random, so that it does not shrink."""
+    """In the file itself; the content is random and therefore incompressible."""
     world = make_world(tmp_path / "data")
     with world.opened():
         scope = world.fill()

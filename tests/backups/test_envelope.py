@@ -1,4 +1,4 @@
-"""A sealed file opens with its passphrase, whole and unchanged, or not at all."""
+"""An encrypted file opens with its passphrase if it is complete and unchanged, otherwise not at all."""
 
 import io
 import json

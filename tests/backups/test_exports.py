@@ -1,4 +1,4 @@
-"""Exports that the console makes are kept for a day, the newest of each tenant alone."""
+"""Exports made in the console: only the newest of each tenant is stored, for a day."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""An export that somebody made or changed writes nowhere but into the tenant that it becomes."""
+"""A forged or changed export writes only into the tenant it is imported as."""
 
 import io
 import re
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
 
 
 def forged(source: Path, target: Path, change: Change, leave_out: str = "nothing") -> Path:
-    """The export with another database, its manifest as if it had been so from the start."""
+    """The export with another database and a manifest that matches it."""
     database = target.with_suffix(".db")
     with parts_of(source, None) as parts, new_file(target, None) as written:
         for part in parts:
@@ -78,7 +78,7 @@ def taken(world: World, path: Path) -> object:
 
 
 def test_a_forgery_that_changes_nothing_arrives(made: tuple[World, Path], tmp_path: Path) -> None:
-    """Else the others would be refused for their form."""
+    """Otherwise the forgeries below might be refused for their format only."""
     world, file = made
     assert taken(world, forged(file, tmp_path / "same.gost", lambda _: None))
 
@@ -137,7 +137,7 @@ def test_a_database_that_is_not_ours_is_refused(name: str, made: tuple[World, Pa
 
 
 def test_a_content_that_does_not_come_is_not_that_of_another(made: tuple[World, Path], tmp_path: Path) -> None:
-    """A row that leads to the bytes of another tenant would read them, and delete them."""
+    """A row that points to another tenant's bytes could read and delete them."""
     world, file = made
     with world.opened():
         ((place,),) = db.rows("SELECT place FROM blob WHERE tenant_id = 'hooli'")

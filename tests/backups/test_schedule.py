@@ -1,4 +1,4 @@
-"""The appliance backs itself up when that is due, keeps what it was told to, and says how it stands."""
+"""Automatic backups: made when due, kept as configured, and reported by `gos doctor`."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ def test_one_is_made_when_it_is_due_and_old_ones_go(backed: World, monkeypatch: 
 
 
 def _killed(folder: Path, made: Path) -> None:
-    """What a process of the appliance leaves that is killed while it makes one; the kernel has dropped its lock."""
+    """The files left by a process that was killed during a backup; the kernel has released its lock."""
     room = folder / f".gos-making-{made.stem.rpartition('-')[2]}-0a1b2c3d"
     room.mkdir()
     (room / "lock").touch()
@@ -80,7 +80,7 @@ def test_appliances_that_share_a_folder_keep_their_own(backed: World, tmp_path: 
 
 
 def test_what_others_are_making_is_left_alone(backed: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A neighbour's, one of the same installation on another machine, and a `gos backup` by cron; what is old has no owner left."""
+    """Another appliance's, the same installation's on another machine, and a `gos backup` by cron; old ones are orphaned."""
     folder = Path(backed.config.backup.to)
     folder.mkdir()
     names = (".gos-backup-x1", ".gos-nightly.gosb.ab12.partial", f".gos-making-ins_{'0' * 24}-00000000")
@@ -100,7 +100,7 @@ def test_what_others_are_making_is_left_alone(backed: World, tmp_path: Path, mon
 
 
 def test_names_that_do_not_say_whose_they_are_are_not_deleted(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An earlier release gave them; ours is the one that we remember having made."""
+    """Names from an earlier release; this installation's is the one recorded as the last backup."""
     folder = Path(backed.config.backup.to)
     folder.mkdir()
     old = [f"gos-2026010{day}T000000Z.gosb" for day in range(1, 6)]
@@ -141,7 +141,7 @@ def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
 
 
 def test_what_cannot_be_read_in_the_folder_does_not_end_backups(backed: World) -> None:
-    """A link to a disk that is not there, a folder, a file that went at that moment: the next one is made all the same."""
+    """A broken link, a folder, a file deleted at that moment: the next backup is made regardless."""
     folder = Path(backed.config.backup.to)
     folder.mkdir()
     with backed.opened():
@@ -188,7 +188,7 @@ def test_a_backup_that_is_gone_is_not_called_whole(backed: World) -> None:
 def test_a_clock_that_was_ahead_neither_stops_backups_nor_takes_the_new_one(
     backed: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that believed in another year for a while: what it made then is the oldest, whatever its name says."""
+    """A clock was a year ahead for a while: the backup made then counts as the oldest, whatever its name says."""
     now, folder = clock.now_ms(), Path(backed.config.backup.to)
     with backed.opened():
         own = Schedule(backed.config, backed.places)
@@ -241,7 +241,7 @@ def test_one_that_cannot_be_restored_is_none(backed: World, monkeypatch: pytest.
 
 
 def test_one_that_lacks_contents_takes_no_other_away(backed: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older ones may hold what it lacks."""
+    """The older ones may contain what it lacks."""
     with backed.opened():
         scope = backed.fill()
         own = Schedule(backed.config, backed.places)
@@ -257,7 +257,7 @@ def test_one_that_lacks_contents_takes_no_other_away(backed: World, monkeypatch:
 
 
 class _BrokenPlaces:
-    """Contents that fail in a way nobody thought of."""
+    """Contents that fail with an unexpected exception."""
 
     def read(self, place: str, start: int, end: int) -> Any:
         raise RuntimeError(f"nobody thought of {place[:7]} {start} {end > 0}")
@@ -274,7 +274,7 @@ def test_what_nobody_thought_of_is_told_too(backed: World) -> None:
 
 
 class _StoppingPlaces:
-    """Contents whose first reading comes just as the appliance is told to stop."""
+    """Contents first read just when the appliance is told to stop."""
 
     def __init__(self, world: World) -> None:
         self.places = world.places
@@ -316,7 +316,7 @@ def test_a_stop_gives_up_what_is_being_read_again_too(backed: World, monkeypatch
 
 
 def test_a_long_look_at_the_database_is_given_up(backed: World, tmp_path: Path) -> None:
-    """Whether it is whole is one statement, which may take minutes."""
+    """The integrity check is one statement, which may take minutes."""
     path = tmp_path / "long.db"
     with closing(sqlite3.connect(path)) as file:
         file.execute("CREATE TABLE t (n)")
@@ -326,7 +326,7 @@ def test_a_long_look_at_the_database_is_given_up(backed: World, tmp_path: Path) 
 
 
 def test_one_is_made_when_it_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the data folder where no other is configured, sealed with the passphrase that was given."""
+    """In the data folder if no other is configured, encrypted with the given passphrase."""
     stages = []
     with world.opened():
         world.fill()

@@ -1,4 +1,4 @@
-"""A bucket on a private server that speaks S3 (OpenStack Swift): own folder, own port of loopback, gone afterwards."""
+"""A bucket on a private S3 server (OpenStack Swift) with its own folder and loopback port, deleted afterwards."""
 
 import os
 import pwd
@@ -25,7 +25,7 @@ USER, SECRET = "acme:ann", "sésame"
 
 @contextmanager
 def running_bucket() -> Iterator[Settings]:
-    """The settings of a bucket `contents` that is empty."""
+    """The settings of an empty bucket `contents`."""
     folder = Path(tempfile.mkdtemp(prefix="gos-bucket-")).resolve()
     try:
         (folder / "swift").mkdir()
@@ -48,7 +48,7 @@ def running_bucket() -> Iterator[Settings]:
 
 
 def _as(folder: Path) -> dict[str, Any]:
-    """Whom it runs as: nobody where the tests run as root."""
+    """The user it runs as: `nobody` when the tests run as root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -67,6 +67,6 @@ def _port(process: subprocess.Popen[bytes], folder: Path) -> str:
 
 
 def _make_bucket(settings: Settings) -> None:
-    """By hand, because whoever runs a server makes the buckets of it: the request that would put an object without a name."""
+    """Creates the bucket by a signed raw request; the appliance itself never creates buckets."""
     address = obstore.sign(open_bucket(settings), "PUT", "", timedelta(minutes=5))
     httpx.put(address, timeout=60, trust_env=False).raise_for_status()

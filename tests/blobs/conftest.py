@@ -17,7 +17,7 @@ from tests.store.opening import open_migrated
 
 @pytest.fixture(params=[("sqlite", "local"), ("postgresql", "local"), ("sqlite", "bucket")], ids="-".join)
 def way(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Dialect and places: neither is a matter of the other, so that a bucket is tried beside one dialect."""
+    """Dialect and place store; they are independent, so the bucket is tested with one dialect only."""
     return request.param  # type: ignore[no-any-return]
 
 

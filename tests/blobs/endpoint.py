@@ -1,4 +1,4 @@
-"""An endpoint behind a private authority that keeps objects in memory and writes on conditions, as Amazon's does."""
+"""An S3 endpoint with a private certificate authority, objects in memory and conditional writes like Amazon's."""
 
 import ssl
 import threading
@@ -25,7 +25,7 @@ class Endpoint:
 
 @contextmanager
 def running_endpoint(folder: Path) -> Iterator[Endpoint]:
-    """On a free port of loopback."""
+    """Listens on a free loopback port."""
     authority = Authority()
     chain, key = authority.pair("localhost")
     (folder / "ca.pem").write_text(text_of(authority.certificate))
@@ -79,4 +79,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: object) -> None:
-        """Nothing."""
+        """Logs nothing."""

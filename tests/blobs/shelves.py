@@ -1,4 +1,4 @@
-"""What lies at the places of a store, as somebody beside the appliance sees and damages it."""
+"""Direct access to the files or objects of a place store, to inspect and damage them."""
 
 import secrets
 from dataclasses import replace
@@ -14,7 +14,7 @@ from appliance.core.sections import Blobs as Settings
 
 
 class Shelf(Protocol):
-    """A place store and the names of what it keeps or is receiving."""
+    """A place store and the names of its stored and incoming contents."""
 
     places: Places
 
@@ -39,7 +39,7 @@ class LocalShelf:
 
 
 class BucketShelf:
-    """A prefix of the bucket that nothing has used before."""
+    """An unused prefix of the bucket."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Archives are read without trust: a corpus of hostile ones, each made here, and whatever bytes may come."""
+"""Untrusted archives: a corpus of hostile ones, each generated here, and random bytes."""
 
 import gzip
 import io
@@ -131,12 +131,12 @@ def flagged(flag: int) -> bytes:
 
 
 def with_nul() -> bytes:
-    """Some readers see index.html, others more."""
+    """Some readers see index.html only, others see more."""
     return make_zip(("index.html#.php", b"x")).replace(b"index.html#.php", b"index.html\0.php")
 
 
 def overlapping() -> bytes:
-    """Two members of the directory that are one and the same in the file."""
+    """Two members of the directory that share the same data in the file."""
     data = make_zip(("a.js", b"x" * 5000), ("b.js", b"x" * 5000))
     first = data.index(b"PK\x01\x02")
     second = data.index(b"PK\x01\x02", first + 1)

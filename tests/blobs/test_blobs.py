@@ -1,4 +1,4 @@
-"""Bytes are kept once per tenant, exactly as they came, for as long as something refers to them."""
+"""Contents are stored once per tenant, unchanged, for as long as something refers to them."""
 
 import hashlib
 import os
@@ -232,7 +232,7 @@ def test_a_file_that_is_shorter_than_it_should_be_ends(tmp_path: Path) -> None:
 def test_writers_and_a_collector_that_spares_nothing_lose_no_reference(
     blobs: Blobs, places: Places, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With no grace at all a put may find its blob gone, and is told so; what was referred to stays readable."""
+    """Without a grace period a blob may be collected before it is referenced, which raises Conflict; referenced blobs stay."""
     monkeypatch.setattr("appliance.blobs.service.GRACE_MS", -1000)
     monkeypatch.setattr(type(places), "forget_incoming", lambda *_: 0)  # what is arriving has its grace always
     monkeypatch.setattr(Blobs, "_delete_strays", lambda *_: 0)

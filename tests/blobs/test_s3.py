@@ -1,4 +1,4 @@
-"""What is peculiar to a bucket: parts and windows, and a bucket that is gone, closed or not there."""
+"""Bucket specifics: multipart uploads, read windows, and missing, forbidden or unreachable buckets."""
 
 import hashlib
 import logging
@@ -34,7 +34,7 @@ def shelf(bucket: Settings, tmp_path: Path) -> BucketShelf:
 
 @pytest.fixture(scope="module")
 def unreachable() -> str:
-    """The address of a server that is gone."""
+    """The address of a stopped server."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -160,9 +160,9 @@ class DryCalls:
         """Answers a document call; documents created by this run are found with their content."""
         created = self._contents.get(str(args[0])) if args else None
         if method == "documents.create":
-            made = self._try_out(method, args)
-            self._contents[made["id"]] = made, args[0]
-            return made
+            new_document = self._try_out(method, args)
+            self._contents[new_document["id"]] = new_document, args[0]
+            return new_document
         if created is None:
             return self._outside.data.perform(self._claim, method, args)
         document, arguments = created

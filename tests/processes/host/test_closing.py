@@ -1,4 +1,4 @@
-"""What the journal has beside calls: clock values, the seed, and the moments at which expressions were evaluated."""
+"""The final journal entries: clock values, the seed, and the times at which expressions were evaluated."""
 
 import hashlib
 import json

@@ -37,7 +37,7 @@ def test_a_crash_at_any_write_leaves_every_document_once(idle_world: World, when
 
 
 def test_a_worker_that_has_lost_its_claim_stores_no_document(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one takes the execution up while the bytes are being written: the row is the other one's."""
+    """Another worker claims the execution while the bytes are being written; only its row is stored."""
     world = idle_world
     process = world.publish(
         [code("a", "return (await api.documents.create({name: 'a.txt', content: 'one', folder: 'fenced'})).id")], grants=DOCUMENTS

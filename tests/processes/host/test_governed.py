@@ -1,4 +1,4 @@
-"""Actions of steps that people must approve first: the execution waits, and does exactly what was approved, once."""
+"""Actions that require approval: the execution waits and performs exactly the approved action, once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +34,7 @@ def asking(world: World) -> Iterator[World]:
 
 
 def waiting(world: World, execution: str, count: int = 1) -> list[str]:
-    """The requests that the execution waits for, once there are so many."""
+    """The requests the execution waits for, once there are `count` of them."""
 
     def result() -> list[str]:
         row = world.get(execution)

@@ -16,7 +16,7 @@ from .test_journal import MOST_WRITES, PowerCut, When, power_cut
 
 
 def finish(world: World, execution: str) -> None:
-    """Drive it as other workers would, approving whatever it asks for, until it is over."""
+    """Drives the execution as other workers would, approving every request, until it has finished."""
     for _ in range(40):
         world.lose_worker(execution)
         world.runner.drive("acme", execution)

@@ -22,12 +22,12 @@ MOST_WRITES = 60
 
 
 class PowerCut(BaseException):
-    """The lights go out."""
+    """A simulated power failure."""
 
 
 @contextmanager
 def power_cut(number: int, when: When) -> Iterator[None]:
-    """The process dies at its `number`-th transaction from now: before anything of it is durable, or just after."""
+    """Kills the process at its `number`-th transaction from now, just before or just after the commit."""
     write = db.write
     numbers = itertools.count(1)
 
@@ -49,7 +49,7 @@ def power_cut(number: int, when: When) -> Iterator[None]:
 
 @contextmanager
 def cut_after_first_mark() -> Iterator[None]:
-    """The process dies when the answer of a create is durable, whatever else is under way."""
+    """Kills the process when the answer of a create is durable, whatever else is running."""
     append = store.append_journal
     wrote = threading.Event()
     write = db.write
@@ -72,7 +72,7 @@ def cut_after_first_mark() -> Iterator[None]:
 
 
 def drive(world: World, execution: str) -> None:
-    """Another worker takes the execution up, as often as it takes."""
+    """Another worker claims the execution, as often as necessary."""
     for _ in range(20):
         world.lose_worker(execution)
         world.runner.drive("acme", execution)
@@ -88,7 +88,7 @@ def is_due(row: Any) -> bool:
 
 
 def crash_and_drive(world: World, execution: str, cuts: list[tuple[int, When]]) -> bool:
-    """Whether any of the power cuts came; afterwards the execution is finished."""
+    """Whether any of the power failures happened; afterwards the execution is finished."""
     cut = False
     for number, when in cuts:
         world.lose_worker(execution)

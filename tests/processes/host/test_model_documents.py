@@ -1,4 +1,4 @@
-"""Documents as input of models: the text of texts and of PDF, pictures as they are, and nothing else."""
+"""Documents as input of models: text of text files and PDF, images unchanged, nothing else."""
 
 import base64
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A process that asks a model, from its YAML over HTTP to its result: without the profile, with it, and what it cost."""
+"""A process that prompts a model over HTTP, from its YAML to its result: without and with the profile, and its cost."""
 
 from collections.abc import Iterator
 from typing import Any

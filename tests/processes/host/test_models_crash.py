@@ -1,4 +1,4 @@
-"""After a crash at any write a question to a model has one answer, what was recorded is not asked again, and all of it is paid."""
+"""After a crash at any write a prompt has one answer, a recorded answer is not requested again, and every call is counted."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_a_crash_at_any_write_of_a_step_that_waits_for_its_profile(idle_world: W
 
 
 def _create(world: World, provider: Provider) -> None:
-    """The profile, and word of it in the same write, as the appliance wires it."""
+    """Creates the profile and announces it in the same write, as wired in the appliance."""
 
     def create() -> None:
         world.add_profile(provider, "late")
@@ -81,7 +81,7 @@ def _create(world: World, provider: Provider) -> None:
 
 
 def _finish(world: World, provider: Provider, execution: str) -> None:
-    """Drive it; once it waits, create the profile."""
+    """Drives the execution and creates the profile once it waits."""
     for _ in range(20):
         world.lose_worker(execution)
         world.runner.drive("acme", execution)

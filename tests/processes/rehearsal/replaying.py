@@ -1,4 +1,4 @@
-"""What tests of replays share: a replay that is seen to have no effect."""
+"""Helpers of replay tests: a replay that is verified to have no side effects."""
 
 import hashlib
 from typing import Any
@@ -10,7 +10,7 @@ from tests.processes.world import Bell, World
 
 
 def replay(world: World, execution: Any, **request: Any) -> Replay:
-    """Replay, and see that nothing was written and the bell not rung."""
+    """Replays and verifies that nothing was written and no action was called."""
     execution_id = execution if isinstance(execution, str) else execution.id
     before, rung = digests(), len(Bell.rung)
     report = world.flow.replay_execution(world.scope, execution_id, ReplayRequest(**request))
@@ -19,14 +19,14 @@ def replay(world: World, execution: Any, **request: Any) -> Replay:
 
 
 def digests() -> dict[str, str]:
-    """Of every table in the database."""
+    """A digest of the rows of every table in the database."""
     tables = [str(name) for (name,) in db.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     rows = {table: repr(sorted(db.rows(f'SELECT * FROM "{table}"'), key=repr)) for table in tables}  # noqa: S608
     return {table: hashlib.sha256(text.encode()).hexdigest() for table, text in rows.items()}
 
 
 def calls_are_over(world: World) -> bool:
-    """Whether no call to a foreign system is on its way any more, nor a thread that notes what came of one: it would write."""
+    """Whether no foreign call and no thread that records its result is running any more, since either would write."""
     is_open = db.rows("SELECT count(*) FROM integration_call WHERE status IN ('running', 'queued')")[0][0] > 0
     return not is_open and world.flow._io._turns._in_places.total() == 0
 

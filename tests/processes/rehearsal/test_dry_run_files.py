@@ -1,4 +1,4 @@
-"""Documents in a test: what is read is read, what would be made or stored is noted; and what a retry of such steps repeats."""
+"""Documents in dry runs: reads are real, writes are only recorded; and what a retry of such steps repeats."""
 
 from typing import Any
 

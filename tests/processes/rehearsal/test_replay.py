@@ -1,4 +1,4 @@
-"""Replay: identical with its own code, the first divergence with other code, and never an effect."""
+"""Replay: identical with its own code, the first divergence with other code, and never a side effect."""
 
 from dataclasses import replace
 from typing import Any
@@ -182,7 +182,7 @@ def test_only_a_few_replays_run_at_once(world: World) -> None:
 
 
 def test_what_was_done_beside_a_step_that_failed_is_replayed_too(world: World) -> None:
-    """The first item fails last: the others were begun meanwhile."""
+    """The first item fails last, after the others have started."""
     body = "if (input === 1) { await api.integrations.execute('bell', 'hold', {}); throw new Error('late'); } return input;"
     each = {"items": "= [1, 2, 3, 4]", "concurrency": 2, "steps": [code("a", body, input="= item")]}
     execution = world.start(world.publish([{"id": "each", "for_each": each}]))

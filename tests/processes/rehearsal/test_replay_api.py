@@ -19,7 +19,7 @@ GRANTS = {"datapool": {"none-such": ["read"]}}
 
 @pytest.fixture
 def changed(acme: httpx.Client, request: pytest.FixtureRequest) -> str:
-    """An execution of version 1 of a process; version 2 asks something else, the draft comes to something else."""
+    """An execution of version 1 of a process; version 2 makes another call, the draft has another output."""
     address = f"{BASE}/{request.node.name.removeprefix('test_').replace('_', '-')[:55].rstrip('-')}"
 
     def save(body: str) -> None:

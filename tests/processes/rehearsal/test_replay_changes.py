@@ -1,4 +1,4 @@
-"""Replay with other code: the first divergence of each step, and as much of the rest as can be told."""
+"""Replay with other code: the first divergence of each step, and as much of the rest as can be compared."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a crash leaves in the journal: moments that stay the same, and replays that see one run."""
+"""The journal after a crash: evaluation times stay the same, and replays see a single run."""
 
 from appliance.core import clock
 from appliance.core.database import db

@@ -1,4 +1,4 @@
-"""Replay of PHP steps: the same clock, random numbers and answers, in whatever language they were asked for."""
+"""Replay of PHP steps: the same clock values, random numbers and answers."""
 
 from typing import Any
 

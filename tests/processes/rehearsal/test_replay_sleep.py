@@ -1,4 +1,4 @@
-"""Replay of steps that slept, of secrets and of child executions: straight through, asking nobody."""
+"""Replay of steps that slept, of secrets and of child executions: without waiting and without calls."""
 
 from typing import Any
 

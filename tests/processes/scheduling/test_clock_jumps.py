@@ -60,7 +60,7 @@ def test_nothing_is_early_and_nothing_happens_twice(world: World, monkeypatch: p
 
 
 def test_a_worker_that_lives_keeps_its_work_when_the_clock_jumps(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen from another process: the lease is over at once, its owner is alive, and its next heartbeat has not come yet."""
+    """Another process sees an expired lease of a living owner whose next heartbeat is still to come."""
     world = idle_world
     execution = world.start(world.publish([RING]), soon=False)
     assert world.runner.claim("acme", execution) is not None
@@ -113,7 +113,7 @@ def test_a_point_in_time_follows_the_wall_clock(world: World, monkeypatch: pytes
 
 @pytest.mark.parametrize("jump", [2 * HOUR, -2 * HOUR])
 def test_a_wait_beside_work_keeps_its_length(world: World, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
-    """The runner that is at work on the execution has the wait in its memory."""
+    """The runner of the execution holds the wait in memory."""
     wall = Wall(monkeypatch)
     both = {"id": "both", "parallel": {"one": [WAITS["step"], RING | {"id": "after"}], "two": [HOLD]}}
     execution = world.start(world.publish([both]))

@@ -1,4 +1,4 @@
-"""Concurrency keys: never more at once than the limit, in order, across crashes, and nobody waits for a slot that is free."""
+"""Concurrency keys: the limit and the order hold, also across crashes, and no execution waits for a free slot."""
 
 from typing import Any
 

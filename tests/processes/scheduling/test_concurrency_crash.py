@@ -1,4 +1,4 @@
-"""Slots while nothing runs by itself: every end passes a slot on, and a crash loses none."""
+"""Slots without running workers: every end passes its slot on, and a crash loses none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Threads that tenants share: one tenant's wide work leaves places for another's, and its own goes on in order."""
+"""Shared threads: one tenant's wide work leaves room for others and is itself done in order."""
 
 import threading
 from functools import partial

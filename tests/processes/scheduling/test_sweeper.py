@@ -1,4 +1,4 @@
-"""Lost wake-ups are found, also behind a backlog that never ends; what came too late is ended, what is due is queued."""
+"""The sweeper finds lost wake-ups, even behind an endless backlog, ends expired executions and queues due ones."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Turns among tenants and within one: who runs least comes first, priority counts, and nobody waits forever."""
+"""Fair sharing: the tenant that runs least comes first, priority counts, and no execution starves."""
 
 from itertools import pairwise
 
@@ -67,7 +67,7 @@ def test_the_line_of_a_tenant_goes_by_priority_then_age(idle_world: World) -> No
 
 
 def test_a_child_has_its_turn_with_the_parent_that_waits_for_it(idle_world: World) -> None:
-    """Behind all that was accepted since, a parent would wait for as long as the line is."""
+    """Queued behind everything accepted since, a parent would have to wait for the whole queue."""
     world = idle_world
     child = world.publish([rule("one", "= 1")])
     ways = {wait: world.publish([{"id": "sub", "process": {"use": child, "wait": wait}}]) for wait in (True, False)}

@@ -1,4 +1,4 @@
-"""Integrations that are asked for what is new: each item once, the cursor with its events, and errors told and backed off from."""
+"""Polled integrations: each item fires once, the cursor moves with its events, errors are reported and cause backoff."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from tests.processes.world import Bell, World, rule, wait_until
 
 
 class Asking:
-    """A trigger on the bell, asked when the test says."""
+    """A trigger that polls the test connector when the test says so."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = world
@@ -36,7 +36,7 @@ class Asking:
         return self.world.scope.get(TriggerState, process_id=self.process_id)
 
     def look(self, seconds: float = 0) -> None:
-        """Some time later, everything that is due is asked, and what it brought is worked off."""
+        """Polls everything that is due after some time and handles the events."""
         self.now += int(seconds * 1000)
         triggers = self.world.flow.triggers
         triggers.clockwork.tick()
@@ -194,7 +194,7 @@ def test_a_process_that_may_run_no_more_asks_nobody_and_loses_nothing(asking: As
 
 
 def allow(asking: Asking, until: int | None) -> None:
-    """Have the published version run until then."""
+    """Allows the published version to start until then."""
     changed = asking.world.scope.update(ProcessVersion, allowed_until=until)
     db.write(changed.where(ProcessVersion.process_id == asking.process_id).execute)
 
@@ -206,7 +206,7 @@ def asking_due(asking: Asking) -> Any:
 
 
 def take(asking: Asking, due: Any) -> int:
-    """Take the poll without asking; its lease."""
+    """Takes the lease of the poll without polling, and returns it."""
     work: list[Callable[[], Any]] = []
 
     class Held:

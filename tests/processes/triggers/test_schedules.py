@@ -1,4 +1,4 @@
-"""Schedules: when they are due over changes of the clocks, and that every due time is run once, whatever the clock does."""
+"""Schedules: due times across daylight saving changes, and that each is run once, whatever the clock does."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -88,7 +88,7 @@ def test_looking_back_finds_what_looking_ahead_would_have(expression: str, zone:
 
 
 class MovedClock:
-    """The wall clock of the appliance, which a test puts where it wants."""
+    """The wall clock of the appliance, set by the test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = ms("2026-11-21T08:00:30+00:00")
@@ -101,7 +101,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> MovedClock:
 
 
 class Watch:
-    """A world whose triggers the test drives: `look` is what a worker does every half second."""
+    """A world whose triggers are driven by the test: `look` does what a worker does every half second."""
 
     def __init__(self, world: World, wall: MovedClock) -> None:
         self.world, self.wall = world, wall
@@ -190,7 +190,7 @@ def test_a_clock_that_jumps_runs_nothing_early_and_nothing_twice(watch: Watch, o
 
 
 def test_due_times_that_pass_after_a_clock_was_set_back_are_not_announced(watch: Watch) -> None:
-    """The clock shows them a second time: it is told from when on the schedule runs again."""
+    """The clock passes them a second time, so the view says when the schedule resumes."""
 
     def announced() -> tuple[list[str], str | None]:
         (view,) = list_triggers(watch.world.scope, process_id)
@@ -211,7 +211,7 @@ def test_due_times_that_pass_after_a_clock_was_set_back_are_not_announced(watch:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_clock_that_was_years_ahead_does_not_end_schedules(watch: Watch, restarted: bool) -> None:
-    """It is put right by the next look, or by the first of a process that begins afterwards."""
+    """The next tick corrects it, or the first one of a process that starts afterwards."""
     often, weekly = watch.publish({"cron": "*/10 * * * *"}), watch.publish({"cron": "0 6 * * 1"})
     monday = watch.world.scope.get(TriggerState, process_id=weekly, trigger_id="schedule").next_due
     watch.go(10)

@@ -1,4 +1,4 @@
-"""A burst of events fills a tenant's queue and loses nothing: what finds no room is tried again."""
+"""A burst of events that fills a tenant's queue loses nothing: the others are retried."""
 
 from collections.abc import Iterator
 

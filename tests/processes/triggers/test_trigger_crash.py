@@ -20,7 +20,7 @@ def nothing_is_left(idle_world: World) -> None:
 
 
 def look(world: World) -> None:
-    """What a worker does: look at what is due, and work off what is noted."""
+    """Does what a worker does: fires what is due and handles the recorded events."""
     world.flow.triggers.clockwork.tick()
     for tenant_id, firing_id in db.rows("SELECT tenant_id, id FROM firing WHERE status = 'pending'"):
         world.flow.triggers.firings.perform(tenant_id, firing_id)
@@ -31,7 +31,7 @@ def executions_of(world: World, process_id: str) -> list[Execution]:
 
 
 def is_cut(number: int, when: When, world: World) -> bool:
-    """Whether the power went at that write of one look."""
+    """Whether the power failed at that write of one tick."""
     try:
         with power_cut(number, when):
             look(world)
