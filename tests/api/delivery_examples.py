@@ -38,7 +38,7 @@ def _to_change(tenant: Resources) -> Example:
     return Example(at.path, {"audience": audience})
 
 
-def _held(tenant: Resources) -> Example:
+def _under_legal_hold(tenant: Resources) -> Example:
     """A document of its own: nothing else may find that it cannot be deleted."""
     document = tenant.document()
     tenant.ask("PUT", f"/documents/{document}/legal-hold", {"reason": "by a test"})
@@ -69,7 +69,7 @@ DELIVERY: dict[str, Callable[[Resources], Example]] = {
     "get_document_retention": _document,
     "retain_document": _to_retain,
     "hold_document": lambda tenant: Example({"document_id": tenant.document()}, {"reason": "by a test"}),
-    "release_document": _held,
+    "release_document": _under_legal_hold,
     "list_folder_rules": lambda tenant: Example(),
     "put_folder_rule": lambda tenant: Example(body={"folder": fresh("folder"), "delete_after_days": 30}),
     "delete_folder_rule": _ruled,

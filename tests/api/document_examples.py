@@ -15,7 +15,7 @@ def _document(tenant: Resources) -> dict[str, str]:
     return {"document_id": tenant.once("document", tenant.document)}
 
 
-def _made(tenant: Resources) -> dict[str, str]:
+def _created(tenant: Resources) -> dict[str, str]:
     return {"document_id": tenant.document()}
 
 
@@ -31,7 +31,7 @@ def _moved(tenant: Resources) -> Example:
     return Example(body={"from": folder, "to": f"archive/{folder}"})
 
 
-def _asked(tenant: Resources) -> dict[str, Any]:
+def _review_request(tenant: Resources) -> dict[str, Any]:
     """What a review is asked with: somebody who has sent nothing."""
     return {"reviewers": [tenant.once("reviewer", lambda: _member(tenant))], "needed": 1}
 
@@ -46,7 +46,8 @@ def _member(tenant: Resources) -> str:
 
 def _review(tenant: Resources) -> dict[str, str]:
     document = tenant.document()
-    return {"document_id": document, "review_id": str(tenant.ask("POST", f"/documents/{document}/reviews", _asked(tenant))["id"])}
+    review = tenant.ask("POST", f"/documents/{document}/reviews", _review_request(tenant))
+    return {"document_id": document, "review_id": str(review["id"])}
 
 
 def _picture(tenant: Resources) -> str:
@@ -67,11 +68,13 @@ DOCUMENTS: dict[str, Callable[[Resources], Example]] = {
     "get_document_text": lambda tenant: Example(_document(tenant)),
     "list_revisions": lambda tenant: Example(_document(tenant)),
     "change_document": lambda tenant: Example(
-        _made(tenant), {"name": "renamed.csv", "tags": ["done"], "metadata": {"customer": "ACME", "paid": True}}
+        _created(tenant), {"name": "renamed.csv", "tags": ["done"], "metadata": {"customer": "ACME", "paid": True}}
     ),
-    "delete_document": lambda tenant: Example(_made(tenant)),
-    "add_revision": lambda tenant: Example(_made(tenant), b"number\n10249\n", {"comment": "corrected"}, media=STREAM),
-    "request_review": lambda tenant: Example(_made(tenant), {**_asked(tenant), "due": clock.rfc3339(clock.now_ms() + 86_400_000)}),
+    "delete_document": lambda tenant: Example(_created(tenant)),
+    "add_revision": lambda tenant: Example(_created(tenant), b"number\n10249\n", {"comment": "corrected"}, media=STREAM),
+    "request_review": lambda tenant: Example(
+        _created(tenant), {**_review_request(tenant), "due": clock.rfc3339(clock.now_ms() + 86_400_000)}
+    ),
     "list_reviews": lambda tenant: Example(_document(tenant)),
     "get_review": lambda tenant: Example(_review(tenant)),
     "withdraw_review": lambda tenant: Example(_review(tenant)),

@@ -24,16 +24,16 @@ def _one(tenant: Resources) -> dict[str, str]:
 
 def _certified(tenant: Resources) -> Example:
     """A domain that is proven, with a certificate that was uploaded."""
-    made = _claimed(tenant)
-    tenant.running.services.domains.approve_domain(tenant.scope, made.path["host"])
-    certificate, private_key = AUTHORITY.pair(made.path["host"])
+    example = _claimed(tenant)
+    tenant.running.services.domains.approve_domain(tenant.scope, example.path["host"])
+    certificate, private_key = AUTHORITY.pair(example.path["host"])
     body = {"certificate": certificate, "private_key": private_key, "chain": text_of(AUTHORITY.certificate)}
-    tenant.ask("PUT", f"/webapps/{made.path['app']}/domains/{made.path['host']}/certificate", body)
-    return Example(made.path, body)
+    tenant.ask("PUT", f"/webapps/{example.path['app']}/domains/{example.path['host']}/certificate", body)
+    return Example(example.path, body)
 
 
-def _without_body(made: Example) -> Example:
-    return Example(made.path)
+def _without_body(example: Example) -> Example:
+    return Example(example.path)
 
 
 AUTHORITY = Authority()

@@ -157,8 +157,8 @@ def _(tenant: Resources) -> Example:
 
 @example("test_process")
 def _(tenant: Resources) -> Example:
-    given = {"mocks": {"datapool.create": {"output": 1}}, "context": {"steps": {"b": 2}}}
-    return Example({"process_id": _process(tenant)}, {"version": 1, "input": {"a": 1}, "step": "answer", **given})
+    body = {"mocks": {"datapool.create": {"output": 1}}, "context": {"steps": {"b": 2}}}
+    return Example({"process_id": _process(tenant)}, {"version": 1, "input": {"a": 1}, "step": "answer", **body})
 
 
 @example("put_sample")
@@ -200,8 +200,8 @@ def _(tenant: Resources) -> Example:
 
 
 @example("change_key")
-def _change_key(made: Resources) -> Example:
-    return Example({"key_id": made.key()}, {"kind": "agent"})
+def _change_key(tenant: Resources) -> Example:
+    return Example({"key_id": tenant.key()}, {"kind": "agent"})
 
 
 @example("rotate_key")

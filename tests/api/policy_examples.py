@@ -32,9 +32,9 @@ def _version(tenant: Resources) -> Example:
 
 
 def _evaluate(tenant: Resources) -> Example:
-    asked = {"effect": "write", "integration": "erp", "operation": "export_orders", "input": {"all": True}}
+    action = {"effect": "write", "integration": "erp", "operation": "export_orders", "input": {"all": True}}
     subject = {"via": "mcp", "skills": [{"name": "orders", "trusted": True}], "tainted_by": ["mail:inbox"]}
-    return Example(body={"subject": subject, "action": asked, "policy": {**POLICY, "name": fresh("policy")}})
+    return Example(body={"subject": subject, "action": action, "policy": {**POLICY, "name": fresh("policy")}})
 
 
 POLICIES: dict[str, Callable[[Resources], Example]] = {

@@ -76,12 +76,12 @@ class Resources:
 
     def document(self) -> str:
         """A document with one revision."""
-        made = self.ask("POST", "/documents", None, params={"name": "orders.csv"}, content=f"{fresh('number')}\n")
-        return str(made["id"])
+        document = self.ask("POST", "/documents", None, params={"name": "orders.csv"}, content=f"{fresh('number')}\n")
+        return str(document["id"])
 
-    def execution(self, process: str, given: Any = None) -> str:
+    def execution(self, process: str, input_: Any = None) -> str:
         """A finished execution."""
-        return str(self.ask("POST", f"/processes/{process}/execute", given or {}, params={"wait": 30})["execution_id"])
+        return str(self.ask("POST", f"/processes/{process}/execute", input_ or {}, params={"wait": 30})["execution_id"])
 
     def waiting_execution(self) -> tuple[str, str]:
         """A process and an execution of it that waits for an hour."""
@@ -96,9 +96,9 @@ class Resources:
         process = self.once("expecting", lambda: self.process(steps=[{"id": "expect", "code": code}]))
         execution = self.ask("POST", f"/processes/{process}/execute", {}, params={"wait": 0})["execution_id"]
         pause = threading.Event()
-        while not (found := self.ask("GET", f"/processes/{process}/executions/{execution}").get("waiting_for")):
+        while not (waiting_for := self.ask("GET", f"/processes/{process}/executions/{execution}").get("waiting_for")):
             pause.wait(0.05)
-        return process, str(execution), str(found["waits"][0]["token"])
+        return process, str(execution), str(waiting_for["waits"][0]["token"])
 
     def failure(self) -> str:
         """A group of failures with one execution."""
@@ -106,11 +106,11 @@ class Resources:
         self.execution(process)
         return str(self.ask("GET", f"/logs/failures?process={process}")[0]["id"])
 
-    def approval(self, kind: str = "approval", **given: Any) -> str:
+    def approval(self, kind: str = "approval", **members: Any) -> str:
         """What a waiting execution asks of people."""
         process, execution = self.waiting_execution()
-        asked = parse_request({"kind": kind, "title": fresh("Shall"), **given}, Origin(execution, process, "pause", "pause"), 0)
-        return str(db.write(lambda: approvals.request_approval(self.scope, asked)).id)
+        request = parse_request({"kind": kind, "title": fresh("Shall"), **members}, Origin(execution, process, "pause", "pause"), 0)
+        return str(db.write(lambda: approvals.request_approval(self.scope, request)).id)
 
     def request(self, **given: Any) -> str:
         """What this key asks of people."""

@@ -26,13 +26,13 @@ def decide(tenant: Resources, approval_id: str, decision: Decision) -> None:
 
 
 def test_a_request_is_read_with_its_answer(ours: Resources) -> None:
-    asked = ours.approval("input", schema=SCHEMA, reason="why", approvers=["role:owner"])
-    before = ours.ask("GET", f"/approvals/{asked}")
+    request = ours.approval("input", schema=SCHEMA, reason="why", approvers=["role:owner"])
+    before = ours.ask("GET", f"/approvals/{request}")
     assert (before["kind"], before["status"], before["schema"], before["reason"]) == ("input", "pending", SCHEMA, "why")
-    assert before["review_url"].endswith(f"//acme.localhost{ours.running.config.port_suffix}/console/approvals/{asked}")
+    assert before["review_url"].endswith(f"//acme.localhost{ours.running.config.port_suffix}/console/approvals/{request}")
     assert not {"answer", "choices", "decided_by", "answer_schema"} & before.keys()
-    answer(ours, asked, None)
-    after = ours.ask("GET", f"/approvals/{asked}")
+    answer(ours, request, None)
+    after = ours.ask("GET", f"/approvals/{request}")
     assert (after["status"], after["answer"], after["comment"]) == ("answered", None, "so be it")
     assert after["decided_by"].startswith("decider-")
 
@@ -49,14 +49,14 @@ def test_the_list_is_narrowed_by_state_and_execution(ours: Resources) -> None:
 
 def test_a_key_asks_and_withdraws(ours: Resources) -> None:
     body = {"kind": "input", "title": "How many?", "schema": SCHEMA, "ttl_seconds": 60, "idempotency_key": fresh("once")}
-    asked = ours.ask("POST", "/approvals", body)
-    assert (asked["status"], asked["schema"], asked["needed"]) == ("pending", SCHEMA, 1)
-    assert asked["asked_by"] == asked["requested_by"]
-    assert not {"execution_id", "process_id", "step", "action", "action_digest", "attempt"} & asked.keys()
-    assert ours.ask("POST", "/approvals", body)["id"] == asked["id"]
-    answer(ours, asked["id"], 3)
-    told = ours.ask("GET", f"/approvals/{asked['id']}")
-    assert (told["answer"], [each["verdict"] for each in told["decisions"]]) == (3, ["answer"])
+    request = ours.ask("POST", "/approvals", body)
+    assert (request["status"], request["schema"], request["needed"]) == ("pending", SCHEMA, 1)
+    assert request["asked_by"] == request["requested_by"]
+    assert not {"execution_id", "process_id", "step", "action", "action_digest", "attempt"} & request.keys()
+    assert ours.ask("POST", "/approvals", body)["id"] == request["id"]
+    answer(ours, request["id"], 3)
+    approval = ours.ask("GET", f"/approvals/{request['id']}")
+    assert (approval["answer"], [each["verdict"] for each in approval["decisions"]]) == (3, ["answer"])
     withdrawn = ours.request()
     assert ours.ask("POST", f"/approvals/{withdrawn}/cancel")["status"] == "cancelled"
     assert ours.client.post(f"{PREFIX}/approvals/{withdrawn}/cancel").status_code == 409
@@ -66,23 +66,23 @@ def test_a_key_asks_and_withdraws(ours: Resources) -> None:
 def test_a_key_asks_for_an_action_which_is_done_once_as_approved(ours: Resources) -> None:
     slug = ours.integration()
     arguments = {"integration": slug, "operation": "request", "params": {"method": "DELETE", "url": "/orders/none"}}
-    wanted = {"tool": "execute_tenant_integration", "arguments": arguments}
-    asked = ours.ask("POST", "/approvals", {"kind": "approval", "reason": "stale", "action": wanted})
-    assert (asked["action"], len(asked["action_digest"])) == (f"request of {slug}", 64)
-    assert asked["summary"].startswith(f"request of {slug} (http ")
-    told = {"action": "request", "input": arguments["params"], "approval_id": asked["id"]}
-    refused = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told).json()["error"]
+    action = {"tool": "execute_tenant_integration", "arguments": arguments}
+    request = ours.ask("POST", "/approvals", {"kind": "approval", "reason": "stale", "action": action})
+    assert (request["action"], len(request["action_digest"])) == (f"request of {slug}", 64)
+    assert request["summary"].startswith(f"request of {slug} (http ")
+    call = {"action": "request", "input": arguments["params"], "approval_id": request["id"]}
+    refused = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=call).json()["error"]
     assert (refused["code"], refused["reason"]) == ("approval_required", "pending")
-    decide(ours, asked["id"], Decision("approve"))
-    changed = told | {"input": {"method": "PUT", "url": "/orders/1"}}
+    decide(ours, request["id"], Decision("approve"))
+    changed = call | {"input": {"method": "PUT", "url": "/orders/1"}}
     other = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=changed).json()["error"]
     assert (other["code"], other["reason"], other["changed"]) == ("policy_denied", "digest_differs", ["input"])
-    ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told)
-    used = ours.ask("GET", f"/approvals/{asked['id']}")
+    ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=call)
+    used = ours.ask("GET", f"/approvals/{request['id']}")
     assert (used["status"], used["used_by"].partition(":")[0]) == ("used", "call")
-    again = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=told).json()["error"]
+    again = ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=call).json()["error"]
     assert again["reason"] == "used"
-    entries = ours.ask("GET", f"/logs/audit?subject={asked['id']}&action=approval.refuse")
+    entries = ours.ask("GET", f"/logs/audit?subject={request['id']}&action=approval.refuse")
     assert [json.loads(each["fields"])["reason"] for each in entries] == ["used", "digest_differs", "pending"]
 
 
@@ -90,8 +90,8 @@ def test_the_example_of_the_manual_can_be_asked(ours: Resources) -> None:
     manual = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text()
     body = json.loads(manual.partition("```json")[2].partition("```")[0])
     body["action"]["arguments"] |= {"integration": ours.integration(), "operation": "get", "params": {"url": "/orders"}}
-    asked = ours.ask("POST", "/approvals", body | {"idempotency_key": fresh("order")})
-    assert (asked["reason"], asked["status"]) == (body["reason"], "pending")
+    request = ours.ask("POST", "/approvals", body | {"idempotency_key": fresh("order")})
+    assert (request["reason"], request["status"]) == (body["reason"], "pending")
 
 
 def test_what_is_asked_is_checked(ours: Resources) -> None:
@@ -100,10 +100,11 @@ def test_what_is_asked_is_checked(ours: Resources) -> None:
 
 
 def test_a_key_cannot_decide(ours: Resources) -> None:
-    asked = ours.approval()
-    for method, path in (("POST", f"/approvals/{asked}/decide"), ("POST", f"/approvals/{asked}"), ("PATCH", f"/approvals/{asked}")):
+    request = ours.approval()
+    own = f"/approvals/{request}"
+    for method, path in (("POST", f"{own}/decide"), ("POST", own), ("PATCH", own)):
         refused = ours.client.request(method, PREFIX + path, json={"verdict": "approve"})
         assert refused.status_code in (404, 405)
     scope = ours.scope.acting("key:any")
     pending = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest())
-    assert asked in {row.id for row in pending.items}
+    assert request in {row.id for row in pending.items}

@@ -103,8 +103,8 @@ def test_every_wrong_member_is_named_at_once(acme: httpx.Client) -> None:
     ],
 )
 def test_yaml_that_is_not_acceptable_is_refused_with_its_line(acme: httpx.Client, text: str, words: str) -> None:
-    found = error(acme.put(f"{PROCESSES}/from-yaml", content=text.encode(), headers=YAML), 400, "invalid_request")
-    assert words in found["message"]
+    problem = error(acme.put(f"{PROCESSES}/from-yaml", content=text.encode(), headers=YAML), 400, "invalid_request")
+    assert words in problem["message"]
     error(acme.get(f"{PROCESSES}/from-yaml"), 404, "not_found")
 
 
@@ -225,5 +225,5 @@ def test_text_of_any_script_comes_back(acme: httpx.Client) -> None:
     name = "Größe ✓ 日本語 🎉 \u202e \u0085"
     collection = fresh("scripts")
     acme.post(POOL, json={"name": collection, "fields": FIELDS})
-    made = acme.post(f"{POOL}/{collection}/entities", json={"number": name}).json()["data"]
-    assert acme.get(f"{POOL}/{collection}/entities/{made['id']}").json()["data"]["number"] == name
+    entity = acme.post(f"{POOL}/{collection}/entities", json={"number": name}).json()["data"]
+    assert acme.get(f"{POOL}/{collection}/entities/{entity['id']}").json()["data"]["number"] == name

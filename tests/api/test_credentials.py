@@ -21,8 +21,8 @@ def issue(client: httpx.Client, **more: Any) -> dict[str, Any]:
     body = {"name": "issued", "scopes": ["logs.read", "keys.read"], "environment": "test", **more}
     answer = client.post(KEYS, json=body)
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()["data"]
-    return found
+    key: dict[str, Any] = answer.json()["data"]
+    return key
 
 
 def use(running: Running, key: str, path: str = HERE, **headers: str) -> httpx.Response:
@@ -31,22 +31,22 @@ def use(running: Running, key: str, path: str = HERE, **headers: str) -> httpx.R
 
 
 def test_a_key_has_the_form_of_the_contract_and_is_shown_once(running: Running, acme: httpx.Client) -> None:
-    made = issue(acme)
-    assert is_key_text(made["key"])
-    assert made["key"].startswith("gos_test_")
-    assert len(made["key"]) == len("gos_test_") + 36
-    assert made["key"].endswith(made["last4"])
-    assert made["key"].startswith(made["prefix"])
-    shown = acme.get(f"{KEYS}/{made['id']}")
-    assert "key" not in shown.json()["data"]
-    assert made["key"][10:-4] not in shown.text + acme.get(KEYS).text
-    assert use(running, made["key"]).is_success
+    key = issue(acme)
+    assert is_key_text(key["key"])
+    assert key["key"].startswith("gos_test_")
+    assert len(key["key"]) == len("gos_test_") + 36
+    assert key["key"].endswith(key["last4"])
+    assert key["key"].startswith(key["prefix"])
+    answer = acme.get(f"{KEYS}/{key['id']}")
+    assert "key" not in answer.json()["data"]
+    assert key["key"][10:-4] not in answer.text + acme.get(KEYS).text
+    assert use(running, key["key"]).is_success
 
 
 def test_a_key_is_never_kept(running: Running, acme: httpx.Client) -> None:
-    made = issue(acme)["key"]
+    key = issue(acme)["key"]
     path = running.config.data / "gos.db"
-    secret = made.removeprefix("gos_test_").encode()
+    secret = key.removeprefix("gos_test_").encode()
     for file in (path, path.with_name("gos.db-wal")):
         assert secret not in file.read_bytes()
 
@@ -62,9 +62,9 @@ def test_a_wrong_digit_is_noticed() -> None:
 
 
 def test_a_key_lives_a_year_unless_told(acme: httpx.Client) -> None:
-    made = issue(acme)
-    assert made["expires_at"][:4] == str(int(made["created_at"][:4]) + 1)
-    assert made["rate_limit"] == {"requests": 600, "window_s": 60}
+    key = issue(acme)
+    assert key["expires_at"][:4] == str(int(key["created_at"][:4]) + 1)
+    assert key["rate_limit"] == {"requests": 600, "window_s": 60}
 
 
 def test_a_key_is_never_wider_than_its_issuer(running: Running) -> None:
@@ -103,19 +103,19 @@ def test_rotating_again_does_not_prolong_an_old_key(running: Running, acme: http
 
 
 def test_a_revoked_key_is_refused_at_once(running: Running, acme: httpx.Client) -> None:
-    made = issue(acme)
-    assert use(running, made["key"]).is_success
-    revoked = acme.delete(f"{KEYS}/{made['id']}").json()["data"]["revoked_at"]
-    error(use(running, made["key"]), 401, "revoked_api_key")
-    assert acme.delete(f"{KEYS}/{made['id']}").json()["data"]["revoked_at"] == revoked
-    error(acme.post(f"{KEYS}/{made['id']}/rotate", json={}), 409, "conflict")
+    key = issue(acme)
+    assert use(running, key["key"]).is_success
+    revoked = acme.delete(f"{KEYS}/{key['id']}").json()["data"]["revoked_at"]
+    error(use(running, key["key"]), 401, "revoked_api_key")
+    assert acme.delete(f"{KEYS}/{key['id']}").json()["data"]["revoked_at"] == revoked
+    error(acme.post(f"{KEYS}/{key['id']}/rotate", json={}), 409, "conflict")
 
 
 def test_an_expired_key_is_refused(running: Running, acme: httpx.Client) -> None:
-    made = issue(acme)
-    db.write(lambda: db.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (made["id"],)))
+    key = issue(acme)
+    db.write(lambda: db.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (key["id"],)))
     lineage.forget_authorities()
-    error(use(running, made["key"]), 401, "expired_api_key")
+    error(use(running, key["key"]), 401, "expired_api_key")
 
 
 def test_addresses_are_checked(running: Running, acme: httpx.Client) -> None:
@@ -125,21 +125,21 @@ def test_addresses_are_checked(running: Running, acme: httpx.Client) -> None:
 
 
 def test_the_last_use_is_noted(acme: httpx.Client, running: Running) -> None:
-    made = issue(acme)
-    assert "last_used_at" not in made
-    use(running, made["key"])
+    key = issue(acme)
+    assert "last_used_at" not in key
+    use(running, key["key"])
     db.write(lambda: None)  # whatever was submitted before is committed
-    assert acme.get(f"{KEYS}/{made['id']}").json()["data"]["last_used_at"] >= made["created_at"]
+    assert acme.get(f"{KEYS}/{key['id']}").json()["data"]["last_used_at"] >= key["created_at"]
 
 
 def test_a_rate_limit_is_told_and_kept(running: Running, acme: httpx.Client) -> None:
-    made, other = issue(acme, rate_limit={"requests": 3, "window_s": 600}), issue(acme)
-    told = []
+    limited, other = issue(acme, rate_limit={"requests": 3, "window_s": 600}), issue(acme)
+    remaining = []
     for path in (HERE, "/api/v1/none-such/x", f"{KEYS}/key_none", HERE):
-        answer = use(running, made["key"], path)
-        told.append(answer.headers.get("ratelimit", "").split(";")[:2])
-    assert told[0] == ['"default"', "r=2"]
-    refused = use(running, made["key"])
+        answer = use(running, limited["key"], path)
+        remaining.append(answer.headers.get("ratelimit", "").split(";")[:2])
+    assert remaining[0] == ['"default"', "r=2"]
+    refused = use(running, limited["key"])
     assert error(refused, 429, "rate_limited")["message"]
     assert refused.headers["ratelimit-policy"] == '"default";q=3;w=600'
     assert 1 <= int(refused.headers["retry-after"]) <= 600
@@ -180,10 +180,10 @@ def test_unknown_and_foreign_keys_take_the_same_time(running: Running, acme: htt
     times: dict[str, list[float]] = {foreign: [], unknown: [], form: []}
     with running.client("acme.localhost") as client:
         for _ in range(60):
-            for key, taken in times.items():
+            for key, durations in times.items():
                 began = time.perf_counter()
                 client.get(HERE, headers={"X-API-Key": key})
-                taken.append(time.perf_counter() - began)
+                durations.append(time.perf_counter() - began)
     middle = [statistics.median(taken) for taken in times.values()]
     assert max(middle) - min(middle) < 0.01
 

@@ -35,9 +35,9 @@ def parcels(acme: httpx.Client, globex: httpx.Client) -> Iterator[httpx.Client]:
 def create(client: httpx.Client, **values: Any) -> dict[str, Any]:
     answer = client.post(ENTITIES, json=values)
     assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()["data"]
-    assert answer.headers["Location"] == f"{ENTITIES}/{made['id']}"
-    return made
+    entity: dict[str, Any] = answer.json()["data"]
+    assert answer.headers["Location"] == f"{ENTITIES}/{entity['id']}"
+    return entity
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
@@ -45,10 +45,10 @@ def code(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_an_entity_lives_from_creation_to_deletion(parcels: httpx.Client, globex: httpx.Client) -> None:
-    made = create(parcels, number="1", total="5")
-    url = f"{ENTITIES}/{made['id']}"
+    entity = create(parcels, number="1", total="5")
+    url = f"{ENTITIES}/{entity['id']}"
     read = parcels.get(url)
-    assert (read.json()["data"], read.headers["ETag"]) == (made, '"1"')
+    assert (read.json()["data"], read.headers["ETag"]) == (entity, '"1"')
     assert globex.get(url).status_code == 404
     changed = parcels.patch(url, json={"total": None}, headers={"If-Match": '"1"'})
     assert (changed.json()["data"]["total"], changed.headers["ETag"]) == (None, '"2"')
@@ -58,7 +58,7 @@ def test_an_entity_lives_from_creation_to_deletion(parcels: httpx.Client, globex
     history = parcels.get(f"{url}/history", params={"limit": "2"}).json()
     assert [change["version"] for change in history["data"]] == [3, 2]
     assert history["meta"]["next_cursor"]
-    assert parcels.delete(url, headers={"If-Match": '"3"'}).json()["data"] == {"deleted": made["id"]}
+    assert parcels.delete(url, headers={"If-Match": '"3"'}).json()["data"] == {"deleted": entity["id"]}
     assert code(parcels.get(url)) == (404, "not_found")
 
 
@@ -154,8 +154,8 @@ def test_an_import_heeds_charset_and_decimal_sign(parcels: httpx.Client) -> None
     rows = "number;total\nM\u00fc;1.234,5\n".encode("latin-1")
     answer = parcels.post(f"{BASE}/parcels/import?decimal=,", content=rows, headers=kind)
     assert answer.json()["data"]["created"] == 1, answer.text
-    (made,) = parcels.get(ENTITIES).json()["data"]
-    assert (made["number"], made["total"]) == ("M\u00fc", "1234.50")
+    (entity,) = parcels.get(ENTITIES).json()["data"]
+    assert (entity["number"], entity["total"]) == ("M\u00fc", "1234.50")
     packed = parcels.post(f"{BASE}/parcels/import", content=b"\x1f\x8b\x08\x00", headers={"Content-Type": "text/csv"})
     assert code(packed) == (422, "validation_failed")
 
@@ -202,7 +202,7 @@ def test_a_follower_sees_changes_and_goes_on_where_it_stopped(parcels: httpx.Cli
 
 def follow(client: httpx.Client, count: int, *, after: str, make: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """The next `count` events after the event `after`; entities with the numbers `make` are made once the stream is open."""
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     event: dict[str, Any] = {}
     with client.stream("GET", f"{BASE}/parcels/events", headers={"Last-Event-ID": after}) as stream:
         for line in stream.iter_lines():
@@ -213,8 +213,8 @@ def follow(client: httpx.Client, count: int, *, after: str, make: tuple[str, ...
             elif name:
                 event[name] = json.loads(value) if name == "data" else value
             elif event:
-                found.append(event)
+                events.append(event)
                 event = {}
-            if len(found) == count:
+            if len(events) == count:
                 break
-    return found
+    return events

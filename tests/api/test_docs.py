@@ -68,8 +68,8 @@ def test_every_family_of_routes_is_listed_and_described(visitor: httpx.Client) -
 def test_the_parameters_of_execute_are_explained(visitor: httpx.Client) -> None:
     document = visitor.get("/api-docs/openapi.json").json()
     parameters = document["paths"]["/api/v1/processes/{process_id}/execute"]["post"]["parameters"]
-    told = {each["name"]: each.get("description") for each in parameters if each["in"] == "query"}
-    assert all(told[name] for name in ("wait", "run_at", "expires_in", "priority", "label", "version")), told
+    descriptions = {each["name"]: each.get("description") for each in parameters if each["in"] == "query"}
+    assert all(descriptions[name] for name in ("wait", "run_at", "expires_in", "priority", "label", "version")), descriptions
 
 
 def test_the_schema_of_processes_is_a_schema(visitor: httpx.Client) -> None:
@@ -98,14 +98,14 @@ def test_metrics_are_told_on_the_base_host_only(running: Running, visitor: httpx
 
 def test_every_array_says_what_its_items_are(visitor: httpx.Client) -> None:
     """Generators of clients need it, beside `prefixItems` too."""
-    found: list[str] = []
+    offences: list[str] = []
 
     def walk(part: Any, where: str) -> None:
         if isinstance(part, dict):
             if part.get("type") == "array" and "items" not in part:
-                found.append(where)
+                offences.append(where)
             for name, inner in part.items():
                 walk(inner, f"{where}/{name}")
 
     walk(visitor.get("/api-docs/openapi.json").json()["components"]["schemas"], "")
-    assert found == []
+    assert offences == []

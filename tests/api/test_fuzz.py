@@ -67,27 +67,27 @@ class Fuzz:
         def fuzz(case: Any) -> None:
             plan = next(plans)
             case.query = {name: value for name, value in (case.query or {}).items() if name not in LONG_WAITS}
-            known = EXAMPLES[route.name](self.tenant)
+            example = EXAMPLES[route.name](self.tenant)
             if plan != "nothing":
-                case.path_parameters = dict(known.path)
+                case.path_parameters = dict(example.path)
             if plan in ("good", "query"):
-                put_good_parts(route, case, known, with_query=plan == "good")
+                put_good_parts(route, case, example, with_query=plan == "good")
             self.send(route, case)
 
         fuzz()
 
 
-def put_good_parts(route: Route, case: Any, known: Example, *, with_query: bool) -> None:
+def put_good_parts(route: Route, case: Any, example: Example, *, with_query: bool) -> None:
     """The example's body, and its query unless the generated one is to stay."""
     case.headers = {name: value for name, value in (case.headers or {}).items() if name not in ("If-Match", "Idempotency-Key")}
-    case.headers |= known.headers
+    case.headers |= example.headers
     if with_query:
-        case.query = dict(known.query)
+        case.query = dict(example.query)
     if route.body is None:
         return
     # What is generated for YAML is data that the library writes, so it is given data here too.
-    case.body = yaml.safe_load(known.body) if known.media == "application/yaml" else known.body
-    case.media_type = known.media or "application/json"
+    case.body = yaml.safe_load(example.body) if example.media == "application/yaml" else example.body
+    case.media_type = example.media or "application/json"
 
 
 def is_endless(route: Route) -> bool:
@@ -98,13 +98,13 @@ def is_endless(route: Route) -> bool:
 def fuzz(ours: Resources) -> Iterator[Fuzz]:
     document = ours.client.get("/api-docs/openapi.json").json()
     schema = schemathesis.openapi.from_dict(json.loads(json.dumps(document)))
-    found = {}
+    failures = {}
     for result in schema.get_all_operations():
         operation = result.ok()  # type: ignore[union-attr]  # the document is read by its own tests first
-        found[operation.definition.raw["operationId"]] = operation
+        failures[operation.definition.raw["operationId"]] = operation
     with requests.Session() as session:
         session.headers["X-API-Key"] = ours.client.headers["x-api-key"]
-        yield Fuzz(ours, found, session)
+        yield Fuzz(ours, failures, session)
 
 
 def test_the_document_is_served_with_every_route(fuzz: Fuzz) -> None:
@@ -117,8 +117,8 @@ def run_all(fuzz: Fuzz, total: int) -> Counter[int]:
     routes = [route for route in ROUTES if not is_endless(route)]
     for route in routes:
         fuzz.run(route, -(-total // len(routes)))
-    reached = {name for name, answers in fuzz.by_route.items() if any(200 <= status < 300 for status in answers)}
-    assert reached == {route.name for route in routes}
+    successful = {name for name, answers in fuzz.by_route.items() if any(200 <= status < 300 for status in answers)}
+    assert successful == {route.name for route in routes}
     return fuzz.answers
 
 

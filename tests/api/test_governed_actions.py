@@ -24,8 +24,8 @@ def slug(ours: Resources) -> Iterator[str]:
 
 def post(ours: Resources, slug: str, **more: Any) -> Any:
     """The answer to an action that writes."""
-    given = {"action": "post", "input": {"url": "/orders"}, **more}
-    return ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=given)
+    body = {"action": "post", "input": {"url": "/orders"}, **more}
+    return ours.client.post(f"{PREFIX}/integrations/{slug}/execute", json=body)
 
 
 def test_what_needs_an_approval_says_what_to_ask_for(ours: Resources, slug: str) -> None:
@@ -47,24 +47,24 @@ def test_what_needs_an_approval_says_what_to_ask_for(ours: Resources, slug: str)
 def test_a_call_that_needs_an_approval_asks_for_it_once_and_is_done_once_approved(ours: Resources, slug: str) -> None:
     """With one Idempotency-Key: nothing was done yet, so that the same key takes the body with the approval."""
     key = {"Idempotency-Key": fresh("order")}
-    given = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
+    body = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
     path = f"{PREFIX}/integrations/{slug}/execute"
-    told = [ours.client.post(path, json=given, headers=key).json()["error"] for _ in range(2)]
-    assert [each["code"] for each in told] == ["approval_required"] * 2
-    assert (told[0]["approval_id"], told[0]["approval_status"]) == (told[1]["approval_id"], "pending")
-    asked = ours.ask("GET", f"/approvals/{told[0]['approval_id']}")
-    assert (asked["status"], asked["action_digest"]) == ("pending", told[0]["action_digest"])
-    assert told[0]["review_url"] == asked["review_url"]
-    decide(ours, asked["id"], Decision("approve"))
-    approved = ours.client.post(path, json=given, headers=key).json()["error"]
-    assert (approved["approval_id"], approved["approval_status"]) == (asked["id"], "approved")
-    done = ours.client.post(path, json=given | {"approval_id": asked["id"]}, headers=key)
+    errors = [ours.client.post(path, json=body, headers=key).json()["error"] for _ in range(2)]
+    assert [each["code"] for each in errors] == ["approval_required"] * 2
+    assert (errors[0]["approval_id"], errors[0]["approval_status"]) == (errors[1]["approval_id"], "pending")
+    approval = ours.ask("GET", f"/approvals/{errors[0]['approval_id']}")
+    assert (approval["status"], approval["action_digest"]) == ("pending", errors[0]["action_digest"])
+    assert errors[0]["review_url"] == approval["review_url"]
+    decide(ours, approval["id"], Decision("approve"))
+    approved = ours.client.post(path, json=body, headers=key).json()["error"]
+    assert (approved["approval_id"], approved["approval_status"]) == (approval["id"], "approved")
+    done = ours.client.post(path, json=body | {"approval_id": approval["id"]}, headers=key)
     assert done.json().get("error", {}).get("code") != "approval_required"
-    assert ours.ask("GET", f"/approvals/{asked['id']}")["status"] == "used"
-    again = ours.client.post(path, json=given).json()["error"]
-    assert again["approval_id"] not in (asked["id"], None)
+    assert ours.ask("GET", f"/approvals/{approval['id']}")["status"] == "used"
+    again = ours.client.post(path, json=body).json()["error"]
+    assert again["approval_id"] not in (approval["id"], None)
     decide(ours, again["approval_id"], Decision("reject"))
-    rejected = ours.client.post(path, json=given).json()["error"]
+    rejected = ours.client.post(path, json=body).json()["error"]
     assert (rejected["approval_id"], rejected["approval_status"]) == (again["approval_id"], "rejected")
 
 
@@ -81,19 +81,19 @@ def test_a_key_that_may_not_ask_is_told_which_scope_is_missing(ours: Resources, 
 
 
 def test_a_failed_call_is_made_again_with_an_approval_of_its_own(ours: Resources, slug: str) -> None:
-    given = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
+    body = {"action": "request", "input": {"method": "DELETE", "url": "/orders/none"}}
     path = f"{PREFIX}/integrations/{slug}"
-    first = ours.client.post(f"{path}/execute", json=given).json()["error"]["approval_id"]
+    first = ours.client.post(f"{path}/execute", json=body).json()["error"]["approval_id"]
     decide(ours, first, Decision("approve"))
-    failed = ours.client.post(f"{path}/execute", json=given | {"approval_id": first}).json()["error"]
+    failed = ours.client.post(f"{path}/execute", json=body | {"approval_id": first}).json()["error"]
     assert failed["code"] == "connector_failed"
     retry = f"{path}/executions/{failed['call_id']}/retry"
     refused = ours.client.post(retry).json()["error"]
     assert (refused["code"], refused["approval_status"]) == ("approval_required", "pending")
     assert refused["approval_id"] != first
     decide(ours, refused["approval_id"], Decision("approve"))
-    made = ours.client.post(retry, json={"approval_id": refused["approval_id"]})
-    assert (made.status_code, made.json()["data"]["retry_of"]) == (202, failed["call_id"])
+    answer = ours.client.post(retry, json={"approval_id": refused["approval_id"]})
+    assert (answer.status_code, answer.json()["data"]["retry_of"]) == (202, failed["call_id"])
 
 
 def test_an_approval_that_is_none_is_refused(ours: Resources, slug: str) -> None:

@@ -71,11 +71,11 @@ def test_a_key_counts_per_caller_path_and_method(
     running: Running, acme: httpx.Client, globex: httpx.Client, once: dict[str, str]
 ) -> None:
     body = {"name": "n", "scopes": ["logs.read"]}
-    made = {client.post(KEYS, json=body, headers=once).json()["data"]["id"] for client in (acme, globex)}
+    ids = {client.post(KEYS, json=body, headers=once).json()["data"]["id"] for client in (acme, globex)}
     with running.api("acme") as other:
-        made.add(other.post(KEYS, json=body, headers=once).json()["data"]["id"])
-    first = next(iter(made))
-    assert len(made) == 3
+        ids.add(other.post(KEYS, json=body, headers=once).json()["data"]["id"])
+    first = next(iter(ids))
+    assert len(ids) == 3
     rotated = acme.post(f"{KEYS}/{first}/rotate", json={}, headers=once)
     assert "idempotency-replayed" not in rotated.headers
     assert "idempotency-replayed" not in acme.get(KEYS, headers=once).headers

@@ -67,19 +67,19 @@ def post_order(client: httpx.Client, erp: str, key: str = "", **more: Any) -> ht
 
 
 def test_the_catalogue_shows_actions_and_the_schema_of_settings(acme: httpx.Client) -> None:
-    [http] = [found for found in data(acme.get(f"{BASE}/connectors")) if found["name"] == "http"]
+    [http] = [connector for connector in data(acme.get(f"{BASE}/connectors")) if connector["name"] == "http"]
     assert http["title"] == "HTTP"
-    shown = data(acme.get(f"{BASE}/connectors/http"))
-    assert shown["settings_schema"]["properties"]["auth"]["properties"]["token"]["secret"] is True
-    assert {action["name"]: action["effect"] for action in shown["actions"]}["post"] == "write"
+    details = data(acme.get(f"{BASE}/connectors/http"))
+    assert details["settings_schema"]["properties"]["auth"]["properties"]["token"]["secret"] is True
+    assert {action["name"]: action["effect"] for action in details["actions"]}["post"] == "write"
     assert error(acme.get(f"{BASE}/connectors/nope"), 404)["code"] == "not_found"
 
 
 def test_an_integration_is_listed_shown_changed_and_deleted(acme: httpx.Client, erp: str) -> None:
-    shown = acme.get(erp)
-    assert data(shown)["settings"]["auth"]["token"].keys() == {"sealed", "updated_at"}
+    answer = acme.get(erp)
+    assert data(answer)["settings"]["auth"]["token"].keys() == {"sealed", "updated_at"}
     assert erp.rpartition("/")[2] in [found["slug"] for found in data(acme.get(BASE, params={"limit": 500}))]
-    etag = shown.headers["etag"]
+    etag = answer.headers["etag"]
     changed = acme.patch(erp, json={"name": "The ERP", "settings": {"timeout_s": 5}}, headers={"If-Match": etag})
     assert data(changed)["name"] == "The ERP"
     assert data(changed)["settings"]["timeout_s"] == 5
@@ -105,8 +105,8 @@ def test_a_sealed_secret_does_not_follow_a_changed_address(acme: httpx.Client, e
 def test_a_test_tells_what_it_found(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
     assert data(acme.post(f"{erp}/test"))["ok"] is True
     server.answer("/", 401)
-    found = data(acme.post(f"{erp}/test"))
-    assert (found["ok"], found["error_class"]) == (False, "auth_error")
+    check = data(acme.post(f"{erp}/test"))
+    assert (check["ok"], check["error_class"]) == (False, "auth_error")
     assert data(acme.get(erp))["last_test"]["ok"] is False
 
 
@@ -126,10 +126,10 @@ def test_an_action_is_executed_and_recorded(acme: httpx.Client, erp: str, server
 
 def test_a_preview_sends_nothing(acme: httpx.Client, erp: str, server: LoopbackServer) -> None:
     body = {"action": "delete", "input": {"url": "/orders"}, "mode": "preview"}
-    shown = data(acme.post(f"{erp}/execute", json=body))
-    assert (shown["status"], shown["effect"], shown["recorded"]) == ("previewed", "idempotent", False)
-    assert shown["preview"]["input"] == {"url": "/orders"}
-    [request] = shown["preview"]["requests"]
+    preview = data(acme.post(f"{erp}/execute", json=body))
+    assert (preview["status"], preview["effect"], preview["recorded"]) == ("previewed", "idempotent", False)
+    assert preview["preview"]["input"] == {"url": "/orders"}
+    [request] = preview["preview"]["requests"]
     assert (request["method"], request["url"]) == ("DELETE", f"{server.url}/orders")
     assert ["authorization", "Bearer [redacted]"] in [[name.lower(), value] for name, value in request["headers"]]
     assert server.received == []
@@ -184,8 +184,8 @@ def test_a_refused_call_is_retried_and_found_in_the_monitor(acme: httpx.Client, 
     assert data(acme.get(f"{erp}/executions/{first}"))["retried_as"] == again["execution_id"]
     assert error(acme.post(f"{erp}/executions/{first}/retry"), 409)["code"] == "conflict"
     slug = erp.rpartition("/")[2]
-    found = data(acme.get("/api/v1/logs/calls", params={"integration": slug, "outcome": "not_done", "action": "post"}))
-    assert [call["execution_id"] for call in found] == [first]
+    calls = data(acme.get("/api/v1/logs/calls", params={"integration": slug, "outcome": "not_done", "action": "post"}))
+    assert [call["execution_id"] for call in calls] == [first]
     later = {"integration": slug, "created_after": again["created_at"]}
     assert [call["execution_id"] for call in data(acme.get("/api/v1/logs/calls", params=later))] == [again["execution_id"]]
     assert error(acme.get("/api/v1/logs/calls", params={"created_after": "soon"}), 422)["details"][0]["pointer"] == "/created_after"

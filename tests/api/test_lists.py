@@ -16,17 +16,17 @@ def listed(ours: Resources) -> tuple[str, list[str]]:
     """The address of a list of seven entities, and their ids as they were made."""
     name = fresh("listed")
     ours.ask("POST", "/datapool", {"name": name, "fields": FIELDS})
-    made = [ours.ask("POST", f"/datapool/{name}/entities", {"number": f"n{n}", "total": n % 3})["id"] for n in range(7)]
-    return f"/api/v1/datapool/{name}/entities", made
+    ids = [ours.ask("POST", f"/datapool/{name}/entities", {"number": f"n{n}", "total": n % 3})["id"] for n in range(7)]
+    return f"/api/v1/datapool/{name}/entities", ids
 
 
 def walk(client: httpx.Client, path: str, **query: Any) -> list[Any]:
-    found: list[Any] = []
+    rows: list[Any] = []
     while True:
         body = client.get(path, params=query).json()
-        found += body["data"]
+        rows += body["data"]
         if "next_cursor" not in body["meta"]:
-            return found
+            return rows
         assert len(body["data"]) == query["limit"]
         query["cursor"] = body["meta"]["next_cursor"]
 
@@ -34,11 +34,11 @@ def walk(client: httpx.Client, path: str, **query: Any) -> list[Any]:
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 500])
 @pytest.mark.parametrize("sort", ["created_at", "-total,number", "total"])
 def test_pages_hold_every_row_once(acme: httpx.Client, listed: tuple[str, list[str]], limit: int, sort: str) -> None:
-    path, made = listed
-    found = [row["id"] for row in walk(acme, path, limit=limit, sort=sort)]
-    assert sorted(found) == sorted(made)
+    path, expected = listed
+    ids = [row["id"] for row in walk(acme, path, limit=limit, sort=sort)]
+    assert sorted(ids) == sorted(expected)
     if sort == "created_at":
-        assert found == made
+        assert ids == expected
 
 
 def test_the_total_is_told_when_asked_for(acme: httpx.Client, listed: tuple[str, list[str]]) -> None:

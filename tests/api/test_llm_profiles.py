@@ -22,29 +22,29 @@ def slug(acme: httpx.Client) -> str:
 
 
 def test_a_key_is_sealed_and_never_read_back(acme: httpx.Client, slug: str) -> None:
-    shown = acme.get(f"{BASE}/{slug}")
-    found = shown.json()["data"]
-    assert (found["api_key"]["sealed"], found["base_url"], found["version"]) == (True, "http://127.0.0.1:9/v1", 1)
-    texts = [shown.text, acme.get(BASE).text, acme.get("/api/v1/logs/audit").text]
+    answer = acme.get(f"{BASE}/{slug}")
+    profile = answer.json()["data"]
+    assert (profile["api_key"]["sealed"], profile["base_url"], profile["version"]) == (True, "http://127.0.0.1:9/v1", 1)
+    texts = [answer.text, acme.get(BASE).text, acme.get("/api/v1/logs/audit").text]
     ((sealed, settings),) = db.rows("SELECT sealed, settings FROM llm_profile WHERE id = ?", (slug,))
     assert not any("sk-canary" in text for text in (*texts, settings, bytes(sealed).decode("latin1")))
 
 
 def test_what_is_sent_back_as_it_was_read_keeps_the_key_unless_it_would_go_elsewhere(acme: httpx.Client, slug: str) -> None:
     key = acme.get(f"{BASE}/{slug}").json()["data"]["api_key"]
-    kept = acme.put(f"{BASE}/{slug}", json={**PROFILE, "model": "large", "api_key": key})
-    assert (kept.status_code, kept.json()["data"]["api_key"]) == (200, key)
+    answer = acme.put(f"{BASE}/{slug}", json={**PROFILE, "model": "large", "api_key": key})
+    assert (answer.status_code, answer.json()["data"]["api_key"]) == (200, key)
     moved = acme.put(f"{BASE}/{slug}", json={**PROFILE, "base_url": "https://example.com/v1", "api_key": key})
     assert (moved.status_code, moved.json()["error"]["details"][0]["pointer"]) == (422, "/api_key")
-    gone = acme.put(f"{BASE}/{slug}", json={name: value for name, value in PROFILE.items() if name != "api_key"})
-    assert (gone.status_code, gone.json()["data"].get("api_key")) == (200, None)
+    without_key = acme.put(f"{BASE}/{slug}", json={name: value for name, value in PROFILE.items() if name != "api_key"})
+    assert (without_key.status_code, without_key.json()["data"].get("api_key")) == (200, None)
     again = acme.put(f"{BASE}/{slug}", json={**PROFILE, "api_key": key})
     assert again.status_code == 422
 
 
 def test_a_key_may_be_a_secret_of_the_tenant(acme: httpx.Client, slug: str) -> None:
-    put = acme.put(f"{BASE}/{slug}", json={**PROFILE, "api_key": "= secrets.model_key"})
-    assert put.json()["data"]["api_key"] == "= secrets.model_key"
+    answer = acme.put(f"{BASE}/{slug}", json={**PROFILE, "api_key": "= secrets.model_key"})
+    assert answer.json()["data"]["api_key"] == "= secrets.model_key"
     wrong = acme.put(f"{BASE}/{slug}", json={**PROFILE, "api_key": "= input.key"})
     assert wrong.status_code == 422
 
@@ -57,10 +57,10 @@ def test_two_who_change_it_notice_each_other(acme: httpx.Client, slug: str) -> N
 
 
 def test_a_name_is_taken_once_and_put_creates(acme: httpx.Client, slug: str) -> None:
-    taken = acme.post(BASE, json={"slug": slug, **PROFILE})
-    assert (taken.status_code, taken.json()["error"]["code"]) == (409, "already_exists")
-    made = acme.put(f"{BASE}/{fresh('put')}", json=PROFILE)
-    assert made.status_code == 201
+    second = acme.post(BASE, json={"slug": slug, **PROFILE})
+    assert (second.status_code, second.json()["error"]["code"]) == (409, "already_exists")
+    answer = acme.put(f"{BASE}/{fresh('put')}", json=PROFILE)
+    assert answer.status_code == 201
     assert acme.delete(f"{BASE}/{slug}").json()["data"] == {"deleted": slug}
     assert acme.get(f"{BASE}/{slug}").status_code == 404
 
@@ -91,6 +91,6 @@ def test_a_wrong_profile_is_pointed_at(acme: httpx.Client, change: dict[str, Any
 
 
 def test_usage_of_a_profile_that_was_never_asked(acme: httpx.Client, slug: str) -> None:
-    found = acme.get(f"{BASE}/{slug}/usage").json()["data"]
+    usage = acme.get(f"{BASE}/{slug}/usage").json()["data"]
     nothing = {"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost": 0.0}
-    assert (found["day"], found["month"], found["in_flight"], found["days"]) == (nothing, nothing, nothing, [])
+    assert (usage["day"], usage["month"], usage["in_flight"], usage["days"]) == (nothing, nothing, nothing, [])

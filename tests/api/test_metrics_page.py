@@ -32,20 +32,20 @@ def test_the_page_lists_every_metric(shown: dict[str, tuple[str, str]]) -> None:
 def test_every_query_of_the_dashboard_names_metrics_that_are_there(shown: dict[str, tuple[str, str]]) -> None:
     dashboard: Any = json.loads((ROOT / "packaging" / "grafana" / "gos.json").read_text("utf-8"))
     histograms = [name for name, (kind, _) in shown.items() if kind == "histogram"]
-    known = set(shown) | {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
+    exported = set(shown) | {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(queries) >= len(dashboard["panels"]) > 10
-    named = {name for query in queries for name in NAME.findall(query)}
-    assert named - known == set()
+    queried = {name for query in queries for name in NAME.findall(query)}
+    assert queried - exported == set()
     assert [query for query in queries if not NAME.search(query)] == []
 
 
 def test_the_conditions_of_the_page_are_those_of_the_api(acme: httpx.Client) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     body = {**json.loads(example), "actions": [{"kind": "webhook"}]}
-    made = acme.post("/api/v1/logs/alerts", json=body)
-    assert made.status_code == 201, made.text
-    alert = made.json()["data"]
+    answer = acme.post("/api/v1/logs/alerts", json=body)
+    assert answer.status_code == 201, answer.text
+    alert = answer.json()["data"]
     acme.delete(f"/api/v1/logs/alerts/{alert['id']}").raise_for_status()
     assert {name: alert[name] for name in ("name", "condition", "for", "repeat")} == {
         name: body[name] for name in ("name", "condition", "for", "repeat")

@@ -51,10 +51,10 @@ def full_disk() -> Iterator[None]:
 
 
 def test_beyond_its_measure_callers_are_told_to_come_back(owner: httpx.Client) -> None:
-    held, free, pause = threading.Event(), threading.Event(), threading.Event()
+    busy, free, pause = threading.Event(), threading.Event(), threading.Event()
 
     def hold_the_writer() -> None:
-        held.set()
+        busy.set()
         free.wait()
 
     def write_something(name: str) -> None:
@@ -63,7 +63,7 @@ def test_beyond_its_measure_callers_are_told_to_come_back(owner: httpx.Client) -
 
     threads = [threading.Thread(target=lambda: db.write(hold_the_writer))]
     threads[0].start()
-    held.wait()
+    busy.wait()
     threads += [threading.Thread(target=write_something, args=(f"busy_{number}",)) for number in range(MOST)]
     try:
         for each in threads[1:]:
@@ -130,14 +130,14 @@ def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
         watch_room(narrow.config.data)
         seen = owner.get("/readyz")
         assert (seen.status_code, seen.json()["status"]) == (503, "storage_full")
-        assert "free space" in seen.json()["message"]
+        assert "disk is full" in seen.json()["message"]
         assert owner.get("/healthz").status_code == 200
         db.log_failure(logging.getLogger("appliance"), StorageFull("again"), "a round failed")
     wait_until_ready(owner)
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [(record.levelname, record.exc_info) for record in told] == [("ERROR", None), ("WARNING", None)]
-    assert "the disk is full" in told[0].getMessage()
-    assert "there is room" in told[1].getMessage()
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [(record.levelname, record.exc_info) for record in warnings] == [("ERROR", None), ("WARNING", None)]
+    assert "the disk is full" in warnings[0].getMessage()
+    assert "there is room" in warnings[1].getMessage()
     assert db.rows("SELECT name FROM sqlite_master WHERE name = 'room_trial'") == []
 
 
@@ -145,10 +145,10 @@ def test_a_bug_is_answered_without_its_insides(narrow: Running, owner: httpx.Cli
     process = Resources(narrow, "acme", owner).process()
     db.write(lambda: db.execute("UPDATE process SET definition = 'the insides' WHERE id = ?", (process,)))
     answer = owner.get(f"/api/v1/processes/{process}", headers={"X-Request-Id": "find-me"})
-    found = error(answer, 500, "internal")
-    assert found["request_id"] == "find-me"
+    problem = error(answer, 500, "internal")
+    assert problem["request_id"] == "find-me"
     assert "insides" not in answer.text
-    assert "JSON" not in found["message"]
+    assert "JSON" not in problem["message"]
     assert "JSONDecodeError" in caplog.text
 
 

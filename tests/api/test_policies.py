@@ -33,10 +33,10 @@ def drafted(client: httpx.Client, name: str) -> Iterator[httpx.Response]:
 
 def test_a_policy_from_its_draft_to_its_end(acme: httpx.Client) -> None:
     at = "/api/v1/policies/rest-erp"
-    with drafted(acme, "rest-erp") as made:
-        draft = made.json()["data"]
+    with drafted(acme, "rest-erp") as answer:
+        draft = answer.json()["data"]
         assert (draft["is_draft_active"], "active_version" in draft) == (False, False)
-        assert made.headers["etag"] == f'"{draft["draft_digest"]}"'
+        assert answer.headers["etag"] == f'"{draft["draft_digest"]}"'
         [change] = [each for each in acme.get(f"{at}/diff").json()["data"]["changes"] if each.get("rule")]
         assert (change["happened"], change["rule"]) == ("added", "large-orders")
         stale = acme.post(f"{at}/activate", json={"digest": "sha256:other"})
@@ -46,11 +46,11 @@ def test_a_policy_from_its_draft_to_its_end(acme: httpx.Client) -> None:
         assert acme.get(f"{at}/diff").json()["data"] == {"from": 1, "to": "draft", "identical": True, "changes": []}
         assert acme.get(at).json()["data"]["is_draft_active"] is True
         assert acme.delete(at).json()["error"]["code"] == "conflict"
-        changed = acme.put(at, content=DRAFT.replace("1000", "2000"), headers={**YAML, "If-Match": made.headers["etag"]})
+        changed = acme.put(at, content=DRAFT.replace("1000", "2000"), headers={**YAML, "If-Match": answer.headers["etag"]})
         assert (changed.status_code, changed.json()["data"]["is_draft_active"]) == (200, False)
         [change] = acme.get(f"{at}/diff").json()["data"]["changes"]
         assert (change["rule"], change["member"], change["after"]) == ("large-orders", "when", {"input": {"total": {"_gt": 2000}}})
-        assert acme.put(at, content=DRAFT, headers={**YAML, "If-Match": made.headers["etag"]}).status_code == 412
+        assert acme.put(at, content=DRAFT, headers={**YAML, "If-Match": answer.headers["etag"]}).status_code == 412
     assert acme.get(at).status_code == 404
 
 
@@ -58,33 +58,33 @@ def test_what_is_wrong_with_a_draft_is_told_at_once(acme: httpx.Client) -> None:
     wrong = DRAFT.replace("operations", "operation").replace("role:owner", "owner")
     answer = acme.put("/api/v1/policies/rest-wrong", content=wrong, headers=YAML)
     assert answer.status_code == 422
-    found = {each["pointer"]: each["message"] for each in answer.json()["error"]["details"]}
-    assert found.keys() == {"/rules/0/operation", "/rules/0/obligations/approvers/0"}
-    assert "user:<login>" in found["/rules/0/obligations/approvers/0"]
+    problems = {each["pointer"]: each["message"] for each in answer.json()["error"]["details"]}
+    assert problems.keys() == {"/rules/0/operation", "/rules/0/obligations/approvers/0"}
+    assert "user:<login>" in problems["/rules/0/obligations/approvers/0"]
     assert acme.get("/api/v1/policies/rest-wrong").status_code == 404
 
 
 def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None:
-    with drafted(acme, "rest-why") as made:
+    with drafted(acme, "rest-why") as draft:
         before = acme.post("/api/v1/policies/evaluate", json={"action": ASKED}).json()["data"]
         assert (before["verdict"], before["rules"]) == ("allow", [])
-        document = made.json()["data"]["draft"]
+        document = draft.json()["data"]["draft"]
         after = acme.post("/api/v1/policies/evaluate", json={"action": ASKED, "policy": document}).json()["data"]
         assert (after["verdict"], after["rules"]) == ("require_approval", ["rest-why/large-orders"])
         assert after["reasons"] == ["rest-why/large-orders: A large order is looked at by an owner."]
         assert (after["obligations"]["approvers"], after["obligations"]["redact"]) == (["role:owner"], ["/iban"])
         assert after["policy_version"] != before["policy_version"]
         small = {**ASKED, "input": {"total": 5}}
-        told = acme.post("/api/v1/policies/evaluate", json={"action": small, "policy": document}).json()["data"]
-        [finding] = [each for each in told["findings"] if each["rule"] == "rest-why/large-orders"]
-        assert (told["verdict"], finding["holds"], finding["because"]) == ("allow", False, "when")
+        evaluation = acme.post("/api/v1/policies/evaluate", json={"action": small, "policy": document}).json()["data"]
+        [finding] = [each for each in evaluation["findings"] if each["rule"] == "rest-why/large-orders"]
+        assert (evaluation["verdict"], finding["holds"], finding["because"]) == ("allow", False, "when")
         odd = {**ASKED, "input": {"total": [5]}}
-        told = acme.post("/api/v1/policies/evaluate", json={"action": odd, "policy": document}).json()["data"]
-        assert told["verdict"] == "deny"
-        assert "a list is put in order with a number" in told["findings"][0]["fault"]
+        evaluation = acme.post("/api/v1/policies/evaluate", json={"action": odd, "policy": document}).json()["data"]
+        assert evaluation["verdict"] == "deny"
+        assert "a list is put in order with a number" in evaluation["findings"][0]["fault"]
         agent = {"via": "agent", "agent": "clerk", "tainted_by": ["mail:inbox"]}
-        told = acme.post("/api/v1/policies/evaluate", json={"subject": agent, "action": small}).json()["data"]
-        assert (told["verdict"], "no rule allows an agent" in told["reasons"][0]) == ("deny", True)
+        evaluation = acme.post("/api/v1/policies/evaluate", json={"subject": agent, "action": small}).json()["data"]
+        assert (evaluation["verdict"], "no rule allows an agent" in evaluation["reasons"][0]) == ("deny", True)
         assert acme.get("/api/v1/policies/rest-why/versions").json()["data"] == []
 
 
@@ -94,12 +94,12 @@ def test_a_draft_is_replayed_over_what_was_called(acme: httpx.Client) -> None:
     acme.post(f"/api/v1/integrations/{slug}/execute", json={"action": "get", "input": {"url": "/"}})
     denying = {"id": "no", "effect": "deny", "integrations": [slug], "reason": "no"}
     body = {"policy": {"name": "rest-replay", "mode": "observe", "rules": [denying]}, "limit": 1}
-    found = acme.post("/api/v1/policies/replay", json=body).json()["data"]
-    [changed] = found["changed"]
+    result = acme.post("/api/v1/policies/replay", json=body).json()["data"]
+    [changed] = result["changed"]
     assert (changed["integration"], changed["before"], changed["after"]) == (slug, "allow", "deny")
     assert changed["rules"] == ["rest-replay/no"]
-    assert found["scanned"] == sum(found["before"].values()) == sum(found["after"].values())
-    further = acme.post("/api/v1/policies/replay", json={**body, "cursor": found["next_cursor"]}).json()["data"]
+    assert result["scanned"] == sum(result["before"].values()) == sum(result["after"].values())
+    further = acme.post("/api/v1/policies/replay", json={**body, "cursor": result["next_cursor"]}).json()["data"]
     assert further["changed"] == []
     for wrong in ({}, {**body, "name": "rest-replay"}, {"policy": body["policy"], "version": 1}, {**body, "since": "yesterday"}):
         assert acme.post("/api/v1/policies/replay", json=wrong).status_code == 422
@@ -108,7 +108,7 @@ def test_a_draft_is_replayed_over_what_was_called(acme: httpx.Client) -> None:
 def test_each_change_is_in_the_audit_trail(acme: httpx.Client) -> None:
     with drafted(acme, "rest-audit"):
         acme.post("/api/v1/policies/rest-audit/activate", json={})
-    found = acme.get("/api/v1/logs/audit", params={"subject": "rest-audit"}).json()["data"]
-    assert [each["action"] for each in reversed(found)] == [
+    entries = acme.get("/api/v1/logs/audit", params={"subject": "rest-audit"}).json()["data"]
+    assert [each["action"] for each in reversed(entries)] == [
         "policy.draft", "policy.activate", "policy.deactivate", "policy.delete",
     ]  # fmt: skip

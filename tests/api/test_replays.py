@@ -34,10 +34,10 @@ class Slow:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    made = Slow()
-    monkeypatch.setattr(replay, "replay", made.replay)
-    yield made
-    made.go_on.set()
+    replays = Slow()
+    monkeypatch.setattr(replay, "replay", replays.replay)
+    yield replays
+    replays.go_on.set()
 
 
 def start(threads: ThreadPoolExecutor, client: httpx.Client) -> "Future[httpx.Response]":

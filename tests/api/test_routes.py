@@ -31,15 +31,15 @@ def address(route: Route, path: dict[str, str]) -> str:
     return PREFIX + route.path.format(**path)
 
 
-def send(client: httpx.Client, route: Route, given: Example, **headers: str) -> httpx.Response:
+def send(client: httpx.Client, route: Route, example: Example, **headers: str) -> httpx.Response:
     """The example as a request; of an endless answer the head and the first bytes."""
-    parts: dict[str, Any] = {"params": given.query, "headers": {**given.headers, **headers}}
-    if given.media:
-        parts |= {"content": given.body, "headers": {**given.headers, **headers, "Content-Type": given.media}}
-    elif given.body is not None:
-        parts["json"] = given.body
-    with client.stream(route.method, address(route, given.path), **parts) as answer:
-        if given.stream and answer.is_success:
+    parts: dict[str, Any] = {"params": example.query, "headers": {**example.headers, **headers}}
+    if example.media:
+        parts |= {"content": example.body, "headers": {**example.headers, **headers, "Content-Type": example.media}}
+    elif example.body is not None:
+        parts["json"] = example.body
+    with client.stream(route.method, address(route, example.path), **parts) as answer:
+        if example.stream and answer.is_success:
             answer._content = next(answer.iter_raw())
         else:
             answer.read()
@@ -123,11 +123,11 @@ def test_what_belongs_to_others_is_answered_like_what_is_not_there(ours: Resourc
     if len(foreign.path) > 1:
         last = list(foreign.path)[-1]
         pairs.append((mine | {last: foreign.path[last]}, mine | {last: unknown[last]}) if last not in SHARED else pairs[0])
-    for asked, absent in pairs:
+    for foreign_path, absent in pairs:
         answers = []
-        for path in (asked, absent):
-            given = Example(path, foreign.body, foreign.query, foreign.media, foreign.headers)
-            answers.append(refusal(send(ours.client, route, given, **{"X-Request-Id": "same"}), path))
+        for path in (foreign_path, absent):
+            example = Example(path, foreign.body, foreign.query, foreign.media, foreign.headers)
+            answers.append(refusal(send(ours.client, route, example, **{"X-Request-Id": "same"}), path))
         assert answers[0][0] == 404
         assert answers[0] == answers[1]
     after = send(theirs.client, route, foreign)

@@ -15,14 +15,14 @@ from appliance.testing.running import Running, make_config, start
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Running]:
-    made = start(make_config(tmp_path, sandbox__processes=2, sandbox__slots=3))
-    yield made
-    made.stop()
+    appliance = start(make_config(tmp_path, sandbox__processes=2, sandbox__slots=3))
+    yield appliance
+    appliance.stop()
 
 
 def sandbox(client: httpx.Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.get("/api/v1/logs/queues").json()["data"]["sandbox"]
-    return found
+    health: dict[str, Any] = client.get("/api/v1/logs/queues").json()["data"]["sandbox"]
+    return health
 
 
 def test_a_dead_process_is_replaced_and_seen_while_the_appliance_stays_ready(live: Running) -> None:

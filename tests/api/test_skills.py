@@ -16,10 +16,10 @@ def put(client: httpx.Client, name: str, more: str = "", **headers: str) -> http
 
 def test_a_skill_is_made_replaced_loaded_and_deleted(acme: httpx.Client) -> None:
     name = fresh("returns")
-    made = put(acme, name)
-    assert (made.status_code, made.headers["Location"]) == (201, f"/api/v1/skills/{name}")
-    digest = made.json()["data"]["version_digest"]
-    assert made.headers["ETag"] == f'"{digest}"'
+    answer = put(acme, name)
+    assert (answer.status_code, answer.headers["Location"]) == (201, f"/api/v1/skills/{name}")
+    digest = answer.json()["data"]["version_digest"]
+    assert answer.headers["ETag"] == f'"{digest}"'
     again = acme.put(
         f"/api/v1/skills/{name}", headers={"Content-Type": "application/zip"},
         content=write_zip({f"{name}/SKILL.md": ABOUT.format(name=name).encode(), f"{name}/assets/logo.png": b"\x89PNG\0"}),

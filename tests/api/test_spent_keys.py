@@ -26,10 +26,10 @@ EXECUTE = "/api/v1/processes/none/execute"
 
 def spend(running: Running, client: httpx.Client, **more: Any) -> dict[str, Any]:
     """A key that was refused once."""
-    made = issue(client, rate_limit={"requests": 1, "window_s": 86_400}, **more)
-    assert use(running, made["key"]).is_success
-    error(use(running, made["key"]), 429, "rate_limited")
-    return made
+    key = issue(client, rate_limit={"requests": 1, "window_s": 86_400}, **more)
+    assert use(running, key["key"]).is_success
+    error(use(running, key["key"]), 429, "rate_limited")
+    return key
 
 
 def test_a_spent_key_is_refused_before_its_body_has_come(
@@ -67,35 +67,35 @@ def test_a_connection_goes_on_after_bodies_that_nobody_reads(running: Running, a
 
 
 def test_refusals_have_the_same_words_before_and_behind_the_gate(running: Running, acme: httpx.Client) -> None:
-    made = issue(acme, rate_limit={"requests": 1, "window_s": 86_400})
-    use(running, made["key"])
-    behind, before = (use(running, made["key"]) for _ in range(2))
+    key = issue(acme, rate_limit={"requests": 1, "window_s": 86_400})
+    use(running, key["key"])
+    behind, before = (use(running, key["key"]) for _ in range(2))
     stays = {name.lower() for name in behind.headers} - {"x-request-id", "date", "retry-after", "ratelimit", "content-length"}
     assert {name: before.headers[name] for name in stays} == {name: behind.headers[name] for name in stays}
     assert {name.lower() for name in before.headers} == {name.lower() for name in behind.headers}
     assert error(before, 429, "rate_limited")["message"].startswith("this key can make 1 requests in 86400 s; try again in ")
-    problem = use(running, made["key"], Accept="application/problem+json")
+    problem = use(running, key["key"], Accept="application/problem+json")
     assert (problem.status_code, problem.headers["content-type"], problem.json()["code"]) == (
         429, "application/problem+json", "rate_limited",
     )  # fmt: skip
 
 
 def test_a_spent_key_counts_in_its_traffic(running: Running, acme: httpx.Client) -> None:
-    made = spend(running, acme)
+    key = spend(running, acme)
     for _ in range(5):
-        error(use(running, made["key"]), 429, "rate_limited")
+        error(use(running, key["key"]), 429, "rate_limited")
     running.services.key_traffic.flush()
-    counted = read_numbers(running.tenant("acme"), "key", clock.now_ms() - 600_000, clock.now_ms() + 600_000)[made["id"]]
+    counted = read_numbers(running.tenant("acme"), "key", clock.now_ms() - 600_000, clock.now_ms() + 600_000)[key["id"]]
     assert counted.summary.by_outcome == {"succeeded": 1, "refused": 6}
 
 
 def test_what_else_is_wrong_with_a_spent_key_is_said_first(running: Running, acme: httpx.Client) -> None:
-    made = spend(running, acme)
-    error(use(running, made["key"], Origin="https://evil.test"), 403, "browser_call_refused")
-    with running.client("globex.localhost", {"X-API-Key": made["key"]}) as elsewhere:
+    key = spend(running, acme)
+    error(use(running, key["key"], Origin="https://evil.test"), 403, "browser_call_refused")
+    with running.client("globex.localhost", {"X-API-Key": key["key"]}) as elsewhere:
         error(elsewhere.get(HERE), 401, "invalid_api_key")
-    acme.delete(f"{KEYS}/{made['id']}")
-    error(use(running, made["key"]), 401, "revoked_api_key")
+    acme.delete(f"{KEYS}/{key['id']}")
+    error(use(running, key["key"]), 401, "revoked_api_key")
 
 
 def test_children_of_a_spent_key_are_refused_and_others_are_not(running: Running, acme: httpx.Client) -> None:

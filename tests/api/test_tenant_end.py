@@ -17,14 +17,14 @@ def entity_tables() -> set[str]:
 def test_a_deleted_tenant_takes_its_entities_along(running: Running, ours: Resources) -> None:
     before = entity_tables()
     with running.api("leaving") as client:
-        leaving = Resources(running, "leaving", client)
+        deleted_tenant = Resources(running, "leaving", client)
         relation = {"name": "parent", "type": "relation"}
-        leaving.ask("POST", "/datapool", {"name": "parents", "fields": FIELDS})
-        leaving.ask("POST", "/datapool", {"name": "children", "fields": [*FIELDS, {**relation, "collection": "parents"}]})
-        parent = leaving.entity("parents")
-        leaving.ask("POST", "/datapool/children/entities", {"number": "1", "parent": parent})
-        leaving.execution(leaving.process())
-        leaving.call(leaving.integration())
+        deleted_tenant.ask("POST", "/datapool", {"name": "parents", "fields": FIELDS})
+        deleted_tenant.ask("POST", "/datapool", {"name": "children", "fields": [*FIELDS, {**relation, "collection": "parents"}]})
+        parent = deleted_tenant.entity("parents")
+        deleted_tenant.ask("POST", "/datapool/children/entities", {"number": "1", "parent": parent})
+        deleted_tenant.execution(deleted_tenant.process())
+        deleted_tenant.call(deleted_tenant.integration())
         assert len(entity_tables() - before) == 2
         service.delete_tenant("leaving")
         assert entity_tables() == before

@@ -32,9 +32,9 @@ def refused(answer: httpx.Response, status: int, code: str) -> str:
 @pytest.fixture
 def app(acme: httpx.Client) -> str:
     """The address of a new WebApp."""
-    made = data(acme.post(WEBAPPS, json={"id": f"w{fresh('x')}"}), 201)
-    assert made["url"].startswith(f"http://{made['id']}--acme.content.localhost")
-    return f"{WEBAPPS}/{made['id']}"
+    webapp = data(acme.post(WEBAPPS, json={"id": f"w{fresh('x')}"}), 201)
+    assert webapp["url"].startswith(f"http://{webapp['id']}--acme.content.localhost")
+    return f"{WEBAPPS}/{webapp['id']}"
 
 
 def manifest(**files: bytes) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def manifest(**files: bytes) -> dict[str, Any]:
 
 def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, app: str) -> None:
     page, script = PAGE + fresh("page").encode(), SCRIPT + fresh("script").encode()  # which the tenant has not stored yet
-    made = data(acme.post(f"{app}/versions", json={**manifest(index_html=page, a_js=script), "source": {"commit": "abc"}}), 201)
-    assert (made["version"], made["state"], made["commit"]) == (1, "uploading", "abc")
+    version = data(acme.post(f"{app}/versions", json={**manifest(index_html=page, a_js=script), "source": {"commit": "abc"}}), 201)
+    assert (version["version"], version["state"], version["commit"]) == (1, "uploading", "abc")
     message = refused(acme.post(f"{app}/versions/1/finalize"), 409, "conflict")
     assert "2 contents" in message
     for content in (page, script, script):
@@ -56,8 +56,8 @@ def test_a_digest_deploy_from_the_manifest_to_the_rollback(acme: httpx.Client, a
     zipped = {"Content-Type": "application/zip"}
     sent = acme.post(f"{app}/versions", content=archive, headers=zipped, params={"message": "second"})
     assert data(sent, 201)["message"] == "second"
-    found = data(acme.get(f"{app}/versions/2/diff"))
-    assert found == {"against": 1, "added": [], "changed": ["a.js"], "removed": [], "unchanged": 1}
+    difference = data(acme.get(f"{app}/versions/2/diff"))
+    assert difference == {"against": 1, "added": [], "changed": ["a.js"], "removed": [], "unchanged": 1}
     assert "version 1 is published now" in refused(acme.post(f"{app}/versions/2/publish", json={"if_current": 3}), 409, "conflict")
     data(acme.post(f"{app}/versions/2/publish", json={"if_current": 1}))
     assert data(acme.post(f"{app}/rollback", json={}))["version"] == 1

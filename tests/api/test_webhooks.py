@@ -26,11 +26,11 @@ def server() -> Iterator[LoopbackServer]:
 def told(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterator[Callable[..., Any]]:
     """Subscribes to an event; `told(event, act)` answers the message that `act` has caused and what `act` answered."""
     ours = Resources(running, "acme", acme)
-    made: list[str] = []
+    webhooks: list[str] = []
 
     def subscribe(event: str, act: Callable[[Resources], Any]) -> tuple[Any, Any]:
         webhook = ours.ask("POST", "/webhooks", {"url": server.url + "/hook", "events": [event]})
-        made.append(webhook["id"])
+        webhooks.append(webhook["id"])
         ours.kept["webhook"] = webhook["id"]
         arrived = server.expect("/hook")
         answer = act(ours)
@@ -39,7 +39,7 @@ def told(running: Running, acme: httpx.Client, server: LoopbackServer) -> Iterat
         return Webhook(webhook["secret"]).verify(request.body, dict(request.headers)), answer
 
     yield subscribe
-    for webhook_id in made:
+    for webhook_id in webhooks:
         ours.ask("DELETE", f"/webhooks/{webhook_id}")
 
 
@@ -98,19 +98,19 @@ def test_an_integration_that_fails_three_times_in_a_row_is_told_once(told: Calla
 def test_the_secret_is_told_once(running: Running, acme: httpx.Client, server: LoopbackServer) -> None:
     ours = Resources(running, "acme", acme)
     body = {"url": server.url + "/hook", "events": ["execution.failed"], "description": "to the pager"}
-    made = ours.ask("POST", "/webhooks", body, headers={"Idempotency-Key": "one"})
-    assert made["secret"].startswith("whsec_")
+    webhook = ours.ask("POST", "/webhooks", body, headers={"Idempotency-Key": "one"})
+    assert webhook["secret"].startswith("whsec_")
     again = ours.ask("POST", "/webhooks", body, headers={"Idempotency-Key": "one"})
-    assert again == {name: value for name, value in made.items() if name != "secret"}
+    assert again == {name: value for name, value in webhook.items() if name != "secret"}
     arrived = server.expect("/hook")
-    delivery = ours.ask("POST", f"/webhooks/{made['id']}/test")
+    delivery = ours.ask("POST", f"/webhooks/{webhook['id']}/test")
     assert arrived.wait(FOUND_WITHIN)
     assert server.received[0].headers["webhook-id"] == delivery["id"]
-    rotated = ours.ask("POST", f"/webhooks/{made['id']}/rotate", {"overlap_seconds": 60})
-    assert (rotated["secret"] != made["secret"], "old_secret_until" in rotated) == (True, True)
-    assert "whsec_" not in acme.get(f"/api/v1/webhooks/{made['id']}").text
-    disabled = ours.ask("PATCH", f"/webhooks/{made['id']}", {"enabled": False})
+    rotated = ours.ask("POST", f"/webhooks/{webhook['id']}/rotate", {"overlap_seconds": 60})
+    assert (rotated["secret"] != webhook["secret"], "old_secret_until" in rotated) == (True, True)
+    assert "whsec_" not in acme.get(f"/api/v1/webhooks/{webhook['id']}").text
+    disabled = ours.ask("PATCH", f"/webhooks/{webhook['id']}", {"enabled": False})
     assert disabled["state"] == "disabled"
-    refused = acme.post(f"/api/v1/webhooks/{made['id']}/test")
+    refused = acme.post(f"/api/v1/webhooks/{webhook['id']}/test")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
-    ours.ask("DELETE", f"/webhooks/{made['id']}")
+    ours.ask("DELETE", f"/webhooks/{webhook['id']}")

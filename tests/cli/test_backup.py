@@ -30,8 +30,8 @@ def gos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_a_backup_is_made_checked_and_brought_back(gos: Gos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gos("tenant", "add", "acme")[0] == 0
     file, phrase = str(tmp_path / "whole.gosb"), "a long phrase of this test"
-    code, told, _ = gos("backup", file, "--passphrase-file", "-", "--json", stdin=f"{phrase}\n")
-    assert (code, json.loads(told)["encrypted"]) == (0, True)
+    code, out, _ = gos("backup", file, "--passphrase-file", "-", "--json", stdin=f"{phrase}\n")
+    assert (code, json.loads(out)["encrypted"]) == (0, True)
     assert "not overwritten" in gos("backup", file)[2]
     assert "passphrase-file" in gos("restore", "--verify", file)[2]
     monkeypatch.setenv("GOS_BACKUP_PASSPHRASE", phrase)
@@ -56,10 +56,10 @@ def test_a_restore_says_which_settings_stay_and_which_are_missing(gos: Gos, tmp_
     (tmp_path / "data" / "config.yaml").write_text("server: {port: 8443}\n")
     file, key = str(tmp_path / "whole.gosb"), str(tmp_path / "data" / "key")
     assert gos("backup", file)[0] == 0
-    told = gos("--data", str(tmp_path / "restored"), "restore", file, "--key", key)[1]
-    assert "The backup does not contain the appliance's config.yaml: copy it to" in told
-    told = gos("restore", file, "--replace")[1]
-    assert "Of the previous data, config.yaml stayed" in told
+    out = gos("--data", str(tmp_path / "restored"), "restore", file, "--key", key)[1]
+    assert "The backup does not contain the appliance's config.yaml: copy it to" in out
+    out = gos("restore", file, "--replace")[1]
+    assert "Of the previous data, config.yaml stayed" in out
     assert "8443" in (tmp_path / "data" / "config.yaml").read_text()
     assert gos("tenant", "list")[1].splitlines()[1].startswith("acme")
 
@@ -70,8 +70,8 @@ def test_a_tenant_is_exported_imported_and_reset(gos: Gos, tmp_path: Path) -> No
     file = str(tmp_path / "acme.gost")
     assert "without secrets" in gos("tenant", "export", "acme", file)[1]
     assert "--as NAME" in gos("tenant", "import", file)[2]
-    told = gos("tenant", "import", file, "--as", "copy")[1]
-    assert "secret erp: gos secret set erp --tenant copy" in told
+    out = gos("tenant", "import", file, "--as", "copy")[1]
+    assert "secret erp: gos secret set erp --tenant copy" in out
     starter = str(ROOT / "appliance" / "starter")
     assert "nothing was deleted" in gos("tenant", "reset", "copy", "--to", starter, stdin="acme\n")[2]
     assert "order-intake applied" in gos("tenant", "reset", "copy", "--to", starter, stdin="copy\n")[1]
@@ -87,8 +87,8 @@ def test_a_reset_to_what_cannot_be_applied_deletes_nothing(gos: Gos, tmp_path: P
     (blocked / "solution.yaml").write_text(text.replace("secrets: []", "secrets: [missing_one]"), "utf8")
     assert gos("tenant", "add", "acme")[0] == 0
     assert "order-intake applied" in gos("tenant", "reset", "acme", "--to", str(starter), "--yes")[1]
-    held = json.loads(gos("tenant", "export", "acme", str(tmp_path / "before.gost"), "--json")[1])["tables"]
+    before = json.loads(gos("tenant", "export", "acme", str(tmp_path / "before.gost"), "--json")[1])["tables"]
     code, _, errors = gos("tenant", "reset", "acme", "--to", str(blocked), "--yes")
     assert (code != 0, "missing_one" in errors) == (True, True)
     after = json.loads(gos("tenant", "export", "acme", str(tmp_path / "after.gost"), "--json")[1])["tables"]
-    assert after == held
+    assert after == before

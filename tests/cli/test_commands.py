@@ -58,5 +58,5 @@ def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as ended:
         cli.main(["frobnicate"])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert all(f"'{name}'" in told for name in cli.MODULES), told
+    errors = capsys.readouterr().err
+    assert all(f"'{name}'" in errors for name in cli.MODULES), errors

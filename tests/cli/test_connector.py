@@ -37,8 +37,8 @@ def test_a_new_connector_is_green_at_once(begun: Path, tmp_path: Path) -> None:
 
 
 def test_its_readme_names_a_secret_that_can_be_set(begun: Path) -> None:
-    shown = (begun / "README.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
-    token = yaml12.load(shown)["settings"]["token"]
+    example = (begun / "README.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
+    token = yaml12.load(example)["settings"]["token"]
     assert is_secret_name(token.removeprefix("= secrets.")), token
 
 
@@ -105,8 +105,8 @@ def test_what_the_last_release_promised_is_held_against_the_next(begun: Path, ca
     code = begun / "src/gos_connector_stock_room/connector.py"
     code.write_text(code.read_text().replace('["id", "name"]', '["id"]'))
     done = run("test", begun)
-    told = "no longer promises name. Keep it, or release a new major version."
-    assert (done.returncode, told in done.stdout) == (1, True), done.stdout
+    problem = "no longer promises name. Keep it, or release a new major version."
+    assert (done.returncode, problem in done.stdout) == (1, True), done.stdout
     assert "write declaration.json anew: gos connector declare" in done.stdout
     assert main(["connector", "declare", str(begun)]) == 0
     assert "the next release is checked against it" in capsys.readouterr().out

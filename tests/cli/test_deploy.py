@@ -53,8 +53,8 @@ def test_a_folder_becomes_a_version_and_only_what_changed_is_sent(gos: Gos, buil
     assert out == f"{app} version 1: 4 files, 3 uploaded, ready; --publish serves it\n"
     (built / "index.html").write_text(f"<h1>{fresh('page')}</h1>")
     code, out, errors = gos("deploy", app, built, "--publish", "--json")
-    told = json.loads(out)
-    assert (code, errors, told["version"], told["uploaded"], told["state"]) == (0, "", 2, 1, "published")
+    version = json.loads(out)
+    assert (code, errors, version["version"], version["uploaded"], version["state"]) == (0, "", 2, 1, "published")
     with running.client(f"{app}--acme.content.localhost") as visitor:
         assert visitor.get("/").text == (built / "index.html").read_text()
         assert visitor.get("/.env").status_code == 404
@@ -69,8 +69,8 @@ def test_a_deploy_without_a_change_makes_no_version(gos: Gos, built: Path) -> No
     assert (code, out) == (0, f"{app} version 1: 4 files, 0 uploaded, ready; --publish serves it\n")
     assert "nothing has changed since version 1" in errors
     assert json.loads(gos("deploy", app, built, "--publish", "--json")[1])["version"] == 1
-    told = json.loads(gos("deploy", app, built, "--publish", "--json")[1])
-    assert (told["version"], told["state"]) == (1, "published")
+    version = json.loads(gos("deploy", app, built, "--publish", "--json")[1])
+    assert (version["version"], version["state"]) == (1, "published")
     (built / "_headers").write_text("/*\n  X-One: 1\n")
     assert json.loads(gos("deploy", app, built, "--json")[1])["version"] == 2
     route = {"path": "/api/x", "process": "x", "method": "POST", "access": "public"}
@@ -146,8 +146,8 @@ def test_a_version_that_fails_its_checks_is_not_published_and_says_why(gos: Gos,
     assert f"preview GET /: 'one' is not in the response\n    | {two}\n" in errors
     (tmp_path / "app.yaml").write_text("smoke:\n  - {path: /, header: {X-Robots-Tag: noindex}}\n")  # only a preview says so
     code, out, errors = gos("deploy", app, tmp_path, "--publish", "--json")
-    told = json.loads(out)
-    assert (code, errors, told["state"], told["publication"]["state"]) == (1, "", "ready", "switched_back")
+    version = json.loads(out)
+    assert (code, errors, version["state"], version["publication"]["state"]) == (1, "", "ready", "switched_back")
     with running.client(f"{app}--acme.content.localhost") as visitor:
         assert visitor.get("/").text == "<h1>one</h1>"
     code, _, errors = gos("deploy", app, tmp_path, "--publish", "--if-current", "7")

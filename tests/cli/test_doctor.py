@@ -32,7 +32,7 @@ def opened_until(config: Config, number: int | None) -> None:
 
 def schema(config: Config) -> tuple[str, str]:
     """The verdict on it."""
-    return next(found for found in check_storage(config) if found[1].startswith("the database"))
+    return next(finding for finding in check_storage(config) if finding[1].startswith("the database"))
 
 
 def test_an_older_schema_is_told_and_left(config: Config) -> None:
@@ -80,14 +80,14 @@ def test_a_clock_that_was_set_back_is_told(config: Config, monkeypatch: pytest.M
     versions.save_draft(scope, "idle", versions.Draft({"id": "idle", "steps": [{"id": "one", "rule": {"expression": "= 1"}}]}, {}))
     db.write(lambda: executions.insert_execution(scope, "idle", 1, StartRequest({}), Birth()))
 
-    def told() -> list[str]:
+    def findings() -> list[str]:
         return [text for level, text in _clock() if level == "note"]
 
     try:
-        assert told() == []
+        assert findings() == []
         now = clock.now_ms()
         monkeypatch.setattr(clock, "now_ms", lambda: now - 7_200_000)
-        (text,) = told()
+        (text,) = findings()
         assert text.startswith("the clock is 7")
         assert "set back" in text
     finally:

@@ -38,14 +38,14 @@ def config(tmp_path: Path) -> Config:
 def gos(capsys: pytest.CaptureFixture[str], config: Config, *words: str) -> tuple[int, Any]:
     """Exit code and answer."""
     code = main(["--data", str(config.data), "domain", *words, "--json"])
-    told = capsys.readouterr()
-    return code, json.loads(told.out) if code == 0 else told.err
+    output = capsys.readouterr()
+    return code, json.loads(output.out) if code == 0 else output.err
 
 
 def test_the_operator_lists_approves_and_releases(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     assert gos(capsys, config, "approve", "Corp.Example", "--tenant", "acme")[1]["state"] == "active"
-    code, told = gos(capsys, config, "approve", "corp.example", "--tenant", "globex")
-    assert (code, "not available" in told, "acme" in told) == (1, True, False)
+    code, out = gos(capsys, config, "approve", "corp.example", "--tenant", "globex")
+    assert (code, "not available" in out, "acme" in out) == (1, True, False)
     rows = gos(capsys, config, "list")[1]
     assert [(row["tenant"], row["state"]) for row in rows] == [("acme", "active"), ("globex", "pending_dns")]
     assert len(gos(capsys, config, "list", "--tenant", "globex")[1]) == 1
@@ -71,5 +71,5 @@ def test_a_claim_that_nobody_ever_proved_is_no_fault_of_the_set_up(config: Confi
     db.write(lambda: db.execute("UPDATE domain SET state = 'failed', error = 'not proven'"))
     db.write(lambda: db.execute("UPDATE domain SET verified_at = 1 WHERE tenant_id = 'globex'"))  # its certificate is what failed
     db.close_database()
-    told = {text.partition(" of ")[2].partition(" ")[0]: level for level, text in doctor.check_domains(config) if " of " in text}
-    assert told == {"acme": "note", "globex": "FAIL"}
+    levels = {text.partition(" of ")[2].partition(" ")[0]: level for level, text in doctor.check_domains(config) if " of " in text}
+    assert levels == {"acme": "note", "globex": "FAIL"}

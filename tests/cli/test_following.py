@@ -73,9 +73,9 @@ def test_a_stream_that_breaks_goes_on_behind_its_last_event(
     monkeypatch.setattr(following, "RETRY_SECONDS", 0)
     monkeypatch.setenv("GOS_API_KEY", "gos_key")
     assert main(["logs", "--follow", "--json", "--url", f"http://127.0.0.1:{breaking.server_port}"]) == 1
-    said = capsys.readouterr()
-    assert [json.loads(each)["message"] for each in said.out.split("\n") if each] == ["one\u2028line", "second", "third"]
+    output = capsys.readouterr()
+    assert [json.loads(each)["message"] for each in output.out.split("\n") if each] == ["one\u2028line", "second", "third"]
     assert breaking.asked == [None, "8", "8", "8", "9", "9"]
-    told = said.err.splitlines()
-    assert (len(told), "does not answer" in told[0]) == (3, True)
-    assert told[1:] == ["gos: connected again", "gos: this key has ended"]
+    messages = output.err.splitlines()
+    assert (len(messages), "does not answer" in messages[0]) == (3, True)
+    assert messages[1:] == ["gos: connected again", "gos: this key has ended"]

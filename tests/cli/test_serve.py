@@ -34,7 +34,7 @@ def test_a_start_without_sandboxes_is_no_bug(
     monkeypatch.setattr(logs, "configure_logs", lambda *_: None)
     monkeypatch.setattr(serve, "load_appliance", lambda: composition)
     assert main(["--data", str(tmp_path), "serve", "--port", "0"]) == 1
-    told = capsys.readouterr().err
-    assert "bug" not in told
-    assert "did not start within 0 s" in told
-    assert "sandbox.processes" in told
+    errors = capsys.readouterr().err
+    assert "bug" not in errors
+    assert "did not start within 0 s" in errors
+    assert "sandbox.processes" in errors

@@ -41,8 +41,8 @@ def gos(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 
 def told(data: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((data / "first-run.json").read_text("utf8"))
-    return found
+    first_run: dict[str, str] = json.loads((data / "first-run.json").read_text("utf8"))
+    return first_run
 
 
 def is_whole(gos: Init, data: Path) -> bool:

@@ -61,8 +61,8 @@ def test_new_keys_have_the_rate_of_the_settings(gos: Gos, tmp_path: Path, monkey
     assert gos("key", "add", "--tenant", "demo", "--name", "mine")[0] == 0
     db.open_database(f"sqlite:///{tmp_path / 'data' / 'gos.db'}")
     try:
-        found = db.rows("SELECT name, rate_requests, rate_window_s FROM api_key ORDER BY name")
-        assert found == [("first run", 50, 10), ("mine", 50, 10)]
+        rows = db.rows("SELECT name, rate_requests, rate_window_s FROM api_key ORDER BY name")
+        assert rows == [("first run", 50, 10), ("mine", 50, 10)]
     finally:
         db.close_database()
 
@@ -139,17 +139,17 @@ def test_a_key_lives_its_life(gos: Gos, acme: str) -> None:
         "--days",
         "3",
     )
-    (made,) = data(gos(*add, "--json"))
-    assert made["key"].startswith("gos_ci_")
-    (rotated,) = data(gos("key", "rotate", made["id"], "--tenant", acme, "--overlap", "60", "--json"))
-    assert rotated["key"] != made["key"]
-    assert data(gos("key", "revoke", made["id"], "--tenant", acme, "--json"))["revoked_at"]
+    (key,) = data(gos(*add, "--json"))
+    assert key["key"].startswith("gos_ci_")
+    (rotated,) = data(gos("key", "rotate", key["id"], "--tenant", acme, "--overlap", "60", "--json"))
+    assert rotated["key"] != key["key"]
+    assert data(gos("key", "revoke", key["id"], "--tenant", acme, "--json"))["revoked_at"]
     listed = {row["id"]: row for row in data(gos("key", "list", "--tenant", acme, "--json"))}
-    assert set(listed) == {made["id"], rotated["id"]}
-    assert listed[made["id"]]["revoked_at"]
+    assert set(listed) == {key["id"], rotated["id"]}
+    assert listed[key["id"]]["revoked_at"]
     assert listed[rotated["id"]]["scopes"] == 2
-    assert made["key"] not in gos("key", "list", "--tenant", acme)[1]
-    assert gos("key", "rotate", made["id"], "--tenant", acme)[0] == 1
+    assert key["key"] not in gos("key", "list", "--tenant", acme)[1]
+    assert gos("key", "rotate", key["id"], "--tenant", acme)[0] == 1
 
 
 def test_tenants_are_listed_and_deleted_after_a_question(gos: Gos, acme: str) -> None:
@@ -164,8 +164,8 @@ def test_tenants_are_listed_and_deleted_after_a_question(gos: Gos, acme: str) ->
 
 
 def test_users_and_secrets(gos: Gos, acme: str) -> None:
-    made = data(gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner", "--json"))
-    assert len(made["password"]) >= 12
+    user = data(gos("user", "add", "ann@example.com", "--tenant", acme, "--role", "owner", "--json"))
+    assert len(user["password"]) >= 12
     code, out, _ = gos("user", "add", "bob@example.com", "--password-stdin", stdin="a long enough password\n")
     assert (code, out) == (0, "user bob@example.com added\n")
     assert gos("user", "password", "bob@example.com", stdin="another long password\n")[0] == 0
@@ -202,8 +202,8 @@ def test_checks_answer_in_json(gos: Gos, acme: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_taken_port_is_said_before_anything_starts(gos: Gos, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         code, out, errors = gos("serve", "--host", "127.0.0.1", "--port", port)
     assert (code, out) == (1, "")
     assert f"port {port} of 127.0.0.1 is in use" in errors
@@ -274,9 +274,9 @@ def test_a_bug_is_told_without_a_traceback(gos: Gos, acme: str, monkeypatch: pyt
     code, _, errors = gos("tenant", "list")
     assert (code, len(errors.splitlines())) == (1, 1)
     assert "this is a bug (ZeroDivisionError)" in errors
-    kept = Path(errors.split()[-1])
-    assert "the secret of the bug" in kept.read_text()
-    kept.unlink()
+    report = Path(errors.split()[-1])
+    assert "the secret of the bug" in report.read_text()
+    report.unlink()
 
 
 def test_the_command_is_a_program(tmp_path: Path) -> None:

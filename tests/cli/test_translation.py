@@ -51,8 +51,8 @@ def test_an_update_keeps_faulty_translations_and_the_header_and_names_the_faults
     path = tmp_path / "fr.po"
     path.write_text(FRENCH, "utf8")
     assert cli.main(["translation", "update", str(path)]) == 0
-    told, written = capsys.readouterr().out, path.read_text("utf8")
-    assert f"{path}, line 15: the translation of 'Sign out' has a single percent sign; write it twice" in told
+    out, written = capsys.readouterr().out, path.read_text("utf8")
+    assert f"{path}, line 15: the translation of 'Sign out' has a single percent sign; write it twice" in out
     assert written.startswith(FRENCH.partition("msgid")[0])
     for line in ("Project-Id-Version: Notre GOS 3", "PO-Revision-Date: 2025-05-05 05:05+0000", "Language-Team: les nôtres"):
         assert f'"{line}\\n"' in written
@@ -80,6 +80,6 @@ def test_an_update_keeps_the_texts_of_a_connector_that_is_not_installed_here(tmp
     added = 'msgctxt "connector"\nmsgid "Depth of the well"\nmsgstr "Profondeur du puits"\n'
     path.write_text(f"{path.read_text('utf8')}\n{added}", "utf8")
     assert cli.main(["translation", "update", str(path)]) == 0
-    kept = path.read_text("utf8")
-    assert added in kept
-    assert 'msgctxt "connector"\nmsgid "Base address"\nmsgstr ""\n' in kept
+    updated = path.read_text("utf8")
+    assert added in updated
+    assert 'msgctxt "connector"\nmsgid "Base address"\nmsgstr ""\n' in updated

@@ -32,22 +32,22 @@ class Desk:
 
     def profile(self, slug: str = "default", key: str | None = "sk-canary-123", **more: Any) -> None:
         """A profile, replaced when there is one."""
-        given = {"kind": "openai", "model": "small", "base_url": self.provider.url, **more}
-        self.llm.put_profile(self.scope, slug, Profile.model_validate(given), key)
+        settings = {"kind": "openai", "model": "small", "base_url": self.provider.url, **more}
+        self.llm.put_profile(self.scope, slug, Profile.model_validate(settings), key)
 
     def ask(self, prompt: str = "Who?", *, seconds: float = 10.0, origin: Origin | None = None, **more: Any) -> Generated:
         """What a question came to, settled."""
-        given = {"profile": "default", "prompt": prompt, **more}
-        done = self.llm.generate(self.scope, parse_prompt(given), origin or Origin(), clock.monotonic() + seconds)
+        prompt_members = {"profile": "default", "prompt": prompt, **more}
+        done = self.llm.generate(self.scope, parse_prompt(prompt_members), origin or Origin(), clock.monotonic() + seconds)
         db.write(lambda: done.settle(self.scope))
         return done
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    made = Provider()
-    yield made
-    made.close()
+    server = Provider()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -77,9 +77,9 @@ class Provider:
         while self.asked.acquire(blocking=False):
             pass
 
-    def next(self, heard: Heard) -> Say:
+    def next(self, request: Heard) -> Say:
         with self._lock:
-            self.heard.append(heard)
+            self.heard.append(request)
             if self.script:
                 self.last = self.script.popleft()
         self.asked.release()
@@ -104,15 +104,15 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            said = provider.next(Heard(self.path, {name.lower(): value for name, value in self.headers.items()}, body))
-            if said.hold is not None:
-                said.hold.wait(20)
-            content = said.raw if said.raw is not None else json.dumps(_body(self.path, said, body)).encode()
-            self.send_response(said.status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **said.headers}.items():
+            reply = provider.next(Heard(self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            if reply.hold is not None:
+                reply.hold.wait(20)
+            content = reply.raw if reply.raw is not None else json.dumps(_body(self.path, reply, body)).encode()
+            self.send_response(reply.status)
+            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **reply.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if said.slow:
+            if reply.slow:
                 for index in range(len(content)):
                     self.wfile.write(content[index : index + 1])
                     self.wfile.flush()
@@ -126,12 +126,12 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _body(path: str, said: Say, asked: Any) -> Any:
+def _body(path: str, said: Say, request: Any) -> Any:
     if said.status != 200:
         return {"error": {"message": "not now", **said.error}}
     text = said.answer if isinstance(said.answer, str) else json.dumps(said.answer)
     if path.endswith("/messages"):
-        return _anthropic(said, text, asked)
+        return _anthropic(said, text, request)
     message = {"role": "assistant", "content": None if said.refusal else text, "refusal": said.refusal}
     reply: dict[str, Any] = {"model": "served-1", "choices": [{"index": 0, "message": message, "finish_reason": said.finish}]}
     if said.usage:
@@ -139,9 +139,9 @@ def _body(path: str, said: Say, asked: Any) -> Any:
     return reply
 
 
-def _anthropic(said: Say, text: str, asked: Any) -> Any:
-    if "tools" in asked and not isinstance(said.answer, str):
-        content = [{"type": "tool_use", "id": "toolu_1", "name": asked["tools"][0]["name"], "input": said.answer}]
+def _anthropic(said: Say, text: str, request: Any) -> Any:
+    if "tools" in request and not isinstance(said.answer, str):
+        content = [{"type": "tool_use", "id": "toolu_1", "name": request["tools"][0]["name"], "input": said.answer}]
     else:
         content = [{"type": "text", "text": text}]
     reason = {"stop": "end_turn", "length": "max_tokens", "refusal": "refusal"}[said.finish]

@@ -28,14 +28,15 @@ def test_text_is_asked_for_and_answered(desk: Desk, kind: str) -> None:
     desk.provider.say("Nobody.")
     done = desk.ask("Who?", system="Be brief.")
     assert (done.value, done.error) == ("Nobody.", None)
-    heard = desk.provider.heard[0]
-    assert (heard.body["model"], heard.body["temperature"], heard.body["max_tokens"], heard.body["seed"]) == ("small", 0.5, 77, 1)
+    request = desk.provider.heard[0]
+    body = request.body
+    assert (body["model"], body["temperature"], body["max_tokens"], body["seed"]) == ("small", 0.5, 77, 1)
     if kind == "openai":
-        assert (heard.path, heard.headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-canary-123")
-        assert heard.body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+        assert (request.path, request.headers["authorization"]) == ("/v1/chat/completions", "Bearer sk-canary-123")
+        assert request.body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
     else:
-        assert (heard.path, heard.headers["x-api-key"]) == ("/v1/messages", "sk-canary-123")
-        assert (heard.body["system"], heard.texts) == ("Be brief.", ["Who?"])
+        assert (request.path, request.headers["x-api-key"]) == ("/v1/messages", "sk-canary-123")
+        assert (request.body["system"], request.texts) == ("Be brief.", ["Who?"])
 
 
 @KINDS
@@ -45,8 +46,8 @@ def test_a_structured_answer_is_asked_for_natively(desk: Desk, kind: str) -> Non
     assert desk.ask(output=ORDER).value == {"total": 7}
     body = desk.provider.heard[0].body
     if kind == "openai":
-        asked = body["response_format"]["json_schema"]
-        assert (asked["schema"], asked["strict"]) == (ORDER, True)
+        schema = body["response_format"]["json_schema"]
+        assert (schema["schema"], schema["strict"]) == (ORDER, True)
     else:
         assert (body["tools"][0]["input_schema"], body["tool_choice"]["type"]) == (ORDER, "tool")
 
@@ -135,8 +136,8 @@ def test_the_providers_failures_have_the_words_of_connectors(
     desk.provider.say(said)
     error = desk.ask().error
     assert isinstance(error, ConnectorFailed)
-    told = error.extra
-    assert (told["error_class"], told["retryable"], told.get("retry_after")) == (error_class, retryable, retry_after)
+    extra = error.extra
+    assert (extra["error_class"], extra["retryable"], extra.get("retry_after")) == (error_class, retryable, retry_after)
     assert "sk-canary" not in error.message
 
 

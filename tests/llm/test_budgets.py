@@ -29,10 +29,10 @@ def test_usage_is_summed_by_day_with_its_cost(desk: Desk) -> None:
     desk.provider.say(Say("a", usage=(1000, 100)), Say("b", usage=(500, 0)))
     desk.ask()
     done = desk.ask()
-    found = desk.llm.get_usage(desk.scope, "default")
-    assert found.day == found.month == Used(2, 1500, 100, 4_000_000)
-    assert found.in_flight == Used()
-    assert (found.currency, [used for _, used in found.days]) == ("EUR", [found.day])
+    usage = desk.llm.get_usage(desk.scope, "default")
+    assert usage.day == usage.month == Used(2, 1500, 100, 4_000_000)
+    assert usage.in_flight == Used()
+    assert (usage.currency, [used for _, used in usage.days]) == ("EUR", [usage.day])
     assert done.told()["usage"] == {"calls": 1, "input_tokens": 500, "output_tokens": 0, "cost": 0.001}
     desk.scope, desk.other = desk.other, desk.scope
     desk.profile(price=PRICE)

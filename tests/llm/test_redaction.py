@@ -57,7 +57,7 @@ def test_another_profile_keeps_back_what_the_first_one_does(desk: Desk) -> None:
     desk.provider.say(Say(status=500), "fine")
     desk.ask(TEXT)
     assert len(desk.provider.heard) == 2
-    assert not [secret for secret in SECRETS if secret in str([heard.body for heard in desk.provider.heard])]
+    assert not [secret for secret in SECRETS if secret in str([request.body for request in desk.provider.heard])]
 
 
 def test_a_later_pattern_does_not_look_into_a_placeholder() -> None:

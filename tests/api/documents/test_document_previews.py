@@ -11,20 +11,20 @@ from tests.api.documents.test_documents import DOCUMENTS, refused, upload
 def test_a_preview_is_answered_and_kept_by_its_reader_only(acme: httpx.Client, globex: httpx.Client) -> None:
     out = io.BytesIO()
     Image.new("RGB", (600, 300), "red").save(out, "PNG")
-    made = upload(acme, out.getvalue(), "red.png")
-    path = f"{DOCUMENTS}/{made['id']}/preview"
+    document = upload(acme, out.getvalue(), "red.png")
+    path = f"{DOCUMENTS}/{document['id']}/preview"
     answer = acme.get(path, params={"width": 160, "revision": 1})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/webp")
     assert Image.open(io.BytesIO(answer.content)).size == (160, 80)
     assert answer.headers["cache-control"] == "private, max-age=86400, immutable"
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
-    known = {"If-None-Match": answer.headers["etag"]}
-    newest = acme.get(path, params={"width": 160}, headers=known)
+    headers = {"If-None-Match": answer.headers["etag"]}
+    newest = acme.get(path, params={"width": 160}, headers=headers)
     assert (newest.status_code, newest.content, newest.headers["cache-control"]) == (304, b"", "private, no-cache")
     assert acme.get(path, params={"width": 160}, headers={"If-None-Match": '"other"'}).content == answer.content
     refused(globex.get(path), 404, "not_found")
-    for given, pointer in (({"width": 161}, "/width"), ({"page": 0}, "/page"), ({"revision": 0}, "/revision")):
-        refused(acme.get(path, params=given), 400, "invalid_request", pointer)
+    for query, pointer in (({"width": 161}, "/width"), ({"page": 0}, "/page"), ({"revision": 0}, "/revision")):
+        refused(acme.get(path, params=query), 400, "invalid_request", pointer)
     refused(acme.get(path, params={"page": 2}), 404, "not_found")
 
 
@@ -34,5 +34,5 @@ def test_markup_and_broken_content_are_not_painted(acme: httpx.Client) -> None:
         ("a.html", b"<html><script>alert(1)</script>", 404, "not_found"),
         ("a.png", b"\x89PNG\r\n\x1a\n and nothing else", 422, "preview_failed"),
     ):
-        made = upload(acme, data, name)
-        refused(acme.get(f"{DOCUMENTS}/{made['id']}/preview"), status, code)
+        document = upload(acme, data, name)
+        refused(acme.get(f"{DOCUMENTS}/{document['id']}/preview"), status, code)

@@ -7,20 +7,20 @@ from tests.processes.world import wait_until
 
 
 def test_a_text_is_read_found_and_shown(acme: httpx.Client, globex: httpx.Client) -> None:
-    made = upload(acme, b"The quick <b>brown</b> zyxophone", "zyx.txt")
-    assert made["text_state"] == "pending"
-    path = f"{DOCUMENTS}/{made['id']}"
+    document = upload(acme, b"The quick <b>brown</b> zyxophone", "zyx.txt")
+    assert document["text_state"] == "pending"
+    path = f"{DOCUMENTS}/{document['id']}"
     early = acme.get(f"{path}/text")
     assert early.status_code in (200, 202)
     if early.status_code == 202:
         assert early.headers["retry-after"]
     wait_until(lambda: acme.get(path).json()["data"]["text_state"] == "ready", 60)
     text = acme.get(f"{path}/text")
-    assert (text.content, text.headers["content-type"]) == (content(acme, made).content, "text/plain; charset=utf-8")
+    assert (text.content, text.headers["content-type"]) == (content(acme, document).content, "text/plain; charset=utf-8")
     assert text.headers["content-security-policy"] == "default-src 'none'; sandbox"
     (listed,) = acme.get(DOCUMENTS, params={"search": "zyxo brown"}).json()["data"]
     assert (listed["id"], listed["snippet"]) == (
-        made["id"],
+        document["id"],
         "The quick &lt;b&gt;<mark>brown</mark>&lt;/b&gt; <mark>zyxophone</mark>",
     )
     assert globex.get(DOCUMENTS, params={"search": "zyxo"}).json()["data"] == []
@@ -28,7 +28,7 @@ def test_a_text_is_read_found_and_shown(acme: httpx.Client, globex: httpx.Client
 
 
 def test_a_content_without_text_has_none(acme: httpx.Client) -> None:
-    made = upload(acme, b"\x00\x01\x02", "a.bin")
-    assert made["text_state"] == "none"
-    refused(acme.get(f"{DOCUMENTS}/{made['id']}/text"), 404, "not_found")
-    refused(acme.get(f"{DOCUMENTS}/{made['id']}/text", params={"revision": 2}), 404, "not_found")
+    document = upload(acme, b"\x00\x01\x02", "a.bin")
+    assert document["text_state"] == "none"
+    refused(acme.get(f"{DOCUMENTS}/{document['id']}/text"), 404, "not_found")
+    refused(acme.get(f"{DOCUMENTS}/{document['id']}/text", params={"revision": 2}), 404, "not_found")

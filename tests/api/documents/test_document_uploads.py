@@ -17,8 +17,8 @@ UPLOADS = "/api/v1/documents/uploads"
 DATA = os.urandom(200_000)
 
 
-def opened(client: httpx.Client, **given: Any) -> str:
-    answer = client.post(UPLOADS, json={"name": "a.bin", "size": len(DATA), **given})
+def opened(client: httpx.Client, **members: Any) -> str:
+    answer = client.post(UPLOADS, json={"name": "a.bin", "size": len(DATA), **members})
     assert (answer.status_code, answer.headers["upload-offset"]) == (201, "0")
     return str(answer.headers["location"])
 
@@ -113,13 +113,13 @@ def test_an_upload_may_be_larger_than_a_body(running: Running, acme: httpx.Clien
 
 
 def test_metadata_travels_with_an_upload_and_narrows_a_list(acme: httpx.Client) -> None:
-    made = acme.post(
+    upload = acme.post(
         "/api/v1/documents", params={"name": "m.txt", "metadata": '{"order": 10248, "kind": "invoice"}'}, content=b"x"
     ).json()["data"]
-    assert made["metadata"] == {"kind": "invoice", "order": 10248}
+    assert upload["metadata"] == {"kind": "invoice", "order": 10248}
     listed = acme.get("/api/v1/documents", params={"metadata": '{"order": 10248}'}).json()["data"]
-    assert [each["id"] for each in listed] == [made["id"]]
+    assert [each["id"] for each in listed] == [upload["id"]]
     refused(acme.get("/api/v1/documents", params={"metadata": '{"order": [1]}'}), 400, "invalid_filter")
     refused(acme.get("/api/v1/documents", params={"metadata": "order=1"}), 422, "validation_failed", "/metadata")
-    changed = acme.patch(f"/api/v1/documents/{made['id']}", json={"metadata": {"kind": None, "paid": True}}).json()["data"]
+    changed = acme.patch(f"/api/v1/documents/{upload['id']}", json={"metadata": {"kind": None, "paid": True}}).json()["data"]
     assert changed["metadata"] == {"order": 10248, "paid": True}

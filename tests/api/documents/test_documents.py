@@ -136,30 +136,30 @@ def test_conditions_are_held(acme: httpx.Client, kept: dict[str, Any]) -> None:
 
 
 def test_an_empty_file_is_a_document(acme: httpx.Client) -> None:
-    made = upload(acme, b"", "empty.txt")
-    answer = content(acme, made)
+    document = upload(acme, b"", "empty.txt")
+    answer = content(acme, document)
     assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "0")
 
 
 def test_a_form_is_a_file_and_what_is_said_of_it(acme: httpx.Client, running: Running) -> None:
     files = {"file": ("..\\..\\Kündigung.csv", b"a,b\n1,2\n", "text/csv")}
     answer = acme.post(DOCUMENTS, files=files, data={"folder": "inbox/2026", "tags": "b, a"})
-    made = answer.json()["data"]
+    document = answer.json()["data"]
     assert answer.status_code == 201
-    assert (made["name"], made["folder"], made["tags"], made["media_type"]) == (
+    assert (document["name"], document["folder"], document["tags"], document["media_type"]) == (
         "Kündigung.csv",
         "inbox/2026",
         ["a", "b"],
         "text/csv",
     )
-    assert content(acme, made).content == b"a,b\n1,2\n"
+    assert content(acme, document).content == b"a,b\n1,2\n"
     wait_until(lambda: not incoming(running), 30)
 
 
 def test_a_large_form_comes_as_it_was_sent(acme: httpx.Client) -> None:
     data = os.urandom(3 << 20) + b"\r\n--not-the-boundary\r\n" + b"\n\r" * 1000
-    made = acme.post(DOCUMENTS, files={"file": ("large.bin", data)}, data={"name": "other.bin"}).json()["data"]
-    assert (made["name"], made["sha256"]) == ("other.bin", hashlib.sha256(data).hexdigest())
+    document = acme.post(DOCUMENTS, files={"file": ("large.bin", data)}, data={"name": "other.bin"}).json()["data"]
+    assert (document["name"], document["sha256"]) == ("other.bin", hashlib.sha256(data).hexdigest())
 
 
 FORM = "multipart/form-data; boundary=cut"
@@ -204,8 +204,8 @@ def test_a_form_that_is_none_is_refused(
 def test_json_is_a_file_like_any_other_and_needs_a_name(acme: httpx.Client) -> None:
     message = refused(acme.post(DOCUMENTS, json={"name": "a.txt", "content": "abc"}), 422, "validation_failed", "/name")
     assert "?name=" in message
-    made = acme.post(DOCUMENTS, params={"name": "a.json"}, json={"a": 1}).json()["data"]
-    assert made["media_type"] == "application/json"
+    document = acme.post(DOCUMENTS, params={"name": "a.json"}, json={"a": 1}).json()["data"]
+    assert document["media_type"] == "application/json"
 
 
 def test_what_is_said_twice_or_wrongly_is_named(acme: httpx.Client) -> None:
@@ -219,9 +219,9 @@ def test_what_is_said_twice_or_wrongly_is_named(acme: httpx.Client) -> None:
 
 @pytest.mark.parametrize("page", [b"<html><script>alert(1)</script>", b"<svg xmlns='x' onload='alert(1)'/>", b"%PDF-1.7\n<html>"])
 def test_a_page_in_disguise_is_what_it_is_and_runs_nowhere(acme: httpx.Client, page: bytes) -> None:
-    made = acme.post(DOCUMENTS, files={"file": ("photo.png", page, "image/png")}).json()["data"]
-    assert made["media_type"] in ("text/html", "image/svg+xml", "application/pdf")
-    headers = content(acme, made).headers
+    document = acme.post(DOCUMENTS, files={"file": ("photo.png", page, "image/png")}).json()["data"]
+    assert document["media_type"] in ("text/html", "image/svg+xml", "application/pdf")
+    headers = content(acme, document).headers
     assert headers["content-disposition"].startswith("attachment;")
     assert headers["content-security-policy"] == "default-src 'none'; sandbox"
     assert headers["x-content-type-options"] == "nosniff"
@@ -244,8 +244,8 @@ def test_lists_are_filtered(acme: httpx.Client) -> None:
 
 
 def test_a_revision_is_added_and_the_old_one_stays(acme: httpx.Client) -> None:
-    made = upload(acme, b"one", "a.txt")
-    path = f"{DOCUMENTS}/{made['id']}"
+    document = upload(acme, b"one", "a.txt")
+    path = f"{DOCUMENTS}/{document['id']}"
     answer = acme.post(f"{path}/revisions", params={"comment": "better"}, content=b"two", headers={"If-Match": '"1"'})
     assert (answer.status_code, answer.json()["data"]["revision"]) == (201, 2)
     refused(acme.post(f"{path}/revisions", content=b"three", headers={"If-Match": '"1"'}), 412, "version_conflict")
@@ -257,14 +257,14 @@ def test_a_revision_is_added_and_the_old_one_stays(acme: httpx.Client) -> None:
 
 
 def test_a_change_takes_the_version_it_was_made_for(acme: httpx.Client) -> None:
-    made = upload(acme, b"one", "a.txt", folder="f", tags="x")
-    path = f"{DOCUMENTS}/{made['id']}"
+    document = upload(acme, b"one", "a.txt", folder="f", tags="x")
+    path = f"{DOCUMENTS}/{document['id']}"
     changed = acme.patch(path, json={"name": "b.txt", "folder": "", "tags": []}, headers={"If-Match": '"1"'}).json()["data"]
     assert (changed["name"], changed["folder"], changed["tags"], changed["version"]) == ("b.txt", "", [], 2)
     refused(acme.patch(path, json={"name": "c.txt"}, headers={"If-Match": '"1"'}), 412, "version_conflict")
     refused(acme.patch(path, json={"media_type": "image/png"}), 422, "validation_failed", "/media_type")
     refused(acme.delete(path, headers={"If-Match": '"1"'}), 412, "version_conflict")
-    assert acme.delete(path).json()["data"] == {"deleted": made["id"]}
+    assert acme.delete(path).json()["data"] == {"deleted": document["id"]}
     refused(acme.get(path), 404, "not_found")
     refused(acme.get(f"{path}/content"), 404, "not_found")
 
@@ -277,18 +277,18 @@ def test_a_repeated_upload_makes_one_document(acme: httpx.Client) -> None:
     assert again.headers["idempotency-replayed"] == "true"
     other = acme.post(DOCUMENTS, params={"name": "once.txt"}, content=b"two", headers=headers)
     refused(other, 422, "idempotency_mismatch")
-    named = acme.get(DOCUMENTS, params={"name": "once.txt"}).json()["data"]
-    assert len(named) == 1
+    documents = acme.get(DOCUMENTS, params={"name": "once.txt"}).json()["data"]
+    assert len(documents) == 1
 
 
 def test_damage_is_told_and_not_delivered_as_if_it_were_whole(acme: httpx.Client, running: Running) -> None:
-    made = upload(acme, b"soon to be lost", "lost.txt")
-    [stored] = (running.config.data / "blobs").rglob(f"{made['sha256']}.*")
+    document = upload(acme, b"soon to be lost", "lost.txt")
+    [stored] = (running.config.data / "blobs").rglob(f"{document['sha256']}.*")
     stored.unlink()
-    message = refused(content(acme, made), 500, "internal")
+    message = refused(content(acme, document), 500, "internal")
     assert "backup" in message
     upload(acme, b"soon to be lost", "again.txt")
-    assert content(acme, made).content == b"soon to be lost"
+    assert content(acme, document).content == b"soon to be lost"
 
 
 @pytest.fixture(scope="module")
@@ -340,5 +340,5 @@ def test_a_document_of_another_tenant_is_not_there(acme: httpx.Client, globex: h
 
 
 def test_the_example_of_the_route_table_is_a_table(ours: Resources) -> None:
-    found = ours.ask("GET", f"/documents/{ours.document()}")
-    assert (found["name"], found["media_type"]) == ("orders.csv", "text/csv")
+    document = ours.ask("GET", f"/documents/{ours.document()}")
+    assert (document["name"], document["media_type"]) == ("orders.csv", "text/csv")
