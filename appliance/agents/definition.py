@@ -121,7 +121,7 @@ class _Reader:
     def definition(self, agent_id: str) -> Definition:
         for member in self.data:
             if member not in MEMBERS:
-                known = Sentence("is not known here; known are %(members)s", members=', '.join(MEMBERS))
+                known = Sentence("is not a known member; use one of %(members)s", members=", ".join(MEMBERS))
                 self.wrong(
                     f"/{str(member)[:60]}",
                     Sentence("%(member)s %(known)s", member=repr(str(member)[:60]), known=known),
@@ -206,11 +206,11 @@ class _Reader:
             elif name in UNLISTED:
                 self.wrong(pointer, Sentence("%(name)s cannot be listed: %(unlisted)s", name=name, unlisted=UNLISTED[name]))
             elif name not in TOOLS:
-                known = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
+                names = ", ".join(tool for tool in TOOLS if tool not in UNLISTED)
                 self.wrong(
                     pointer,
                     Sentence(
-                        "%(name)s is not a tool; use %(known)s or integration:operation", name=repr(name[:80]), known=known
+                        "%(name)s is not a tool; use %(known)s or integration:operation", name=repr(name[:80]), known=names
                     ),
                 )
             else:

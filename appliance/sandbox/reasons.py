@@ -105,17 +105,17 @@ class Reasons:
             message += _hint(message)
         return self.passed_on(fault, (name, message), stack, position)
 
-    def passed_on(self, fault: Mapping[str, Any], said: tuple[str, str], stack: str, position: Position | None) -> Failure:
+    def passed_on(self, fault: Mapping[str, Any], summary: tuple[str, str], stack: str, position: Position | None) -> Failure:
         """A failure with the class and code of the thrown error, except those reserved for the appliance.
 
-        `said` is the error's name and message.
+        `summary` is the name and message of the error.
         """
         failure_class, code = fault.get("failure_class"), fault.get("code")
         if code in _OURS or (failure_class == "system" and not self.system_failed):
             failure_class, code = "user_code", None if code in _OURS else code
         return Failure(
             failure_class if failure_class in FAILURE_CLASSES else "user_code",
-            *said,
+            *summary,
             stack,
             code if isinstance(code, str) and code else None,
             fault.get("retryable") is True,

@@ -125,8 +125,8 @@ class Toolbox:
     def action_of(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """The action that policies and approvals would see for this call, without making it.  Raises as `call` for bad calls."""
         tool = self._validate_call(caller, name, arguments).tool
-        given = self._settled(caller, tool, arguments)
-        return ToolAction(tool.name, tool.effect, given) if tool.describe is None else tool.describe(caller, given)
+        resolved = self._settled(caller, tool, arguments)
+        return ToolAction(tool.name, tool.effect, resolved) if tool.describe is None else tool.describe(caller, resolved)
 
     def settled_action(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> ToolAction:
         """The action of a call that arrived another way (such as REST), whose arguments are already validated."""

@@ -52,7 +52,7 @@ CURRENT = _Current()
 
 def _check_guest(context: int, data: int, delta: int, kind: int) -> int:
     guest = CURRENT.guest
-    reason = guest.overdue() if guest is not None else "nobody runs here"
+    reason = guest.overdue() if guest is not None else "no guest is running on this thread"
     if reason is not None:
         return int(native.error_new(reason.encode()))
     c_uint64.from_address(delta).value = 1

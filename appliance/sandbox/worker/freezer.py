@@ -45,7 +45,7 @@ class _IdleOwner:
     """The owner of an instance that never runs code."""
 
     def on_message(self, message: bytes) -> bytes | None:
-        raise RuntimeError("nobody runs here")
+        raise RuntimeError("this instance must not run code")
 
     def read_clock(self) -> int:
         return 0
