@@ -52,13 +52,13 @@ class ModelReach:
         """Whether the tenant has the profile."""
         return self.models.has_profile(claim.scope, slug)
 
-    def ask(self, claim: Claim, question: Any, where: str, ends: float) -> Generated:
+    def ask(self, claim: Claim, raw_prompt: Any, where: str, ends: float) -> Generated:
         """Sends a prompt; raises ValidationFailed when it is malformed, NotFound when its profile does not exist.
 
         `where` names the calling place in the execution, `ends` is the deadline for the answer (monotonic seconds).
         """
         read = self.read_document
-        prompt = parse_prompt(question, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
+        prompt = parse_prompt(raw_prompt, *(() if read is None else [lambda document_id: read(claim.scope, document_id)]))
         switches.refuse_switched_off(claim.scope, subject_of(claim.scope))
         return self.models.generate(claim.scope, prompt, Origin(claim.execution_id, where), ends)
 

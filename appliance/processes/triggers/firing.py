@@ -201,8 +201,8 @@ class Firings:
 
         try:
             started = db.write(write)
-        except ConcurrencyLimited as limited:
-            failure = _error_object(limited)
+        except ConcurrencyLimited as refusal:
+            failure = _error_object(refusal)
             db.write(lambda: self._record_refusal(scope, mark, event, failure))
             raise
         FIRINGS.inc(1, mark.kind, "started" if started.is_new else "repeated")
