@@ -1,4 +1,4 @@
-"""The clock of a machine is set: what lasts is moved once, by whoever of its processes is first, on both dialects."""
+"""After a machine's clock was set, its durations are moved once, by the first of its processes, on both dialects."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ db.close_database()
 
 
 class Rows:
-    """Executions that wait since `at`; `dues` is when each goes on, in hours after that."""
+    """Executions that have waited since `at`; `dues` are their due times in hours after that."""
 
     def __init__(self, wall: Wall) -> None:
         self.wall = wall
@@ -48,7 +48,7 @@ class Rows:
         versions.save_draft(self.scope, "idle", versions.Draft(definition, {}))
 
     def process(self) -> ClockJumps:
-        """What a process of this machine knows of its clock."""
+        """The clock tracker of a process on this machine."""
         created = ClockJumps([move_durations], lambda: None)
         created.now_ms()
         return created
@@ -109,7 +109,7 @@ def test_two_processes_that_notice_a_jump_move_what_lasts_once(rows: Rows) -> No
 
 
 def test_processes_of_one_machine_move_what_lasts_once(rows: Rows, store_url: str) -> None:
-    """Whole processes, which notice it at the same moment."""
+    """Several operating-system processes that notice the jump at the same moment."""
     lasts = rows.add(rows.run(1, measured_by=clock.boot_id()))
     command = [sys.executable, "-c", JUMPED, store_url]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -127,7 +127,7 @@ def test_processes_of_one_machine_move_what_lasts_once(rows: Rows, store_url: st
 
 
 def test_what_another_machine_measures_stays(rows: Rows) -> None:
-    """So does what an earlier start of this one left: after a restart the wall clock rules."""
+    """The same holds for durations from before a reboot, which follow the wall clock."""
     other = rows.add(rows.run(1, measured_by="another boot"))
     rows.process()
     rows.wall.jumped = 2 * HOUR

@@ -1,4 +1,4 @@
-"""Events of the appliance itself as triggers: changed entities, ended executions; noted with what happened, and never for ever."""
+"""Changed entities and ended executions as triggers: recorded in their transaction, and never in endless chains."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -33,14 +33,14 @@ def listen(world: World, trigger: dict[str, Any], steps: list[dict[str, Any]] | 
 
 
 def settled(world: World, process_id: str) -> list[Firing]:
-    """The events of a process once all of them are settled."""
+    """The events of a process, once all of them have been handled."""
     mine = Firing.process_id == process_id
     wait_until(lambda: not world.scope.select(Firing).where(mine & (Firing.status == "pending")).exists())
     return list(world.scope.select(Firing).where(mine).order_by(Firing.id))
 
 
 def inputs(world: World, process_id: str) -> list[Any]:
-    """What the executions that events started were given, in the order of the events."""
+    """The inputs of the executions started by events, in the order of the events."""
     result = [world.scope.get(Execution, id=each.execution_id) for each in settled(world, process_id)]
     return [row.input for row in result]
 
