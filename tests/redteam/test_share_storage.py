@@ -39,9 +39,9 @@ def test_a_tenant_stores_as_much_as_it_may(small: None, acme: httpx.Client, glob
     assert [answer.status_code for answer in answers] == [201] * 3 + [507] * 3
     error = answers[-1].json()["error"]
     assert error["code"] == "storage_full"
-    assert "this tenant stores" in error["message"]
+    assert "this tenant uses" in error["message"]
     assert "limits.tenant_storage_mb" in error["message"]
-    assert "ask whoever runs the appliance" in error["message"]
+    assert "ask your operator" in error["message"]
     assert send(acme, content_of("a")).status_code == 201, "equal contents are stored once"
     assert send(globex, content_of("g")).status_code == 201
 

@@ -82,7 +82,7 @@ def test_a_second_member_of_the_same_name_is_refused(make: Callable[..., bytes])
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_a_tar_are_refused(kind: bytes) -> None:
-    with pytest.raises(ValidationFailed, match="'link' is no plain file"):
+    with pytest.raises(ValidationFailed, match="'link' is not a regular file"):
         read_archive(make_tar(("link", b""), kind=kind, link="/etc/passwd"), LIMITS)
 
 
@@ -92,7 +92,7 @@ def test_a_link_in_a_zip_is_refused() -> None:
 
 
 def test_an_unusual_method_is_refused() -> None:
-    with pytest.raises(ValidationFailed, match="unusual method"):
+    with pytest.raises(ValidationFailed, match="unsupported compression method"):
         read_archive(make_zip(("a", b"x"), method=zipfile.ZIP_BZIP2), LIMITS)
 
 
