@@ -1,4 +1,4 @@
-"""The documents of two tenants on each dialect."""
+"""The documents of two tenants, on each database."""
 
 from pathlib import Path
 

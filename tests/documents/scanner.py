@@ -1,4 +1,4 @@
-"""A scanner for tests: knows EICAR, says nothing of what begins with `strange`, and never ends for what begins with `slow`."""
+"""A malware scanner for tests: detects EICAR, fails for content starting with `strange`, and hangs for `slow`."""
 
 import sys
 from pathlib import Path

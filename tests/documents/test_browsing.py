@@ -1,4 +1,4 @@
-"""A folder is browsed as people know it: its folders with what they hold, then its documents, a page at a time."""
+"""Folders are listed with their totals, then documents, page by page."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -38,7 +38,7 @@ def inside(shelf: Shelf) -> tuple[list[tuple[str, int]], list[str]]:
     return [(each.path, each.total) for each in shelf.folders], [each.name for each in shelf.documents]
 
 
-def test_a_folder_shows_what_is_directly_in_it(filled: Documents, acme: TenantScope) -> None:
+def test_a_folder_lists_its_direct_contents(filled: Documents, acme: TenantScope) -> None:
     (root,) = pages(filled, acme, "", 50)
     of_root = [("B", 2), ("a", 6), ("a b", 2), ("a-b", 2), ("a0", 2), ("ab", 2), ("z", 2), ("ä", 2)]
     assert (*inside(root), root.total) == (of_root, ["One", "two"], 22)
@@ -52,7 +52,7 @@ def test_a_folder_shows_what_is_directly_in_it(filled: Documents, acme: TenantSc
         filled.list_shelf(acme, "../a", "name", PageRequest())
 
 
-def test_pages_hold_everything_once_folders_first(filled: Documents, acme: TenantScope) -> None:
+def test_pages_contain_everything_once_folders_first(filled: Documents, acme: TenantScope) -> None:
     for order in get_args(Order):
         (whole,) = pages(filled, acme, "", 50, order)
         for limit in (1, 2, 7, 8, 9, 10, 11):
@@ -65,7 +65,7 @@ def test_pages_hold_everything_once_folders_first(filled: Documents, acme: Tenan
     assert [each.id for each in whole.documents] == [each.id for each in newest]
 
 
-def test_what_is_below_is_counted_to_a_bound(filled: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_are_counted_up_to_a_bound(filled: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "COUNTED", 3)
     (root,) = pages(filled, acme, "", 50)
     assert (root.total, dict(inside(root)[0])["a"], dict(inside(root)[0])["a0"]) == (3, 3, 2)
@@ -77,7 +77,7 @@ def test_a_cursor_of_another_list_is_refused(filled: Documents, acme: TenantScop
             filled.list_shelf(acme, "", "name", PageRequest(5, cursor))
 
 
-def test_lists_are_narrowed_to_a_folder_and_what_is_below(filled: Documents, acme: TenantScope) -> None:
+def test_lists_can_be_limited_to_a_folder_and_those_below(filled: Documents, acme: TenantScope) -> None:
     def found(**wanted: Any) -> list[tuple[str, str]]:
         page = filled.list_documents(acme, Wanted(**wanted), PageRequest(sort="folder,name", count=True))
         assert page.total == len(page.items)

@@ -1,4 +1,4 @@
-"""Documents keep every content they have had, belong to one tenant, and tell of every change."""
+"""Documents keep every revision, belong to one tenant, and notify listeners of every change."""
 
 import threading
 from pathlib import Path
@@ -26,7 +26,7 @@ def names(documents: Documents, scope: TenantScope, **wanted: Any) -> list[str]:
     return [document.name for document in page.items]
 
 
-def test_a_document_is_what_was_stored(documents: Documents, acme: TenantScope, tmp_path: Path) -> None:
+def test_a_document_has_the_stored_content(documents: Documents, acme: TenantScope, tmp_path: Path) -> None:
     new = NewDocument("Invoice 7.pdf", "text/html", "/invoices/2026/", ("paid", "acme", "paid"))
     made = documents.store_document(acme, new, PDF)
     assert documents.get_document(acme, made.id) == made
@@ -40,7 +40,7 @@ def test_a_document_is_what_was_stored(documents: Documents, acme: TenantScope, 
     assert (tmp_path / "copy").read_bytes() == PDF
 
 
-def test_every_table_that_refers_to_a_blob_is_known_to_who_collects_them(documents: Documents) -> None:
+def test_every_table_with_blob_references_is_known_to_the_collector(documents: Documents) -> None:
     """Else the blobs of its rows would be deleted under them."""
     columns = {row[0]: {field.name for field in db.database.obj.get_columns(row[0])} for row in
                ((name,) for name in db.database.obj.get_tables())}  # fmt: skip
@@ -64,7 +64,7 @@ def test_every_revision_stays_readable(documents: Documents, acme: TenantScope) 
         documents.open_content(acme, made.id, 3)
 
 
-def test_the_newest_content_again_is_no_revision(documents: Documents, acme: TenantScope) -> None:
+def test_an_equal_content_creates_no_revision(documents: Documents, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one")
     assert documents.add_revision(acme, made.id, documents.keep_content(acme, b"one")) == made
     documents.add_revision(acme, made.id, documents.keep_content(acme, b"two"))
@@ -159,7 +159,7 @@ def test_a_tenant_goes_with_its_documents(documents: Documents, acme: TenantScop
     assert documents.open_content(globex, kept.id).read(3) == b"one"
 
 
-def test_listeners_hear_of_every_change_inside_its_transaction(documents: Documents, acme: TenantScope) -> None:
+def test_listeners_are_called_inside_the_transaction(documents: Documents, acme: TenantScope) -> None:
     heard: list[tuple[str, str, int]] = []
 
     def listen(scope: TenantScope, event: str, document: Document) -> None:
@@ -189,7 +189,7 @@ def test_listeners_hear_of_every_change_inside_its_transaction(documents: Docume
     assert names(documents, acme) == []
 
 
-def test_an_outer_write_that_fails_leaves_no_document(documents: Documents, acme: TenantScope) -> None:
+def test_a_failed_outer_write_leaves_no_document(documents: Documents, acme: TenantScope) -> None:
     content = documents.keep_content(acme, b"one")
 
     def fail() -> None:
@@ -202,7 +202,7 @@ def test_an_outer_write_that_fails_leaves_no_document(documents: Documents, acme
     documents.create_document(acme, NewDocument("a.txt"), content)
 
 
-def test_revisions_added_at_once_get_numbers_of_their_own(documents: Documents, acme: TenantScope) -> None:
+def test_concurrent_revisions_get_distinct_numbers(documents: Documents, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"start")
 
     def add(index: int) -> None:
@@ -232,7 +232,7 @@ def test_revisions_added_at_once_get_numbers_of_their_own(documents: Documents, 
         (NewDocument("a", tags=tuple(map(str, range(51)))), "/tags"),
     ],
 )
-def test_what_is_not_accepted_is_named(documents: Documents, acme: TenantScope, new: NewDocument, pointer: str) -> None:
+def test_invalid_values_are_reported(documents: Documents, acme: TenantScope, new: NewDocument, pointer: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         documents.store_document(acme, new, b"one")
     assert refused.value.details[0].pointer == pointer

@@ -1,4 +1,4 @@
-"""Bytes may lie far away: nobody waits for them inside the one writer, nor with a state of the database held open."""
+"""Remote blob storage: slow reads never happen inside the single writer or an open snapshot."""
 
 import threading
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def blobs(places: FarPlaces) -> Blobs:
     return Blobs(places, HOLDERS)
 
 
-def test_a_media_type_is_settled_before_the_write(documents: Documents, acme: TenantScope, places: FarPlaces) -> None:
+def test_a_media_type_is_detected_before_the_write(documents: Documents, acme: TenantScope, places: FarPlaces) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
     assert documents.update_document(acme, made, Changes(media_type="text/csv")).media_type == "text/csv"
     assert places.in_writer == [False]
@@ -59,7 +59,7 @@ def test_a_media_type_is_settled_before_the_write(documents: Documents, acme: Te
     assert documents.get_document(acme, made).media_type == "image/png"
 
 
-def test_a_text_is_opened_behind_the_snapshot(
+def test_a_text_is_opened_after_the_snapshot(
     documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, tmp_path: Path
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
@@ -71,7 +71,7 @@ def test_a_text_is_opened_behind_the_snapshot(
     assert places.in_snapshot == [False]
 
 
-def test_what_is_published_is_looked_at_outside_the_write(
+def test_publishing_checks_the_content_outside_the_write(
     documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
@@ -82,7 +82,7 @@ def test_what_is_published_is_looked_at_outside_the_write(
     assert places.in_writer == [False, False]
 
 
-def test_a_content_is_looked_at_for_keys_once_for_all_processes(
+def test_a_content_is_checked_for_keys_once_across_processes(
     documents: Documents, acme: TenantScope, globex: TenantScope, blobs: Blobs, places: FarPlaces
 ) -> None:
     harmless, leaking = (
@@ -105,7 +105,7 @@ def test_a_content_is_looked_at_for_keys_once_for_all_processes(
     assert db.rows("SELECT tenant_id FROM document_key_check") == [("globex",)]
 
 
-def test_of_many_who_ask_at_once_one_looks(
+def test_only_one_of_many_threads_checks_a_content(
     documents: Documents, acme: TenantScope, blobs: Blobs, places: FarPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
@@ -135,7 +135,7 @@ def test_of_many_who_ask_at_once_one_looks(
     assert len(places.in_writer) == 1
 
 
-def test_another_media_type_is_that_of_what_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
+def test_a_corrected_media_type_is_delivered(documents: Documents, acme: TenantScope, blobs: Blobs) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"a,b\n").id
     documents.add_revision(acme, made, documents.keep_content(acme, b"a,b\n1,2\n"))
     documents.update_document(acme, made, Changes(media_type="text/csv"))

@@ -1,4 +1,4 @@
-"""What documents are in and what is said of them: found, changed and moved as a whole."""
+"""Folders and metadata: filtering, changing, and moving as a whole."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def tree(documents: Documents, scope: TenantScope, under: str = "") -> list[tupl
     return [(folder.path, folder.documents, folder.total) for folder in page.items]
 
 
-def test_documents_are_found_by_equal_metadata(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+def test_documents_are_filtered_by_metadata(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     store(documents, acme, "a", customer="ACME", year=2026, paid=True, note=None, lines=[1, 2])
     store(documents, acme, "b", customer="ACME", year=2025.0, paid=1)
     store(documents, globex, "c", customer="ACME")
@@ -63,7 +63,7 @@ def test_a_change_merges_metadata(documents: Documents, acme: TenantScope) -> No
         ({"a": "\ud800"}, "/metadata"),
     ],
 )
-def test_metadata_that_is_not_accepted_is_named(
+def test_invalid_metadata_is_reported(
     documents: Documents, acme: TenantScope, metadata: dict[str, Any], pointer: str
 ) -> None:
     with pytest.raises(ValidationFailed) as refused:
@@ -72,12 +72,12 @@ def test_metadata_that_is_not_accepted_is_named(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "1", "{", "[" * 100_000, '{"a": 1e999}', '{"a": "\\ud800"}'])
-def test_metadata_that_is_no_object_is_refused(text: str) -> None:
+def test_metadata_must_be_an_object(text: str) -> None:
     with pytest.raises(ValidationFailed):
         read_metadata(text)
 
 
-def test_folders_are_told_with_what_is_in_them(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+def test_folders_are_listed_with_their_counts(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     for folder in ("a", "a/b", "a/b", "a/b/c/d", "a-b", "ab", "", "z"):
         store(documents, acme, "x", folder)
     store(documents, globex, "y", "g")
@@ -93,7 +93,7 @@ def test_folders_are_told_with_what_is_in_them(documents: Documents, acme: Tenan
         documents.list_folders(acme, "../a", PageRequest())
 
 
-def test_a_folder_moves_with_all_that_is_in_it(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_folder_moves_with_everything_in_it(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b", "a/b/c", "ab", "z/b")]
     theirs = store(documents, globex, "x", "a")
     heard: list[str] = []
@@ -116,7 +116,7 @@ def test_a_folder_moves_with_all_that_is_in_it(documents: Documents, acme: Tenan
     assert all(each.updated_at >= known.updated_at for each, known in zip(after, before, strict=True))
 
 
-def test_a_folder_moves_as_a_whole_or_not_at_all(documents: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_moves_atomically(documents: Documents, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [store(documents, acme, "x", folder) for folder in ("a", "a/b")]
     for source, target, error in (
         ("a", "a/b", Conflict), ("a", "a", Conflict), ("", "b", ValidationFailed), ("nowhere", "b", NotFound),

@@ -1,4 +1,4 @@
-"""A sender's file name and media type are believed only as far as they can do no harm."""
+"""File names and media types from uploads are accepted only as far as they are harmless."""
 
 import pytest
 
@@ -34,12 +34,12 @@ HOSTILE = [
         ("x" * 300 + ".pdf", "x" * 196 + ".pdf"),
     ],
 )
-def test_a_sent_file_name_is_made_harmless(name: str, clean: str) -> None:
+def test_an_uploaded_file_name_is_cleaned(name: str, clean: str) -> None:
     assert clean_name(name) == clean
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_clean_name_is_clean(name: str) -> None:
+def test_cleaning_is_idempotent(name: str) -> None:
     assert check_name(clean_name(name)) == clean_name(name)
 
 
@@ -66,5 +66,5 @@ def test_a_clean_name_is_clean(name: str) -> None:
         (b"", "a.txt", None, "text/plain"),
     ],
 )
-def test_the_content_says_what_it_is(head: bytes, name: str, declared: str | None, media_type: str) -> None:
+def test_the_content_determines_its_type(head: bytes, name: str, declared: str | None, media_type: str) -> None:
     assert settle_media_type(head, name, declared) == media_type

@@ -1,4 +1,4 @@
-"""Previews are painted once for each content, page and width, kept while a document has the content, and given to nobody else."""
+"""Previews are rendered once per content, page and width, deleted with the content, and isolated between tenants."""
 
 import io
 import threading
@@ -54,7 +54,7 @@ def rows() -> int:
     return int(db.rows("SELECT count(*) FROM document_preview")[0][0])
 
 
-def test_a_preview_is_kept_and_goes_with_its_last_document(
+def test_a_preview_is_stored_and_deleted_with_its_last_document(
     documents: Documents, painter: Previews, idle: Previews, blobs: Blobs, acme: TenantScope, globex: TenantScope,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_preview_is_kept_and_goes_with_its_last_document(
 
 
 @on_sqlite
-def test_what_is_never_painted(documents: Documents, idle: Previews, acme: TenantScope) -> None:
+def test_some_types_are_never_rendered(documents: Documents, idle: Previews, acme: TenantScope) -> None:
     for name, data in (
         ("a.svg", b"<svg xmlns='http://www.w3.org/2000/svg'/>"), ("a.html", b"<html><script>1</script>"), ("a.txt", b"plain"),
         ("a.png", b"<svg onload='alert(1)'/>"), ("a.bin", b"\x00\x01"), ("a.bmp", b"BMW and other cars"),
@@ -98,7 +98,7 @@ def test_what_is_never_painted(documents: Documents, idle: Previews, acme: Tenan
 
 
 @on_sqlite
-def test_a_refusal_is_kept_and_a_missing_page_is_not(
+def test_a_refusal_is_stored_and_a_missing_page_is_not(
     documents: Documents, painter: Previews, idle: Previews, acme: TenantScope
 ) -> None:
     broken = store(documents, acme, "a.pdf", b"%PDF-1.7 nothing")
@@ -116,7 +116,7 @@ def test_a_refusal_is_kept_and_a_missing_page_is_not(
 
 
 @on_sqlite
-def test_quarantine_holds_for_a_preview_that_was_made_before(documents: Documents, painter: Previews, acme: TenantScope) -> None:
+def test_quarantine_applies_to_an_existing_preview(documents: Documents, painter: Previews, acme: TenantScope) -> None:
     made = store(documents, acme, "a.png", png())
     painter.get_preview(acme, made, 1, 160)
     sha256 = documents.get_document(acme, made).sha256
@@ -129,7 +129,7 @@ def test_quarantine_holds_for_a_preview_that_was_made_before(documents: Document
 
 
 @on_sqlite
-def test_one_is_painted_at_a_time_and_few_wait(
+def test_previews_render_one_at_a_time(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.png", png())
@@ -143,7 +143,7 @@ def test_one_is_painted_at_a_time_and_few_wait(
 
 
 @on_sqlite
-def test_a_document_deleted_meanwhile_leaves_nothing(
+def test_a_document_deleted_in_the_meantime_leaves_nothing(
     documents: Documents, painter: Previews, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.png", png())

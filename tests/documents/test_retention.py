@@ -1,4 +1,4 @@
-"""What must stay, stays: retained documents and those under a legal hold; what a folder's rule ends, goes."""
+"""Retained documents and those under a legal hold stay; folder rules delete the others in time."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def refused(*attempts: Callable[[], object]) -> None:
         assert (found.value.code, found.value.status) == ("document_kept", 409)
 
 
-def test_a_document_stays_where_it_is_until_nothing_keeps_it(
+def test_a_retained_document_cannot_be_deleted_or_moved(
     documents: Documents, acme: TenantScope, globex: TenantScope, later: list[int]
 ) -> None:
     made = documents.store_document(acme, NewDocument("a.txt", None, "contracts"), b"one").id
@@ -78,7 +78,7 @@ def test_a_document_stays_where_it_is_until_nothing_keeps_it(
     assert actions == ["document.hold", "document.retain", "document.release"]
 
 
-def test_a_tenant_stays_while_a_document_of_it_must(documents: Documents, acme: TenantScope) -> None:
+def test_a_tenant_with_retained_documents_cannot_be_deleted(documents: Documents, acme: TenantScope) -> None:
     tenants.before_tenant_delete(keeping.refuse_tenant_with_kept)
     tenants.on_tenant_delete(forget_tenant)
     made = documents.store_document(acme, NewDocument("a.txt"), b"one").id
@@ -93,7 +93,7 @@ def test_a_tenant_stays_while_a_document_of_it_must(documents: Documents, acme: 
     assert db.rows("SELECT count(*) FROM document") == [(0,)]
 
 
-def test_the_nearest_rule_of_a_folder_ends_its_documents(
+def test_the_nearest_folder_rule_deletes_documents(
     documents: Documents, acme: TenantScope, globex: TenantScope, later: list[int]
 ) -> None:
     def store(scope: TenantScope, folder: str) -> str:
@@ -124,7 +124,7 @@ def test_the_nearest_rule_of_a_folder_ends_its_documents(
     assert {row[0] for row in expired} == {short, long, in_root, held}
 
 
-def test_what_is_overdue_no_longer_stays(documents: Documents, acme: TenantScope, later: list[int]) -> None:
+def test_a_document_that_is_no_longer_overdue_stays(documents: Documents, acme: TenantScope, later: list[int]) -> None:
     """Between the listing and the deletion of a document another is deleted, and whoever hears of that changes the rest."""
     folders = ("tmp", "tmp", "tmp", "tmp/kept")
     made = [documents.store_document(acme, NewDocument(f"{n}.txt", None, folder), b"one").id for n, folder in enumerate(folders)]
@@ -152,7 +152,7 @@ def test_what_is_overdue_no_longer_stays(documents: Documents, acme: TenantScope
     assert {row[0] for row in db.rows("SELECT id FROM document")} == {revised, moved, ruled}
 
 
-def test_a_rule_says_what_it_can(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
+def test_an_invalid_rule_is_refused(documents: Documents, acme: TenantScope, globex: TenantScope) -> None:
     made = folder_rules.put_rule(acme, FolderRule("/a/b/", "required", 3))
     assert (made.folder, made.review, made.delete_after_days, made.updated_by) == ("a/b", "required", 3, "key:acme")
     assert folder_rules.put_rule(acme, FolderRule("a/b", "none")).delete_after_days is None

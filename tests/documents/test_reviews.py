@@ -1,4 +1,4 @@
-"""A content is approved by the people who were named, by nobody else, and no other content with it."""
+"""A content is approved by its named reviewers only, and no other content with it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +56,7 @@ def refused(kind: type[ApplianceError], act: Callable[[], object]) -> ApplianceE
     return caught.value
 
 
-def test_so_many_of_the_named_approve(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_the_required_number_of_reviewers_approves(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
     ada, bob, eve = (sign(f"{name}@acme.test") for name in ("ada", "bob", "eve"))
     review = ask(acme, made, "ada@acme.test", "BOB@acme.test", needed=2, note="the price")
     assert (review.status, review.revision, review.sha256, review.note) == ("pending", 1, made.sha256, "the price")
@@ -77,7 +77,7 @@ def test_so_many_of_the_named_approve(documents: Documents, acme: TenantScope, s
     assert actions == ["review.approve", "review.approve", "review.request"]
 
 
-def test_it_is_rejected_when_approval_is_out_of_reach(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_a_review_is_rejected_early(documents: Documents, acme: TenantScope, sign: Sign, made: Document) -> None:
     ada, bob = sign("ada@acme.test"), sign("bob@acme.test")
     sign("cyd@acme.test")
     review = ask(acme, made, "ada@acme.test", "bob@acme.test", "cyd@acme.test", needed=2)
@@ -104,7 +104,7 @@ def test_another_content_is_not_approved_with_it(documents: Documents, acme: Ten
     assert reviews.latest_approved(acme, "doc_nowhere") is None
 
 
-def test_a_revision_that_comes_during_a_review_is_not_what_is_reviewed(
+def test_a_revision_added_during_a_review_is_not_reviewed(
     documents: Documents, acme: TenantScope, sign: Sign, made: Document
 ) -> None:
     ada = sign("ada@acme.test")
@@ -115,7 +115,7 @@ def test_a_revision_that_comes_during_a_review_is_not_what_is_reviewed(
     assert (shown.review, shown.approved_revision) == ("none", 1)
 
 
-def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantScope, sign: Sign) -> None:
+def test_nobody_reviews_their_own_content(documents: Documents, acme: TenantScope, sign: Sign) -> None:
     ada = sign("ada@acme.test", role="owner")
     sign("bob@acme.test")
     assert ada.scope is not None
@@ -131,7 +131,7 @@ def test_nobody_decides_about_what_they_sent(documents: Documents, acme: TenantS
     assert '"self_approved":true' in entry.fields
 
 
-def test_only_a_signed_in_member_decides(acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_only_a_signed_in_member_can_decide(acme: TenantScope, sign: Sign, made: Document) -> None:
     ada = sign("ada@acme.test", role="builder")
     review = ask(acme, made, "ada@acme.test")
     for scope in (acme, tenants.system_scope("acme"), TenantScope("acme", "user:usr_other")):
@@ -140,7 +140,7 @@ def test_only_a_signed_in_member_decides(acme: TenantScope, sign: Sign, made: Do
     refused(PolicyDenied, lambda: decide(ada, review))
 
 
-def test_what_belongs_to_others_is_not_there(acme: TenantScope, globex: TenantScope, sign: Sign, made: Document) -> None:
+def test_reviews_of_others_are_not_found(acme: TenantScope, globex: TenantScope, sign: Sign, made: Document) -> None:
     stranger = sign("ada@globex.test", "globex")
     sign("ada@acme.test")
     review = ask(acme, made, "ada@acme.test")
@@ -169,7 +169,7 @@ def test_what_belongs_to_others_is_not_there(acme: TenantScope, globex: TenantSc
         ({"note": "x" * 1001}, "/note"),
     ],
 )
-def test_what_cannot_be_asked_is_named(acme: TenantScope, sign: Sign, made: Document, given: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_request_is_reported(acme: TenantScope, sign: Sign, made: Document, given: dict[str, Any], pointer: str) -> None:
     sign("ada@acme.test")
     wanted = NewReview(**{"reviewers": ["ada@acme.test"], **given})
     error = refused(ValidationFailed, lambda: reviews.request_review(acme, made.id, wanted))
@@ -182,7 +182,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda days: monkeypatch.setattr(clock, "now_ms", lambda: now + days * DAY)
 
 
-def test_a_review_ends_with_its_time_or_when_it_is_withdrawn(
+def test_a_review_expires_or_is_withdrawn(
     documents: Documents, acme: TenantScope, sign: Sign, made: Document, later: Callable[[int], None]
 ) -> None:
     ada = sign("ada@acme.test")
@@ -204,7 +204,7 @@ def test_a_review_ends_with_its_time_or_when_it_is_withdrawn(
     assert db.rows("SELECT count(*) FROM document_vote") == [(0,)]
 
 
-def test_who_listens_hears_of_an_approval(acme: TenantScope, sign: Sign, made: Document) -> None:
+def test_an_approval_emits_an_event(acme: TenantScope, sign: Sign, made: Document) -> None:
     ada = sign("ada@acme.test")
     db.write(
         lambda: db.execute(

@@ -1,4 +1,4 @@
-"""What becomes a document is looked at by the scanner first, whichever way it comes."""
+"""Everything that becomes a document is scanned first, whichever way it arrives."""
 
 import io
 import os
@@ -52,7 +52,7 @@ def lying_about(store: Path) -> list[Path]:
     return [path for path in (store / "blobs").rglob("*") if path.is_file() and b"EICAR" in path.read_bytes()]
 
 
-def test_malware_is_kept_in_no_way_it_may_come(store: Path) -> None:
+def test_malware_is_refused_on_every_path(store: Path) -> None:
     documents = Documents(incoming(store))
     made = documents.store_document(ACME, NewDocument("a.txt"), b"harmless")
     received = documents.receiver()
@@ -75,7 +75,7 @@ def test_malware_is_kept_in_no_way_it_may_come(store: Path) -> None:
     assert audit.verify(ACME).intact
 
 
-def test_malware_among_many_keeps_all_of_them_out(store: Path) -> None:
+def test_one_infected_file_rejects_the_whole_batch(store: Path) -> None:
     blobs = incoming(store)
     before = blobs.usage(ACME)
     with pytest.raises(Infected):
@@ -83,7 +83,7 @@ def test_malware_among_many_keeps_all_of_them_out(store: Path) -> None:
     assert (blobs.usage(ACME), list((store / "blobs" / "incoming").iterdir())) == (before, [])
 
 
-def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
+def test_parts_of_an_upload_are_scanned_together(store: Path) -> None:
     blobs = incoming(store)
     uploads = Uploads(Documents(blobs), blobs, 1 << 20)
     half = 30
@@ -107,7 +107,7 @@ def test_parts_of_an_upload_are_looked_at_together(store: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"strange", b"slow"])
-def test_what_cannot_be_judged_is_refused(store: Path, content: bytes) -> None:
+def test_an_unknown_result_is_refused(store: Path, content: bytes) -> None:
     documents = Documents(incoming(store, timeout_s=1))
     with pytest.raises(ScanFailed) as refused:
         documents.keep_content(ACME, content)
@@ -115,7 +115,7 @@ def test_what_cannot_be_judged_is_refused(store: Path, content: bytes) -> None:
     assert not list((store / "blobs" / "incoming").glob("*"))
 
 
-def test_what_is_in_quarantine_is_given_to_nobody_until_it_is_clean(store: Path) -> None:
+def test_quarantined_contents_are_not_delivered_until_clean(store: Path) -> None:
     script = store / "scanner.py"
     documents = Documents(incoming(store, on_error="quarantine"))
     good, bad = (documents.store_document(ACME, NewDocument("a.txt"), b"strange " + text) for text in (b"one", b"EICAR"))
@@ -143,7 +143,7 @@ class Unreviewed:
         return False
 
 
-def test_what_is_in_quarantine_leaves_in_no_way(store: Path) -> None:
+def test_quarantined_contents_are_not_shared_or_published(store: Path) -> None:
     script, blobs = store / "scanner.py", incoming(store, on_error="quarantine")
     documents, exits = Documents(blobs), Exits(blobs, Unreviewed())
     publications, shares = Publications(exits), Shares(exits, Sealer(b"k" * 32))
@@ -164,7 +164,7 @@ def test_what_is_in_quarantine_leaves_in_no_way(store: Path) -> None:
     assert documents.open_text(ACME, made).state in ("pending", "ready")
 
 
-def test_what_nobody_keeps_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+def test_scan_results_of_unused_contents_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
     blobs = incoming_blobs(Scan(command=("/bin/sh", "-c", "exit 3"), on_error="quarantine"), LocalPlaces(tmp_path), HOLDERS)
     documents = Documents(blobs)
     kept = documents.store_document(ACME, NewDocument("kept.txt"), b"kept, and not judged")
@@ -192,7 +192,7 @@ def test_what_nobody_keeps_is_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
     documents.delete_document(ACME, kept.id)
 
 
-def test_the_scanner_gets_nothing_of_ours(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scanner_gets_none_of_our_environment(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOS_API_KEY", "secret")
     program = store / "environment.sh"
     program.write_text("#!/bin/sh\ncat\nenv | sort | tr '\\n' ' '\nexit 3\n", "utf-8")
@@ -205,14 +205,14 @@ def test_the_scanner_gets_nothing_of_ours(store: Path, monkeypatch: pytest.Monke
     assert Scanner([str(store / "missing")], 30).look_at(store / "file").state == "unknown"
 
 
-def test_a_command_that_cannot_run_is_said_at_the_start(store: Path) -> None:
+def test_an_invalid_command_is_reported_at_startup(store: Path) -> None:
     for command in (("clamdscan",), (str(store / "missing"),)):
         with pytest.raises(ConfigInvalid, match=r"scan\.command"):
             incoming(store, command=command)
     assert not isinstance(incoming(store, command=()), ScannedBlobs)
 
 
-def test_the_doctor_tries_the_scanner(tmp_path: Path) -> None:
+def test_the_doctor_tests_the_scanner(tmp_path: Path) -> None:
     def said(**settings: object) -> list[tuple[str, str]]:
         return list(doctor._scanner(make_config(tmp_path, **settings)))
 

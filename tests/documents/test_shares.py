@@ -1,4 +1,4 @@
-"""Shares end, are counted exactly, keep no secret in the clear, and deliver only what may leave."""
+"""Shares expire, are counted exactly, store no secret in clear text, and deliver only what is allowed."""
 
 import threading
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def opened(shares: Shares, scope: TenantScope, token: str) -> OpenShare:
     return found
 
 
-def test_a_token_leads_to_what_was_shared_and_is_kept_nowhere(
+def test_a_token_opens_its_share_and_is_not_stored(
     shares: Shares, documents: Documents, acme: TenantScope, globex: TenantScope, document: str
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare(1, password="a good sentence", note="for you"))
@@ -129,7 +129,7 @@ def test_a_share_ends_when_it_expires_is_revoked_or_its_document_goes(
 
 
 @pytest.mark.parametrize("most", [1, 7])
-def test_of_twenty_at_once_so_many_get_a_download_as_there_are(shares: Shares, acme: TenantScope, document: str, most: int) -> None:
+def test_concurrent_downloads_stay_within_the_limit(shares: Shares, acme: TenantScope, document: str, most: int) -> None:
     share, token = shares.create_share(acme, document, NewShare(max_downloads=most))
     found, begun, together = opened(shares, acme, token), [], threading.Barrier(20)
 
@@ -149,7 +149,7 @@ def test_of_twenty_at_once_so_many_get_a_download_as_there_are(shares: Shares, a
     assert len(downloads.list_downloads(acme, document, PageRequest()).items) == most
 
 
-def test_a_download_is_noted_from_its_beginning_to_its_end(
+def test_a_download_is_logged_from_start_to_end(
     shares: Shares, acme: TenantScope, document: str, later: list[int]
 ) -> None:
     share, token = shares.create_share(acme, document, NewShare(password="a good sentence"))
@@ -181,7 +181,7 @@ def test_a_download_is_noted_from_its_beginning_to_its_end(
     assert downloads.list_downloads(acme, document, PageRequest()).items == []
 
 
-def test_what_was_begun_of_one_revision_does_not_go_on_with_another(
+def test_a_download_does_not_continue_with_another_revision(
     shares: Shares, documents: Documents, acme: TenantScope, document: str
 ) -> None:
     _, token = shares.create_share(acme, document, NewShare(max_downloads=1))
@@ -194,7 +194,7 @@ def test_what_was_begun_of_one_revision_does_not_go_on_with_another(
     assert not shares.may_continue(acme, newer, begun)
 
 
-def test_a_share_that_is_long_over_is_forgotten(
+def test_a_share_is_deleted_long_after_it_ended(
     shares: Shares, acme: TenantScope, document: str, later: list[int], tmp_path: Path
 ) -> None:
     short, token = shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + DAY))
@@ -210,7 +210,7 @@ def test_a_share_that_is_long_over_is_forgotten(
     assert shares.list_shares(acme, document, PageRequest()).items == []
 
 
-def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
+def test_a_ticket_is_valid_for_its_share_only(shares: Shares, acme: TenantScope, document: str) -> None:
     one, two = (opened(shares, acme, shares.create_share(acme, document, NewShare())[1]) for _ in range(2))
     ticket = shares.seal_ticket(one, "123-dwl_1")
     assert shares.read_ticket(one, ticket) == "123-dwl_1"
@@ -219,7 +219,7 @@ def test_a_ticket_is_of_its_share_only(shares: Shares, acme: TenantScope, docume
         assert shares.read_ticket(one, forged) is None
 
 
-def test_a_share_for_named_people_knows_when_they_became_others(shares: Shares, acme: TenantScope, document: str) -> None:
+def test_changing_the_audience_invalidates_tickets(shares: Shares, acme: TenantScope, document: str) -> None:
     share, token = shares.create_share(acme, document, NewShare(audience=AudienceChange("post", ["*@firma.example"])))
     before = opened(shares, acme, token)
     assert before.share.audience == Audience("post", ("*@firma.example",))
@@ -246,18 +246,18 @@ def test_a_share_for_named_people_knows_when_they_became_others(shares: Shares, 
         NewShare(max_downloads=0), NewShare(note="x" * 1001), NewShare(revision=2),
     ],
 )  # fmt: skip
-def test_a_share_without_bounds_is_refused(shares: Shares, acme: TenantScope, document: str, new: NewShare) -> None:
+def test_an_unlimited_share_is_refused(shares: Shares, acme: TenantScope, document: str, new: NewShare) -> None:
     with pytest.raises(ValidationFailed):
         shares.create_share(acme, document, new)
 
 
-def test_a_share_lives_as_long_as_its_refusal_says(shares: Shares, acme: TenantScope, document: str) -> None:
+def test_the_longest_lifetime_matches_its_error(shares: Shares, acme: TenantScope, document: str) -> None:
     shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + 366 * DAY - 60_000))
     with pytest.raises(ValidationFailed, match="at most 366 days ahead"):
         shares.create_share(acme, document, NewShare(expires_at=clock.now_ms() + 366 * DAY + 60_000))
 
 
-def test_where_a_review_is_demanded_only_what_was_approved_leaves(
+def test_a_required_review_limits_delivery_to_approved_revisions(
     shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
@@ -285,7 +285,7 @@ def test_where_a_review_is_demanded_only_what_was_approved_leaves(
         folder_rules.delete_rule(acme, "legal")
 
 
-def test_who_may_only_write_moves_nothing_out_of_a_demanded_review(
+def test_writers_cannot_move_documents_out_of_required_reviews(
     shares: Shares, exits: Exits, documents: Documents, acme: TenantScope, approved: Approved
 ) -> None:
     folder_rules.put_rule(acme, FolderRule("legal", "required"))
@@ -317,13 +317,13 @@ def test_who_may_only_write_moves_nothing_out_of_a_demanded_review(
     assert found.revision == 2
 
 
-def test_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: TenantScope) -> None:
+def test_a_content_with_an_api_key_is_not_shared(shares: Shares, documents: Documents, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"x" * 300_000 + make_key_text("live").encode()).id
     with pytest.raises(ApiKeyLeaked):
         shares.create_share(acme, made, NewShare())
 
 
-def test_no_path_holds_a_character_that_no_text_may(exits: Exits, acme: TenantScope, document: str) -> None:
+def test_a_path_with_nul_finds_nothing(exits: Exits, acme: TenantScope, document: str) -> None:
     published = Publications(exits)
     published.publish(acme, document, NewPublication("a.txt"))
     assert published.find_public(acme, "a.txt") is not None
@@ -345,7 +345,7 @@ def test_public_deliveries_are_counted_by_the_minute(documents: Documents, acme:
     assert {(line.share_id, line.address, line.agent, line.outcome) for line in lines} == {(None, "", "", "complete")}
 
 
-def test_addresses_and_browsers_are_kept_roughly() -> None:
+def test_addresses_and_browsers_are_stored_coarsely() -> None:
     assert shorten_address("192.0.2.77") == "192.0.2.0/24"
     assert shorten_address("::ffff:192.0.2.77") == "192.0.2.0/24"
     assert shorten_address("2001:db8:1:2::3") == "2001:db8:1::/48"

@@ -1,4 +1,4 @@
-"""What is written in documents is read in the background and found by its words, in one tenant only."""
+"""The text of documents is extracted in the background and searchable within one tenant."""
 
 import io
 import threading
@@ -73,7 +73,7 @@ def office(**members: str) -> bytes:
     return out.getvalue()
 
 
-def test_what_is_in_quarantine_is_neither_read_nor_found(
+def test_quarantined_contents_are_neither_read_nor_found(
     documents: Documents, blobs: Blobs, reader: TextReader, acme: TenantScope, globex: TenantScope
 ) -> None:
     """Whether its text was read before or not; another tenant's equal content is its own matter."""
@@ -127,7 +127,7 @@ def test_texts_are_found_by_their_words(documents: Documents, reader: TextReader
         "'x' | 'rechnung':*", "!rechnung & (", "\\", "rechnung\x00", "%", "x" * 400,
     ],
 )  # fmt: skip
-def test_what_looks_like_a_query_is_words(documents: Documents, reader: TextReader, acme: TenantScope, search: str) -> None:
+def test_query_syntax_is_treated_as_words(documents: Documents, reader: TextReader, acme: TenantScope, search: str) -> None:
     store(documents, acme, "a.txt", "Rechnung")
     reader.read_all()
     with suppress(InvalidRequest):  # of no words, or too many
@@ -146,7 +146,7 @@ def test_a_snippet_is_escaped_and_marked(documents: Documents, reader: TextReade
     assert texts.snippets(acme, [sha256], ["nowhere"]) == {}
 
 
-def test_words_are_folded_where_they_are_needed(
+def test_words_are_folded_for_search(
     documents: Documents, reader: TextReader, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither by the one writer, nor all of them for each snippet of a list."""
@@ -171,7 +171,7 @@ def test_words_are_folded_where_they_are_needed(
 
 
 @on_sqlite
-def test_html_and_office_documents_are_read(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
+def test_html_and_office_documents_are_extracted(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
     page = "<html><head><title>no</title></head><body><p>Hello <b>bold</b></p><script>var hidden</script><p>second</p>"
     html = store(documents, acme, "a.html", page)
     word = f"<w:document {W}><w:body><w:p><w:r><w:t>Dear </w:t></w:r><w:r><w:t>Ada</w:t></w:r></w:p></w:body></w:document>"
@@ -216,7 +216,7 @@ ENCRYPTED_ODT = office(content="cipher", **{"META-INF__manifest": "<m><manifest:
 
 @on_sqlite
 @pytest.mark.parametrize(("name", "data"), [("a.pdf", locked_pdf()), ("a.odt", ENCRYPTED_ODT)])
-def test_what_is_encrypted_says_so_and_what_to_do(
+def test_encrypted_contents_are_explained(
     documents: Documents, reader: TextReader, acme: TenantScope, name: str, data: bytes
 ) -> None:
     made = store(documents, acme, name, data)
@@ -230,7 +230,7 @@ def test_what_is_encrypted_says_so_and_what_to_do(
     assert caught.value.extra == {"reason": "content_encrypted"}
 
 
-def test_quick_texts_do_not_wait_while_a_scan_is_recognised(
+def test_quick_texts_do_not_wait_for_scans(
     documents: Documents, reader: TextReader, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scan came first; of a PDF only its text tells that it is one."""
@@ -271,7 +271,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     return lambda ms: monkeypatch.setattr(clock, "now_ms", lambda: now + ms)
 
 
-def test_what_one_process_reads_no_other_does_until_it_is_lost(
+def test_a_text_is_extracted_by_one_process_until_its_lease_ends(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later
 ) -> None:
     made = store(documents, acme, "a.txt", "one")
@@ -285,7 +285,7 @@ def test_what_one_process_reads_no_other_does_until_it_is_lost(
     assert state_of(documents, acme, made)[0] == "failed"
 
 
-def test_a_failure_of_ours_is_tried_again_and_then_noted(
+def test_an_internal_failure_is_retried_and_then_recorded(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.txt", "one")
@@ -305,7 +305,7 @@ def test_a_failure_of_ours_is_tried_again_and_then_noted(
     assert text_of(documents, acme, other) == "two"
 
 
-def test_a_store_without_room_costs_no_try(
+def test_a_full_store_costs_no_attempt(
     documents: Documents, reader: TextReader, acme: TenantScope, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = store(documents, acme, "a.txt", "\ufeffone")  # whose text is another content
@@ -324,7 +324,7 @@ def test_a_store_without_room_costs_no_try(
     assert text_of(documents, acme, made) == "one"
 
 
-def test_a_text_goes_with_the_last_document_that_has_it(
+def test_a_text_is_deleted_with_its_last_document(
     documents: Documents, reader: TextReader, blobs: Blobs, acme: TenantScope, globex: TenantScope, later: Later
 ) -> None:
     tenants.on_tenant_delete(service.forget_tenant)
@@ -370,7 +370,7 @@ def test_plain_text_is_decoded(documents: Documents, reader: TextReader, acme: T
         assert text_of(documents, acme, made.id) == text
 
 
-def test_a_text_of_nothing_but_words_is_found_at_its_beginning(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
+def test_a_text_of_only_words_is_found_at_its_beginning(documents: Documents, reader: TextReader, acme: TenantScope) -> None:
     """As many different words as there may be: a server takes no index entry of more than a megabyte."""
     words = " ".join(f"w{number:x}ÿ漢" for number in range(60_000))
     made: Any = store(documents, acme, "a.txt", words)

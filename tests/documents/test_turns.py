@@ -1,4 +1,4 @@
-"""Nobody waits without an end for a turn, nor do more than a few."""
+"""Limited work: few run at once, few wait, and nobody waits forever."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from appliance.documents.turns import Turns
 from tests.documents.test_shares import Approved
 
 
-def test_a_few_wait_and_the_rest_is_told_to_come_again() -> None:
+def test_a_few_callers_wait_and_others_are_refused() -> None:
     turns, together, had = Turns("the mill", 2, 1, 60), threading.Barrier(3), list[bool]()
     may_end = threading.Event()
 
@@ -58,7 +58,7 @@ def test_a_few_wait_and_the_rest_is_told_to_come_again() -> None:
         pass
 
 
-def test_a_wait_ends() -> None:
+def test_waiting_is_limited() -> None:
     turns = Turns("the mill", 1, 1, 0.01)
     with turns.taken():
         for _ in range(3):
@@ -66,7 +66,7 @@ def test_a_wait_ends() -> None:
                 pass
 
 
-def test_a_busy_scanner_and_busy_passwords_are_told(
+def test_a_busy_scanner_and_busy_passwords_are_reported(
     documents: Documents, blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = LocalPlaces(tmp_path / "scanned")

@@ -1,4 +1,4 @@
-"""What an upload in parts has acknowledged stays, and only all of it becomes a document."""
+"""Resumable uploads: acknowledged bytes are durable, and only a complete upload becomes a document."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ def stored(documents: Documents, scope: TenantScope) -> list[str]:
     return [each.name for each in documents.list_documents(scope, Wanted(), PageRequest()).items]
 
 
-def test_parts_become_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_parts_create_a_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme)
     assert send(uploads, acme, upload_id, 0, DATA[:100_000]).received == 100_000
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
@@ -53,7 +53,7 @@ def test_parts_become_a_document(documents: Documents, uploads: Uploads, acme: T
     assert len(stored(documents, acme)) == 1
 
 
-def test_parts_become_a_revision(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_parts_create_a_revision(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     made = documents.store_document(acme, NewDocument("a.txt"), b"one")
     upload = uploads.open_upload(acme, NewUpload(3, document_id=made.id, comment="better"))
     assert upload.name == "a.txt"
@@ -64,7 +64,7 @@ def test_parts_become_a_revision(documents: Documents, uploads: Uploads, acme: T
         uploads.open_upload(acme, NewUpload(3, document_id="doc_nowhere"))
 
 
-def test_a_document_of_nothing_is_made_by_a_part_of_nothing(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_an_empty_part_creates_an_empty_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme, 0, None, "empty.txt")
     assert send(uploads, acme, upload_id, 0, b"").state == "done"
     assert stored(documents, acme) == ["empty.txt"]
@@ -79,7 +79,7 @@ def test_a_wrong_offset_is_refused_with_the_right_one(uploads: Uploads, acme: Te
     assert refused.value.headers == {"Upload-Offset": "100000"}
 
 
-def test_of_two_senders_of_one_part_one_is_heard(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_only_one_of_two_senders_of_a_part_succeeds(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme)
     first, second = uploads.begin_part(acme, upload_id, 0), uploads.begin_part(acme, upload_id, 0)
     first.write(DATA)
@@ -93,7 +93,7 @@ def test_of_two_senders_of_one_part_one_is_heard(documents: Documents, uploads: 
     assert len(stored(documents, acme)) == 1
 
 
-def test_who_ends_an_upload_at_once_makes_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_concurrent_finishes_create_one_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme)
     for begins in (0, 100_000, 200_000):
         part = uploads.begin_part(acme, upload_id, begins)
@@ -110,7 +110,7 @@ def test_who_ends_an_upload_at_once_makes_one_document(documents: Documents, upl
     assert len(stored(documents, acme)) == 1
 
 
-def test_more_than_was_announced_is_refused_and_what_came_before_kept(uploads: Uploads, acme: TenantScope) -> None:
+def test_bytes_beyond_the_size_are_refused_and_earlier_ones_kept(uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme, 1000, None)
     part = uploads.begin_part(acme, upload_id, 0)
     part.write(b"x" * 900)
@@ -122,7 +122,7 @@ def test_more_than_was_announced_is_refused_and_what_came_before_kept(uploads: U
         uploads.open_upload(acme, NewUpload(uploads.most + 1, None, NewDocument("large.bin")))
 
 
-def test_other_bytes_than_were_announced_are_no_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
+def test_a_wrong_digest_creates_no_document(documents: Documents, uploads: Uploads, acme: TenantScope) -> None:
     upload_id = opened(uploads, acme, 1000)
     with pytest.raises(ValidationFailed) as refused:
         send(uploads, acme, upload_id, 0, DATA[:1000])
@@ -132,7 +132,7 @@ def test_other_bytes_than_were_announced_are_no_document(documents: Documents, u
         uploads.begin_part(acme, upload_id, 1000)
 
 
-def test_a_part_that_the_disk_has_spoilt_is_no_document(
+def test_a_corrupted_part_creates_no_document(
     documents: Documents, uploads: Uploads, acme: TenantScope, tmp_path: Path
 ) -> None:
     upload_id = opened(uploads, acme, 2000, None)
@@ -145,7 +145,7 @@ def test_a_part_that_the_disk_has_spoilt_is_no_document(
     assert (uploads.get_upload(acme, upload_id).state, stored(documents, acme)) == ("open", [])
 
 
-def test_bytes_are_kept_within_a_request_too(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_stored_within_a_request(uploads: Uploads, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain, "PART_BYTES", 100_000)
     upload_id = opened(uploads, acme)
     part = uploads.begin_part(acme, upload_id, 0)
@@ -169,7 +169,7 @@ def test_an_upload_belongs_to_its_tenant(uploads: Uploads, acme: TenantScope, gl
     assert uploads.get_upload(acme, upload_id).state == "open"
 
 
-def test_a_tenant_has_so_many_open_uploads_and_a_day_for_each(
+def test_open_uploads_are_limited_and_expire_after_a_day(
     uploads: Uploads, blobs: Blobs, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = opened(uploads, acme)
@@ -224,7 +224,7 @@ db.close_database()
 """
 
 
-def test_a_kill_anywhere_loses_nothing_that_was_acknowledged(
+def test_a_crash_loses_no_acknowledged_bytes(
     documents: Documents, uploads: Uploads, acme: TenantScope, store_url: str, tmp_path: Path
 ) -> None:
     """Killed at one write after the other: the upload is always at an offset it can go on from, and ends as one document."""

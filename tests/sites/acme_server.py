@@ -1,4 +1,4 @@
-"""A small ACME authority on loopback (RFC 8555), which really asks the hosts to be proven, and fails when it is told to."""
+"""A small ACME authority on loopback (RFC 8555) that validates challenges for real and fails on request."""
 
 import base64
 import hashlib

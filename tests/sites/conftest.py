@@ -1,4 +1,4 @@
-"""The app that the tests of routes open."""
+"""The app that the tests of routes use."""
 
 from collections.abc import Iterator
 

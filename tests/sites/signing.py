@@ -1,4 +1,4 @@
-"""An authority of the tests' own, which signs whatever a test wants to see refused or served."""
+"""A certificate authority for tests, which signs valid and invalid certificates."""
 
 import datetime
 import ssl

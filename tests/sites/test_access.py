@@ -1,4 +1,4 @@
-"""The gate of apps over HTTP: passwords, members, codes by e-mail, and what a visit is worth elsewhere."""
+"""The gate of apps over HTTP: passwords, members, e-mail codes, and visits that are not valid elsewhere."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def cookie_of(answer: httpx.Response) -> str:
     return "; ".join(each for each in set_now if each.partition("=")[2])
 
 
-def test_a_page_is_behind_the_sign_in_and_leads_back(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_page_requires_sign_in_and_returns_there(door: str, visitor: Callable[[str], httpx.Client]) -> None:
     browser = visitor("door--acme")
     away = browser.get("/report?year=2026", headers=PAGE)
     assert (away.status_code, away.headers["location"]) == (303, "/_gos/sign-in?to=%2Freport%3Fyear%3D2026")
@@ -94,13 +94,13 @@ def test_a_page_is_behind_the_sign_in_and_leads_back(door: str, visitor: Callabl
     assert browser.get("/_gos/visit").json()["data"] == {"kind": "password", "id": "", "email": ""}
 
 
-def test_a_script_is_told_and_not_led_away(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_script_gets_an_error_instead_of_a_redirect(door: str, visitor: Callable[[str], httpx.Client]) -> None:
     browser = visitor("door--acme")
     for answer in (browser.get("/data.json"), browser.post("/api/orders", json={}), browser.get("/_gos/visit")):
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "sign_in_required")
 
 
-def test_open_paths_are_open_and_lead_to_nothing_else(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_public_paths_are_open_and_expose_nothing_else(door: str, visitor: Callable[[str], httpx.Client]) -> None:
     browser = visitor("door--acme")
     style = browser.get("/assets/app.css")
     assert (style.content, style.headers["cache-control"]) == (b"p{}", "public, max-age=0, must-revalidate")
@@ -110,7 +110,7 @@ def test_open_paths_are_open_and_lead_to_nothing_else(door: str, visitor: Callab
     assert browser.get("/assets/none.css").content == FILES["404.html"]
 
 
-def test_a_wrong_password_is_told_and_soon_has_to_wait(
+def test_a_wrong_password_is_reported_and_then_delayed(
     acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "knocked-door", {"password": {"secret": "DOOR"}})
@@ -124,7 +124,7 @@ def test_a_wrong_password_is_told_and_soon_has_to_wait(
     assert int(answers[-1].headers["retry-after"]) >= 1
 
 
-def test_a_form_from_elsewhere_is_refused(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_cross_site_form_is_refused(door: str, visitor: Callable[[str], httpx.Client]) -> None:
     browser = visitor("door--acme")
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
         assert send(browser, "/_gos/sign-in", {"password": PASSWORD}, **headers).status_code == 403
@@ -135,7 +135,7 @@ def test_a_form_from_elsewhere_is_refused(door: str, visitor: Callable[[str], ht
     assert browser.post("/_gos/sign-in", data={"password": PASSWORD}, headers={"Origin": own}).status_code == 303
 
 
-def test_a_visit_opens_no_other_app(door: str, visitor: Callable[[str], httpx.Client], running: Running) -> None:
+def test_a_visit_is_not_valid_for_another_app(door: str, visitor: Callable[[str], httpx.Client], running: Running) -> None:
     browser = visitor("door--acme")
     enter(browser)
     cookie = browser.headers["Cookie"]
@@ -148,7 +148,7 @@ def test_a_visit_opens_no_other_app(door: str, visitor: Callable[[str], httpx.Cl
         assert console.get("/console/", headers={"Cookie": f"__Host-gos={token}"}).status_code == 303
 
 
-def test_a_cookie_that_was_planted_is_not_taken_over(door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_planted_cookie_is_replaced(door: str, visitor: Callable[[str], httpx.Client]) -> None:
     browser = visitor("door--acme")
     planted = "__Host-gos_visit=planted-by-somebody"
     answer = send(browser, "/_gos/sign-in", {"password": PASSWORD}, Cookie=planted)
@@ -160,7 +160,7 @@ def test_a_cookie_that_was_planted_is_not_taken_over(door: str, visitor: Callabl
         assert browser.get("/", headers={**PAGE, "Cookie": old}).status_code == 303
 
 
-def test_signing_out_and_an_operator_end_a_visit(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_sign_out_and_revocation_end_a_visit(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
     for ending in ("sign-out", "operator"):
         browser = visitor("other-door--acme")
         enter(browser)
@@ -176,7 +176,7 @@ def test_signing_out_and_an_operator_end_a_visit(acme: httpx.Client, door: str, 
         assert browser.get("/", headers=PAGE).status_code == 303
 
 
-def test_publishing_another_access_ends_visits(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_publishing_with_other_access_ends_visits(acme: httpx.Client, door: str, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "changing-door", {"password": {"secret": "DOOR"}})
     browser = visitor("changing-door--acme")
     enter(browser)
@@ -189,7 +189,7 @@ def test_publishing_another_access_ends_visits(acme: httpx.Client, door: str, vi
     assert browser.get("/_gos/sign-in", headers=PAGE).status_code == 404
 
 
-def test_a_password_that_is_not_set_opens_nothing(acme: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_missing_password_secret_admits_nobody(acme: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "keyless", {"password": {"secret": "NOT_SET"}})
     browser = visitor("keyless--acme")
     answer = send(browser, "/_gos/sign-in", {"password": ""})
@@ -210,7 +210,7 @@ def test_a_password_that_is_not_set_opens_nothing(acme: httpx.Client, visitor: C
         "/_gos/sign-out", "/" + "a" * 3000, "/\u2028/evil", "http:/evil.example", "/%0d%0aSet-Cookie:x=y\r\n", "", "?x=//evil",
     ],
 )  # fmt: skip
-def test_no_target_leads_elsewhere(target: str, door: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_targets_stay_on_the_host(target: str, door: str, visitor: Callable[[str], httpx.Client]) -> None:
     assert safe_target(target) == "/"
     assert safe_target("/report?next=//evil.example&a=%2F") == "/report?next=//evil.example&a=%2F"
     browser = visitor("door--acme")
@@ -249,7 +249,7 @@ def at_base(browser: httpx.Client, path: str = "/_gos/sign-in") -> tuple[str, st
     return f"{url.path}?{url.query}", cookie_of(away)
 
 
-def test_a_member_comes_in_by_the_base_host(
+def test_a_member_signs_in_through_the_base_host(
     running: Running, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
     browser = visitor("club--acme")
@@ -269,7 +269,7 @@ def test_a_member_comes_in_by_the_base_host(
     assert again.status_code == 400  # the code is used
 
 
-def test_a_code_is_for_the_host_that_asked(acme: httpx.Client, base: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_code_is_valid_for_one_host_only(acme: httpx.Client, base: httpx.Client, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "second-club", "members")
     browser, other = visitor("club--acme"), visitor("second-club--acme")
     asked, cookie = at_base(browser)
@@ -284,13 +284,13 @@ def test_a_code_is_for_the_host_that_asked(acme: httpx.Client, base: httpx.Clien
     "host",
     ["evil.example", "acme.localhost", "localhost", "", "club--nobody.content.localhost", "none--acme.content.localhost"],
 )
-def test_the_base_host_sends_nobody_elsewhere(base: httpx.Client, host: str) -> None:
+def test_the_base_host_redirects_only_to_known_apps(base: httpx.Client, host: str) -> None:
     answer = base.get("/visit", params={"host": host, "state": "x"})
     assert answer.status_code == 404
     assert "location" not in answer.headers
 
 
-def test_who_is_no_member_gets_no_code_and_who_has_another_role_no_visit(
+def test_only_members_get_a_code_and_only_allowed_roles_a_visit(
     running: Running, acme: httpx.Client, club: str, base: httpx.Client, visitor: Callable[[str], httpx.Client]
 ) -> None:
     asked, _ = at_base(visitor("club--acme"))
@@ -306,7 +306,7 @@ def test_who_is_no_member_gets_no_code_and_who_has_another_role_no_visit(
     assert "set-cookie" not in refused.headers
 
 
-def test_a_sign_in_on_the_way_goes_on_to_the_app(running: Running, club: str, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_base_host_sign_in_continues_to_the_app(running: Running, club: str, visitor: Callable[[str], httpx.Client]) -> None:
     asked, _ = at_base(visitor("club--acme"))
     with running.client("localhost") as browser:
         form = browser.get(asked)
@@ -320,7 +320,7 @@ def test_a_sign_in_on_the_way_goes_on_to_the_app(running: Running, club: str, vi
         assert parse_qs(urlsplit(onward.replace("&amp;", "&")).query) == parse_qs(urlsplit(asked).query)
 
 
-def test_an_archive_says_who_may_open_it(acme: httpx.Client, door: str) -> None:
+def test_an_archive_defines_its_access(acme: httpx.Client, door: str) -> None:
     version = acme.get("/api/v1/webapps/door/versions/1").json()["data"]
     assert version["access"] == {"password": {"secret": "DOOR"}, "paths": {"public": ["/assets/*"]}}
     archive = write_zip({"app.yaml": b"access: {members: {roles: [boss]}}", "public/index.html": b"x"})

@@ -1,4 +1,4 @@
-"""Certificates by ACME: issued, renewed, taken up without a restart; what goes wrong is explained and never asked for ever."""
+"""Certificates by ACME: issued, renewed, and loaded without a restart; failures are explained and retries limited."""
 
 import ssl
 import stat
@@ -142,13 +142,13 @@ def test_it_is_renewed_at_two_thirds_of_its_life_by_the_same_account(world: Worl
 
 
 @pytest.mark.parametrize("resource", ["account", "order", "challenge", "finalize", "certificate"])
-def test_a_nonce_that_is_not_taken_is_no_obstacle(world: World, resource: str) -> None:
+def test_a_rejected_nonce_is_retried(world: World, resource: str) -> None:
     world.authority.faults[resource].append(Problem(400, "badNonce", "too old"))
     assert world.rounds(world.issuer()).state == "active"
 
 
 @pytest.mark.parametrize("resource", ["authz", "finalize", "certificate"])
-def test_an_authority_that_stumbles_on_the_way_is_asked_again(world: World, resource: str) -> None:
+def test_a_failing_authority_is_retried(world: World, resource: str) -> None:
     world.authority.faults[resource] += [Problem(500, "serverInternal", "try again"), Problem(503, "about:blank", "maintenance")]
     assert world.rounds(world.issuer(), 12).state in ("active", "failed")
     assert len(world.authority.orders) == 1
@@ -162,7 +162,7 @@ def test_a_slow_authority_is_waited_for(world: World) -> None:
     assert world.authority.seen.count("finalize") == 1
 
 
-def test_what_the_authority_says_is_told(world: World) -> None:
+def test_the_authoritys_error_is_shown(world: World) -> None:
     world.authority.port = free_port()  # nobody listens where it asks
     standing = world.rounds(world.issuer())
     assert standing.state == "failed"
@@ -173,7 +173,7 @@ def test_what_the_authority_says_is_told(world: World) -> None:
     assert standing.next_try > clock.now_ms()
 
 
-def test_a_limit_of_the_authority_is_kept(world: World) -> None:
+def test_a_rate_limit_of_the_authority_is_respected(world: World) -> None:
     world.authority.faults["order"].append(Problem(429, "rateLimited", "too many certificates", {"Retry-After": "90000"}))
     standing = world.rounds(world.issuer())
     assert standing.error == "too many certificates (urn:ietf:params:acme:error:rateLimited)"
@@ -182,7 +182,7 @@ def test_a_limit_of_the_authority_is_kept(world: World) -> None:
     assert world.authority.seen.count("order") == 1
 
 
-def test_it_is_never_asked_more_than_five_times_a_day(world: World) -> None:
+def test_at_most_five_orders_a_day(world: World) -> None:
     issuer = world.issuer()
     world.authority.port = free_port()
     for _ in range(7):
@@ -193,7 +193,7 @@ def test_it_is_never_asked_more_than_five_times_a_day(world: World) -> None:
     assert due_at > clock.now_ms() + 20 * HOUR
 
 
-def test_coming_and_going_does_not_ask_for_more(world: World) -> None:
+def test_removing_and_adding_a_domain_does_not_raise_the_limit(world: World) -> None:
     issuer = world.issuer()
     for _ in range(7):
         world.rounds(issuer, 1)
@@ -203,7 +203,7 @@ def test_coming_and_going_does_not_ask_for_more(world: World) -> None:
     assert len(world.authority.orders) <= MOST_TRIES
 
 
-def test_after_a_failure_a_later_try_succeeds(world: World) -> None:
+def test_a_retry_after_a_failure_succeeds(world: World) -> None:
     port, world.authority.port = world.authority.port, free_port()
     issuer = world.issuer()
     assert world.rounds(issuer).state == "failed"
@@ -212,7 +212,7 @@ def test_after_a_failure_a_later_try_succeeds(world: World) -> None:
     assert world.rounds(issuer) == Standing("active", None, None, world.certificates.get(ACME, HOST).facts.not_after)
 
 
-def test_a_failing_renewal_keeps_the_certificate_and_says_so(world: World) -> None:
+def test_a_failed_renewal_keeps_the_certificate_and_is_reported(world: World) -> None:
     issuer = world.issuer()
     world.rounds(issuer)
     world.authority.port = free_port()
@@ -223,7 +223,7 @@ def test_a_failing_renewal_keeps_the_certificate_and_says_so(world: World) -> No
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[0].chain)
 
 
-def test_an_unreachable_authority_is_told_and_left_alone(world: World) -> None:
+def test_an_unreachable_authority_is_reported_and_not_hammered(world: World) -> None:
     source = Ordering(Authority(f"http://127.0.0.1:{free_port()}/directory"), world.certificates)
     issuer = Issuer(world.certificates, world.domains, Worker("wrk_1", lambda _: False), source)
     standing = world.rounds(issuer)
@@ -231,7 +231,7 @@ def test_an_unreachable_authority_is_told_and_left_alone(world: World) -> None:
     assert len(world.order().tries) == 1
 
 
-def test_a_certificate_for_another_key_is_not_taken(world: World) -> None:
+def test_a_certificate_for_another_key_is_rejected(world: World) -> None:
     issuer = world.issuer()
     world.authority.pause = 6
     world.rounds(issuer, 4)
@@ -243,7 +243,7 @@ def test_a_certificate_for_another_key_is_not_taken(world: World) -> None:
     assert world.certificates.find(ACME, HOST) is None
 
 
-def test_names_are_proven_by_the_operators_command(world: World, tmp_path: Path) -> None:
+def test_names_are_validated_with_the_dns_hook(world: World, tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.mkdir()
     world.authority.records = records
@@ -266,20 +266,20 @@ def test_names_are_proven_by_the_operators_command(world: World, tmp_path: Path)
     ("command", "said"),
     [(("/bin/sh", "-c", "echo no such zone; exit 3"), "no such zone"), (("/nowhere/hook",), "could not be started")],
 )
-def test_a_command_that_fails_is_told(world: World, command: tuple[str, ...], said: str) -> None:
+def test_a_failing_hook_is_reported(world: World, command: tuple[str, ...], said: str) -> None:
     standing = world.rounds(world.issuer(dns_hook=command, hook_seconds=60))
     assert standing.error is not None
     assert said in standing.error
     assert "dns_hook_failed" in standing.error
 
 
-def test_a_command_that_hangs_is_ended(world: World) -> None:
+def test_a_hanging_hook_is_killed(world: World) -> None:
     standing = world.rounds(world.issuer(dns_hook=("/bin/sh", "-c", "sleep 600 & sleep 600"), hook_seconds=0.2), 3)
     assert standing.error is not None
     assert "did not finish within 0.2 s" in standing.error
 
 
-def test_an_account_is_bound_where_the_authority_demands_it(world: World) -> None:
+def test_an_external_account_binding_is_used(world: World) -> None:
     world.authority.eab = ("kid-1", b"0123456789abcdef")
     assert "externalAccountRequired" in (world.rounds(world.issuer()).error or "")
     world.later(2 * HOUR)
@@ -287,7 +287,7 @@ def test_an_account_is_bound_where_the_authority_demands_it(world: World) -> Non
     assert world.rounds(world.issuer(registration=registration)).state == "active"
 
 
-def test_the_authority_may_wish_an_earlier_renewal(world: World) -> None:
+def test_the_authority_can_suggest_an_earlier_renewal(world: World) -> None:
     issuer = world.issuer()
     world.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
     world.rounds(issuer)
@@ -299,7 +299,7 @@ def test_the_authority_may_wish_an_earlier_renewal(world: World) -> None:
     assert len(world.authority.orders) == 2
 
 
-def test_an_uploaded_certificate_is_left_alone_until_it_expires(world: World) -> None:
+def test_an_uploaded_certificate_is_kept_until_it_expires(world: World) -> None:
     issuer = world.issuer()
     world.certificates.upload(ACME, HOST, world.authority.signer.pair(HOST))
     assert world.rounds(issuer).state == "active"
@@ -323,7 +323,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("point", range(17))
-def test_a_process_may_die_at_every_write(world: World, point: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_can_crash_at_every_write(world: World, point: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left = point
     write = db.write
 
@@ -350,7 +350,7 @@ def test_a_process_may_die_at_every_write(world: World, point: int, monkeypatch:
     assert peer(world.port, HOST)[0] == leaf_print(world.authority.orders[-1].chain)
 
 
-def test_an_order_of_a_living_process_is_its_own(world: World) -> None:
+def test_an_order_of_a_live_process_is_not_claimed(world: World) -> None:
     first = world.issuer("wrk_first")
     first.look()
     db.write(lambda: db.execute("UPDATE certificate_order SET owner = 'wrk_first', due_at = 0"))
@@ -360,7 +360,7 @@ def test_an_order_of_a_living_process_is_its_own(world: World) -> None:
     assert world.certificates.find(ACME, HOST) is None
 
 
-def test_the_plain_listener_answers_questions_and_sends_browsers_on(world: World) -> None:
+def test_the_plain_listener_answers_challenges_and_redirects_browsers(world: World) -> None:
     write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES (?, ?, ?, ?)"
     db.write(lambda: db.execute(write, ("t" * 20, HOST, HOST, "t.key")))
     with httpx.Client(base_url=f"http://127.0.0.1:{world.authority.port}", trust_env=False, timeout=30) as client:

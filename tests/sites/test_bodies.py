@@ -1,4 +1,4 @@
-"""A body waits for its reader: what nobody has read yet is not taken from the server either."""
+"""Request bodies have backpressure: nothing is read from the server before the application reads it."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -53,7 +53,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_no_more_is_taken_than_there_is_room_for() -> None:
+def test_reading_stops_when_the_buffer_is_full() -> None:
     sender = Sender(1000)
 
     async def read(request: PacedRequest) -> int:
@@ -71,7 +71,7 @@ def test_no_more_is_taken_than_there_is_room_for() -> None:
     assert serve(sender, read) == 1000 * PIECE
 
 
-def test_a_body_that_is_awaited_as_a_whole_comes_as_a_whole() -> None:
+def test_a_body_awaited_as_a_whole_is_complete() -> None:
     async def read(request: PacedRequest) -> int:
         await settle()
         return len(await request.body)

@@ -1,4 +1,4 @@
-"""Rate limits of visitors: what is used up comes back evenly, and no crowd fills the memory."""
+"""Rate limits of visitors refill evenly, and their memory is bounded."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time
 
 
-def test_what_is_used_up_comes_back_evenly(now: list[float]) -> None:
+def test_tokens_refill_evenly(now: list[float]) -> None:
     buckets, few = Buckets(), Allowance(3, 60)
     assert [buckets.take(ADA, few).remaining for _ in range(3)] == [2, 1, 0]
     with pytest.raises(RateLimited) as refused:
@@ -35,7 +35,7 @@ def test_what_is_used_up_comes_back_evenly(now: list[float]) -> None:
     assert [buckets.take(ADA, few).remaining for _ in range(3)] == [2, 1, 0]
 
 
-def test_who_has_not_called_for_longest_is_forgotten(now: list[float]) -> None:
+def test_the_least_recent_callers_are_dropped(now: list[float]) -> None:
     buckets, one = Buckets(most=2), Allowance(1, 60)
     for key in (ADA, BOB):
         buckets.take(key, one)
@@ -47,7 +47,7 @@ def test_who_has_not_called_for_longest_is_forgotten(now: list[float]) -> None:
     assert buckets.take(BOB, one).remaining == 0
 
 
-def test_a_network_of_its_own_is_one_caller() -> None:
+def test_a_network_counts_as_one_caller() -> None:
     assert network_of("2001:db8:1:2:aaaa::1") == network_of("2001:db8:1:2::ffff") != network_of("2001:db8:1:3::1")
     assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") != network_of("192.0.2.2")
     assert network_of("somewhere") == "somewhere"

@@ -1,4 +1,4 @@
-"""Public documents on the CDN host: what is delivered, how, for how long, and that nothing in it runs."""
+"""Public documents on the CDN host: headers, caching, revisions, and no code that runs."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def cdn(running: Running) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_published_document_is_delivered_to_everybody(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
+def test_a_published_document_is_public(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
     document = upload(acme, "Bericht Süd.pdf", PDF)
     made = publish(acme, document, "/cdn-test/Bericht Süd.pdf", revision=1, cache="immutable")
     assert (made["path"], made["revision"], made["serves"]) == ("cdn-test/Bericht Süd.pdf", 1, 1)
@@ -78,7 +78,7 @@ def test_a_published_document_is_delivered_to_everybody(running: Running, acme: 
         ("blob.bin", b"\x00\x01", "application/octet-stream"),
     ],
 )
-def test_what_a_browser_might_run_is_a_file_to_keep(
+def test_active_content_is_a_download(
     acme: httpx.Client, cdn: httpx.Client, name: str, data: bytes, media_type: str
 ) -> None:
     publish(acme, upload(acme, name, data), f"kept/{name}")
@@ -90,7 +90,7 @@ def test_what_a_browser_might_run_is_a_file_to_keep(
     acme.delete(f"{DOCUMENTS}/{acme.get(DOCUMENTS, params={'name': name}).json()['data'][0]['id']}").raise_for_status()
 
 
-def test_a_picture_is_shown_in_a_sandbox_and_a_pdf_without_any_rights(acme: httpx.Client, cdn: httpx.Client) -> None:
+def test_an_image_is_sandboxed_and_a_pdf_has_no_rights(acme: httpx.Client, cdn: httpx.Client) -> None:
     publish(acme, upload(acme, "shown.png", PNG), "shown.png", cache=60)
     headers = cdn.get("/shown.png").headers
     assert headers["content-disposition"].startswith("inline;")
@@ -103,7 +103,7 @@ def test_a_picture_is_shown_in_a_sandbox_and_a_pdf_without_any_rights(acme: http
     )  # fmt: skip
 
 
-def test_the_newest_revision_and_the_end_of_it_are_seen_at_once(acme: httpx.Client, cdn: httpx.Client) -> None:
+def test_a_new_revision_and_unpublishing_take_effect_at_once(acme: httpx.Client, cdn: httpx.Client) -> None:
     document = upload(acme, "news.txt", b"one")
     assert cdn.get("/news.txt").status_code == 404
     publish(acme, document, "news.txt")
@@ -119,7 +119,7 @@ def test_the_newest_revision_and_the_end_of_it_are_seen_at_once(acme: httpx.Clie
     assert acme.get(f"{DOCUMENTS}/{document}/publication").status_code == 404
 
 
-def test_what_is_counted_is_what_was_delivered(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
+def test_counts_match_what_was_delivered(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
     document = upload(acme, "counted.txt", b"0123456789")
     publish(acme, document, "counted.txt")
 
@@ -138,7 +138,7 @@ def test_what_is_counted_is_what_was_delivered(running: Running, acme: httpx.Cli
     await_that(lambda: counted() == (2, 15))  # it is noted once it was sent
 
 
-def test_nothing_else_is_on_this_host(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
+def test_the_host_serves_nothing_else(running: Running, acme: httpx.Client, cdn: httpx.Client) -> None:
     publish(acme, upload(acme, "mine.txt", b"mine"), "mine.txt")
     elsewhere = ("/", "/api/v1/tenant", "/console/", "/static/console.css", "/metrics", "/hooks/x", "/mcp")
     for path in (*elsewhere, "/mine.txt/", "//mine.txt"):
@@ -164,7 +164,7 @@ def test_nothing_else_is_on_this_host(running: Running, acme: httpx.Client, cdn:
         ({"path": "cdn-taken.txt"}, 409, "/path"),
     ],
 )
-def test_what_cannot_be_published_is_said(acme: httpx.Client, body: dict[str, Any], status: int, pointer: str | None) -> None:
+def test_publishing_errors_are_reported(acme: httpx.Client, body: dict[str, Any], status: int, pointer: str | None) -> None:
     taken = upload(acme, "taken.txt", b"taken")
     publish(acme, taken, "cdn-taken.txt")
     document = upload(acme, "mine.txt", b"mine")

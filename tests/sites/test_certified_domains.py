@@ -1,4 +1,4 @@
-"""From a proven domain to its certificate, by the configuration alone; and what browsers and operators are told about it."""
+"""From a verified domain to its certificate by configuration alone, and how the status is reported."""
 
 import asyncio
 import ssl
@@ -111,7 +111,7 @@ def test_a_domain_gets_a_certificate_by_acme_and_becomes_active(folder: Path, do
     assert certificates.get(ACME, PARTNER).facts.names == (PARTNER,)
 
 
-def test_why_there_is_no_certificate_stands_on_the_domain(folder: Path, domains: Domains, certificates: Certificates) -> None:
+def test_a_failed_certificate_is_explained_on_the_domain(folder: Path, domains: Domains, certificates: Certificates) -> None:
     with acme_server() as authority:
         config = acme_config(folder, authority)  # nobody listens where the authority asks
         prove(domains)
@@ -125,7 +125,7 @@ def test_why_there_is_no_certificate_stands_on_the_domain(folder: Path, domains:
     assert any("port 80" in text for _, text in findings)
 
 
-def test_the_builtin_authority_signs_where_it_serves_the_appliance(
+def test_the_builtin_authority_issues_certificates(
     folder: Path, domains: Domains, certificates: Certificates
 ) -> None:
     config = make_config(folder, server__tls="internal")
@@ -139,7 +139,7 @@ def test_the_builtin_authority_signs_where_it_serves_the_appliance(
     assert "strict-transport-security" not in found.headers, "a browser that does not trust it must not be locked out"
 
 
-def test_without_any_source_the_domain_says_what_to_do(folder: Path, domains: Domains, certificates: Certificates) -> None:
+def test_without_a_source_the_domain_says_what_to_do(folder: Path, domains: Domains, certificates: Certificates) -> None:
     chain, key = folder / "own.pem", folder / "own.key"
     pair = Authority().pair("gos.example.com")
     chain.write_text(pair[0])
@@ -157,7 +157,7 @@ def test_without_any_source_the_domain_says_what_to_do(folder: Path, domains: Do
     assert domains.get_domain(ACME, "shop", HOST).state == "active"
 
 
-def test_a_domain_that_is_given_up_leaves_no_key_behind(folder: Path, domains: Domains, certificates: Certificates) -> None:
+def test_a_released_domain_leaves_no_key_behind(folder: Path, domains: Domains, certificates: Certificates) -> None:
     config = make_config(folder, server__tls="internal")
     prove(domains, redirect_from="www")
     issuer = issuer_of(config, certificates)
@@ -182,7 +182,7 @@ def ask(server: ServerConfig, trust: Any, path: str = "/") -> httpx.Response:
         return client.get(f"https://127.0.0.1:{port}{path}", headers={"Host": HOST}, extensions={"sni_hostname": HOST})
 
 
-def test_browsers_are_bound_to_https_step_by_step(folder: Path, certificates: Certificates) -> None:
+def test_hsts_grows_step_by_step(folder: Path, certificates: Certificates) -> None:
     authority = Authority()
     certificates.upload(ACME, HOST, authority.pair(HOST))
     config = make_config(folder, server__tls="internal")
@@ -227,7 +227,7 @@ async def told_to(server: ServerConfig, config: Config, host: str) -> bytes:
     return found
 
 
-def test_who_shares_a_certificate_is_not_bound_by_it(folder: Path, certificates: Certificates) -> None:
+def test_a_shared_certificate_sets_no_hsts(folder: Path, certificates: Certificates) -> None:
     pair, facts = check_pair("apps.example", *Authority().pair("apps.example", "*.apps.example"))
     db.write(lambda: certificates.store(Issued("apps.example", None, "acme", pair, facts)))
     db.write(lambda: db.execute("UPDATE certificate SET since = 1 WHERE host = 'apps.example'"))
@@ -238,7 +238,7 @@ def test_who_shares_a_certificate_is_not_bound_by_it(folder: Path, certificates:
     assert said == [b"max-age=31536000", b"max-age=31536000", b""]
 
 
-def test_the_base_host_and_tenants_bind_browsers_to_https(folder: Path, certificates: Certificates) -> None:
+def test_the_base_host_and_tenants_set_hsts(folder: Path, certificates: Certificates) -> None:
     def heard(config: Config) -> list[bytes]:
         server = make_server_config(config, certificates)
         server.create_ssl_context()
@@ -257,7 +257,7 @@ def test_the_base_host_and_tenants_bind_browsers_to_https(folder: Path, certific
     assert heard(internal) == [b"max-age=31536000"] * 2 + [b""] * 3, "a certificate for the appliance's own hosts by ACME"
 
 
-def test_browsers_are_not_bound_to_https_on_localhost(folder: Path, certificates: Certificates) -> None:
+def test_localhost_sets_no_hsts(folder: Path, certificates: Certificates) -> None:
     config = make_config(folder, server__tls="internal")
     server = make_server_config(config, certificates)
     server.create_ssl_context()
@@ -266,7 +266,7 @@ def test_browsers_are_not_bound_to_https_on_localhost(folder: Path, certificates
     assert said == [b""] * 3, "it would hold for every other port of the machine"
 
 
-def test_the_doctor_names_certificates_that_expire(folder: Path, certificates: Certificates) -> None:
+def test_the_doctor_reports_expiring_certificates(folder: Path, certificates: Certificates) -> None:
     certificates.upload(ACME, HOST, Authority().pair(HOST))
     config = make_config(folder, server__tls="internal")
     assert list(certificate_findings(config)) == []
@@ -277,7 +277,7 @@ def test_the_doctor_names_certificates_that_expire(folder: Path, certificates: C
     assert [level for level, _ in certificate_findings(config)] == ["FAIL"]
 
 
-def test_a_change_is_taken_up_when_it_is_stored(folder: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_certificate_is_served_at_once(folder: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "RELOAD_SECONDS", 3600.0)
     server = make_server_config(make_config(folder, server__tls="internal"), certificates)
     with server.following(), serving(server):
@@ -291,7 +291,7 @@ def test_a_change_is_taken_up_when_it_is_stored(folder: Path, certificates: Cert
     ("mode", "host", "status"),
     [("internal", "localhost", 200), ("internal", "acme.localhost", 404), ("internal", HOST, 404), ("off", "localhost", 404)],
 )
-async def test_the_root_of_the_builtin_authority_is_had_on_the_base_host(folder: Path, mode: str, host: str, status: int) -> None:
+async def test_the_root_certificate_is_served_on_the_base_host(folder: Path, mode: str, host: str, status: int) -> None:
     config = make_config(folder, server__tls=mode)
     internal_certificate(make_config(folder, server__tls="internal"))
     app = Quart(__name__)
@@ -318,6 +318,6 @@ DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree
         ({"tls__http_port": 80}, "tls.http_port"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigInvalid, match=said):
         make_config(tmp_path, **settings)

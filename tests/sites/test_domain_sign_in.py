@@ -1,4 +1,4 @@
-"""Signing in to an app on a domain of its own, behind a proxy that does HTTPS, as its visitors' browsers go about it."""
+"""Signing in to an app on a custom domain behind a TLS-terminating proxy, as browsers do."""
 
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit

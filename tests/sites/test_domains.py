@@ -1,4 +1,4 @@
-"""Custom domains on the wire: what a request to them gets, however its Host is written."""
+"""Custom domains over HTTP: redirects and responses, in whatever spelling the Host header has."""
 
 import asyncio
 import json
@@ -47,12 +47,12 @@ def test_a_domain_serves_its_app_and_nothing_of_the_console(running: Running, ho
     assert ask(running, home, "/console/").status_code == 404
 
 
-def test_any_other_name_is_misdirected(running: Running, home: str) -> None:
+def test_unknown_names_are_misdirected(running: Running, home: str) -> None:
     for host in ("other.test", "a.home.test", "home.test.evil.test", "xhome.test", "home_test", "home.test:x", "home..test"):
         assert ask(running, host).status_code == 421, host
 
 
-def test_the_other_of_a_pair_leads_to_the_canonical_one(running: Running, home: str) -> None:
+def test_the_other_name_of_a_pair_redirects(running: Running, home: str) -> None:
     answer = ask(running, "www.home.test", "//evil.test/%2e%2e/a%20b?x=1&y=%0d%0aX:1")
     suffix = running.config.port_suffix
     assert answer.status_code == 301
@@ -61,7 +61,7 @@ def test_the_other_of_a_pair_leads_to_the_canonical_one(running: Running, home: 
     assert ask(running, "www.home.test", "/.well-known/acme-challenge/token").status_code == 404
 
 
-def test_the_apps_own_host_leads_to_its_primary_domain(running: Running, acme: httpx.Client, home: str) -> None:
+def test_the_apps_own_host_redirects_to_its_primary_domain(running: Running, acme: httpx.Client, home: str) -> None:
     own, path = "own-home--acme.content.localhost", f"/api/v1/webapps/own-home/domains/{home}"
     assert ask(running, own).content == PAGE
     acme.patch(path, json={"primary": True}).raise_for_status()
@@ -87,7 +87,7 @@ def permitted(running: Running, name: str, headers: dict[str, str] | None = None
         return client.get("/domains/permitted", params={"domain": name}).status_code
 
 
-def test_a_proxy_may_have_certificates_made_for_names_that_exist(running: Running, home: str) -> None:
+def test_a_proxy_can_get_certificates_for_existing_names(running: Running, home: str) -> None:
     app = "own-home--acme.content.localhost"
     for name in (home, "HOME.test", "www.home.test", app, f"v1-{app}", "acme.localhost", "localhost"):
         assert permitted(running, name) == 200, name
@@ -105,7 +105,7 @@ def test_a_proxy_may_have_certificates_made_for_names_that_exist(running: Runnin
         assert permitted(running, name) == 404, name
 
 
-def test_nobody_else_is_told_which_names_exist(running: Running, home: str) -> None:
+def test_nobody_else_learns_which_names_exist(running: Running, home: str) -> None:
     for header in ("X-Forwarded-For", "Forwarded"):
         assert permitted(running, home, {header: "203.0.113.9"}) == 404
     assert permitted(running, home, host="acme.localhost") == 404
@@ -113,7 +113,7 @@ def test_nobody_else_is_told_which_names_exist(running: Running, home: str) -> N
         assert client.post(f"/domains/permitted?domain={home}").status_code == 404
 
 
-def test_what_comes_from_further_away_is_no_proxy(running: Running, home: str) -> None:
+def test_forwarded_requests_are_not_from_the_proxy_itself(running: Running, home: str) -> None:
     far, near = "203.0.113.9", "203.0.113.0/24"
     seen = [
         asked_by(running, far), asked_by(running, far, trusted=near), asked_by(running, "::1"), asked_by(running, None),
@@ -150,7 +150,7 @@ async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 404, b"", [])
 
 
-def test_a_claim_brings_no_certificate(acme: httpx.Client, globex: httpx.Client, home: str, running: Running) -> None:
+def test_a_claim_permits_no_certificate(acme: httpx.Client, globex: httpx.Client, home: str, running: Running) -> None:
     new_app(globex, "claimer")
     globex.post("/api/v1/webapps/claimer/domains", json={"host": "claimed.test"}).raise_for_status()
     chain, key = Authority().pair("claimed.test", home)
@@ -164,7 +164,7 @@ def test_a_claim_brings_no_certificate(acme: httpx.Client, globex: httpx.Client,
     assert acme.get(f"/api/v1/webapps/own-home/domains/{home}/certificate").status_code == 404
 
 
-def test_a_domain_is_proven_over_the_api(
+def test_a_domain_is_verified_through_the_api(
     running: Running, acme: httpx.Client, globex: httpx.Client, name_server: NameServer, home: str
 ) -> None:
     path, host = "/api/v1/webapps/own-home/domains", "proven.test"

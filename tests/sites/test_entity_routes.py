@@ -1,4 +1,4 @@
-"""Routes that reach a collection, for visitors who may see some of it."""
+"""Routes that access a collection, for visitors who may see part of it."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def test_a_visitor_works_with_what_is_theirs(shop: Shop, acme: httpx.Client) -> None:
+def test_a_visitor_works_with_their_own_entities(shop: Shop, acme: httpx.Client) -> None:
     made = shop.ask(ADA, "POST", "/api/notes", {"title": "mine", "owner": ADA.id, "n": 7})
     note = data(made, 201)
     assert (note["title"], note["n"], made.headers["etag"]) == ("mine", 7, '"1"')
@@ -123,7 +123,7 @@ def test_a_visitor_works_with_what_is_theirs(shop: Shop, acme: httpx.Client) -> 
     assert code(shop.ask(ADA, "GET", here)) == (404, "not_found")
 
 
-def test_what_the_rules_forbid_is_refused_without_their_words(shop: Shop) -> None:
+def test_forbidden_operations_are_refused_without_details(shop: Shop) -> None:
     for visitor, path in ((BOB, "/api/notes"), (ANONYMOUS, "/api/open")):
         refused = shop.ask(visitor, "POST", path, {"title": "theirs", "owner": ADA.id})
         assert code(refused) == (403, "policy_denied")
@@ -132,7 +132,7 @@ def test_what_the_rules_forbid_is_refused_without_their_words(shop: Shop) -> Non
     assert code(shop.ask(ADA, "POST", "/api/notes", [1])) == (422, "validation_failed")
 
 
-def test_a_list_is_what_may_be_seen_a_page_at_a_time(shop: Shop, acme: httpx.Client, globex: httpx.Client) -> None:
+def test_a_list_contains_visible_entities_page_by_page(shop: Shop, acme: httpx.Client, globex: httpx.Client) -> None:
     for api in (acme, globex):
         for number in range(5):
             note = {"title": f"for all {number}", "owner": "everybody", "n": number}
@@ -154,13 +154,13 @@ def test_a_list_is_what_may_be_seen_a_page_at_a_time(shop: Shop, acme: httpx.Cli
         assert code(shop.ask(ANONYMOUS, "GET", f"/api/open?{query}")) == (400, wrong), query
 
 
-def test_a_form_may_make_an_entity(shop: Shop) -> None:
+def test_a_form_can_create_an_entity(shop: Shop) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     made = data(shop.ask(ADA, "POST", "/api/notes", b"title=8&owner=usr_ada&n=12", **form), 201)
     assert (made["title"], made["n"]) == ("8", 12)
 
 
-def test_rules_see_the_roles_of_whoever_asks(shop: Shop, acme: httpx.Client) -> None:
+def test_rules_see_the_roles_of_the_visitor(shop: Shop, acme: httpx.Client) -> None:
     builder, viewer = (Visitor("member", f"usr_{role}", "", f"s-{role}", (role,)) for role in ("builder", "viewer"))
     acme.post("/api/v1/datapool/route-staff/entities", json={"title": "for builders"}).raise_for_status()
     assert [each["title"] for each in data(shop.ask(builder, "GET", "/api/staff"))] == ["for builders"]
@@ -170,14 +170,14 @@ def test_rules_see_the_roles_of_whoever_asks(shop: Shop, acme: httpx.Client) -> 
     assert code(shop.ask(builder, "GET", "/api/staff/ent_1")) == (403, "policy_denied")
 
 
-def test_another_tenants_entities_are_not_there(shop: Shop, running: Running) -> None:
+def test_another_tenants_entities_are_not_found(shop: Shop, running: Running) -> None:
     made = data(shop.ask(ADA, "POST", "/api/notes", {"title": "acme's", "owner": ADA.id}), 201)
     elsewhere = Shop(running, shop.table, "globex")
     assert code(elsewhere.ask(ADA, "GET", f"/api/notes/{made['id']}")) == (404, "not_found")
     assert [each["title"] for each in data(elsewhere.ask(ADA, "GET", "/api/notes")) if each["title"] == "acme's"] == []
 
 
-def test_a_process_knows_who_asks_and_only_they_may_follow(shop: Shop) -> None:
+def test_a_process_knows_the_visitor_and_only_they_can_follow(shop: Shop) -> None:
     asked = shop.ask(ADA, "PUT", "/api/orders/7", {"name": "Ada"})
     assert data(asked)["input"]["by"] == ADA.email
     slow = shop.ask(ADA, "POST", "/api/slow", {})
@@ -188,12 +188,12 @@ def test_a_process_knows_who_asks_and_only_they_may_follow(shop: Shop) -> None:
         assert code(shop.ask(visitor, "GET", follow)) == (404, "not_found")
 
 
-def test_routes_are_published_with_their_collection(acme: httpx.Client, shop: Shop) -> None:
+def test_publishing_requires_the_collection_of_a_route(acme: httpx.Client, shop: Shop) -> None:
     assert deploy(acme, "route-notes", [NOTES], access="members").status_code == 200
     acme.delete("/api/v1/webapps/route-notes", params={"force": "true"}).raise_for_status()
 
 
-def test_one_tenant_does_not_use_up_the_places_for_routes(running: Running, shop: Shop, acme: httpx.Client) -> None:
+def test_one_tenant_does_not_use_up_the_slots_for_routes(running: Running, shop: Shop, acme: httpx.Client) -> None:
     mine, theirs = small(running, shop)
     before = {each["execution_id"] for each in executions(acme, "route-slow")}
     with ThreadPoolExecutor(1) as threads:
@@ -207,7 +207,7 @@ def test_one_tenant_does_not_use_up_the_places_for_routes(running: Running, shop
     assert mine.ask(BOB, "POST", "/api/orders", {"name": "Bob"}).status_code == 200
 
 
-def test_a_body_that_comes_slowly_takes_no_place(running: Running, shop: Shop) -> None:
+def test_a_slow_body_holds_no_slot(running: Running, shop: Shop) -> None:
     mine = small(running, shop)[0]
     for path, good in (("/api/notes", 201), ("/api/orders", 200)):
         slow = Shop(running, shop.table, arrived=threading.Event())

@@ -1,4 +1,4 @@
-"""What visitors of the content hosts are told when the blob store fails, and what of it is counted."""
+"""The responses of the content hosts when the blob store fails, and what is counted."""
 
 import asyncio
 from contextlib import ExitStack
@@ -68,7 +68,7 @@ def told(answer: httpx.Response) -> tuple[int, str, str | None]:
     return answer.status_code, answer.json()["error"]["code"], answer.headers.get("retry-after")
 
 
-def test_a_store_that_does_not_answer_is_told_as_such(running: Running, acme: httpx.Client, fail: Any) -> None:
+def test_a_failing_store_is_reported_as_such(running: Running, acme: httpx.Client, fail: Any) -> None:
     document = upload(acme, "failing.pdf", LARGE)
     publish(acme, document, "failing/large.pdf")
     small = upload(acme, "small.pdf", SMALL)
@@ -94,7 +94,7 @@ def test_a_store_that_does_not_answer_is_told_as_such(running: Running, acme: ht
         acme.delete(f"{DOCUMENTS}/{each}").raise_for_status()
 
 
-def test_a_download_that_did_not_begin_is_not_counted(running: Running, acme: httpx.Client, fail: Any) -> None:
+def test_a_download_that_did_not_start_is_not_counted(running: Running, acme: httpx.Client, fail: Any) -> None:
     document = upload(acme, "only-once.pdf", LARGE + b"once")
     made = share(acme, document, max_downloads=1)
     file = f"{path_of(made)}/file"
@@ -119,7 +119,7 @@ def test_a_download_that_did_not_begin_is_not_counted(running: Running, acme: ht
     acme.delete(f"{DOCUMENTS}/{document}").raise_for_status()
 
 
-def test_an_answer_that_has_begun_is_not_begun_again() -> None:
+def test_a_started_response_is_not_restarted() -> None:
     sent: list[str] = []
 
     async def half(scope: Scope, receive: Receive, send: Send) -> None:

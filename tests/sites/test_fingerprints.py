@@ -1,4 +1,4 @@
-"""Which names of files are taken to hold a hash of the content: what bundlers make, and what people write."""
+"""Which file names are recognized as containing a content hash: those of bundlers, not those of people."""
 
 import pytest
 
@@ -33,29 +33,29 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("name", [name for names in BUNDLED.values() for name in names])
-def test_what_a_bundler_names_is_a_hash(name: str) -> None:
+def test_bundler_names_contain_a_hash(name: str) -> None:
     assert is_fingerprinted(f"assets/{name}")
     assert is_fingerprinted(name)
     assert may_be_fingerprinted(f"/assets/{name}")
 
 
 @pytest.mark.parametrize("name", LIKE_WORDS)
-def test_a_hash_like_a_word_is_looked_for_in_older_versions_but_not_kept_for_ever(name: str) -> None:
+def test_a_hash_like_a_word_is_found_in_older_versions_but_not_cached_forever(name: str) -> None:
     assert may_be_fingerprinted(f"/assets/{name}")
     assert not is_fingerprinted(f"assets/{name}")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_name_that_a_person_gives_is_no_hash(name: str) -> None:
+def test_names_given_by_people_contain_no_hash(name: str) -> None:
     assert not is_fingerprinted(f"assets/{name}")
     assert not is_fingerprinted(name)
 
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if name not in ("main-version2.css", "app-v2_10_3.js")])
-def test_a_name_that_a_person_gives_is_not_looked_for_in_older_versions(name: str) -> None:
+def test_names_given_by_people_are_not_found_in_older_versions(name: str) -> None:
     assert not may_be_fingerprinted(f"/assets/{name}")
 
 
-def test_a_document_with_a_hash_like_a_word_is_not_looked_for_in_older_versions() -> None:
+def test_a_document_with_a_hash_like_a_word_is_not_found_in_older_versions() -> None:
     assert not may_be_fingerprinted("/assets/contract-DiwrgTda.pdf")
     assert not may_be_fingerprinted("/assets/logo-DiwrgTda.png")

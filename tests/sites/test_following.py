@@ -1,4 +1,4 @@
-"""Executions that take longer than a route waits: followed by the browser that called, and by no other."""
+"""Executions that outlast a route's wait can be followed by the browser that started them, and by no other."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def cookie_of(answer: httpx.Response) -> str:
     return str(cookie.partition(";")[0])
 
 
-def test_what_takes_longer_is_followed_by_the_browser_that_asked(
+def test_a_long_execution_is_followed_by_its_browser(
     running: Running, route_shop: httpx.Client, stranger: httpx.Client, acme: httpx.Client
 ) -> None:
     answer, execution_id = begin_slow(route_shop, acme)
@@ -76,7 +76,7 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
             yield event, json.loads(line.removeprefix("data: "))
 
 
-def test_progress_is_streamed_until_the_end_and_resumed(route_shop: httpx.Client, acme: httpx.Client) -> None:
+def test_progress_is_streamed_and_resumed(route_shop: httpx.Client, acme: httpx.Client) -> None:
     answer, execution_id = begin_slow(route_shop, acme)
     follow = answer.json()["data"]["follow"]
     asked = {"Cookie": cookie_of(answer), "Accept": "text/event-stream"}
@@ -96,7 +96,7 @@ def test_progress_is_streamed_until_the_end_and_resumed(route_shop: httpx.Client
     assert route_shop.get(follow, headers={**asked, "Last-Event-ID": "succeeded"}).status_code == 204
 
 
-def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_alone(running: Running, acme: httpx.Client) -> None:
+def test_an_open_route_of_a_closed_app_is_followed_by_its_browser_only(running: Running, acme: httpx.Client) -> None:
     acme.put("/api/v1/secrets/ROUTE_DOOR", json={"value": "let me in"}).raise_for_status()
     access = {"password": {"secret": "ROUTE_DOOR"}, "paths": {"public": ["/api/slow"]}}
     routes = [each for each in ROUTES if each["path"] in ("/api/slow", "/api/orders")]

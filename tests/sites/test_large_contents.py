@@ -1,4 +1,4 @@
-"""Large contents pass through the appliance a piece at a time: none is ever held in memory, on its way in or out."""
+"""Large contents are streamed in both directions and never held in memory."""
 
 import hashlib
 import secrets
@@ -59,7 +59,7 @@ def digest_of(client: httpx.Client, path: str) -> str:
     return digest.hexdigest()
 
 
-def test_a_document_goes_in_and_out_in_flat_memory(acme: httpx.Client, content: Content) -> None:
+def test_a_document_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
     with held_little():
         sent = acme.post("/api/v1/documents?name=large.bin", content=content, headers=SIZED).raise_for_status()
         path = f"/api/v1/documents/{sent.json()['data']['id']}"
@@ -67,7 +67,7 @@ def test_a_document_goes_in_and_out_in_flat_memory(acme: httpx.Client, content: 
     acme.delete(path).raise_for_status()
 
 
-def test_a_part_of_a_document_goes_in_in_flat_memory(acme: httpx.Client, content: Content) -> None:
+def test_an_upload_part_is_streamed_in_flat_memory(acme: httpx.Client, content: Content) -> None:
     made = acme.post("/api/v1/documents/uploads", json={"name": "large.bin", "size": SIZE, "sha256": content.sha256})
     told = {"Upload-Offset": "0", "Content-Length": str(SIZE)}
     with held_little():
@@ -76,7 +76,7 @@ def test_a_part_of_a_document_goes_in_in_flat_memory(acme: httpx.Client, content
     acme.delete(f"/api/v1/documents/{answer.json()['data']['document_id']}").raise_for_status()
 
 
-def test_a_file_of_an_app_goes_in_and_out_in_flat_memory(running: Running, acme: httpx.Client, content: Content) -> None:
+def test_a_webapp_file_is_streamed_in_flat_memory(running: Running, acme: httpx.Client, content: Content) -> None:
     new_app(acme, "large-app")
     versions = "/api/v1/webapps/large-app/versions"
     manifest = {"files": {"large.bin": {"sha256": content.sha256, "size": SIZE}}}

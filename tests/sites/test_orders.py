@@ -1,4 +1,4 @@
-"""Certificates that people bring beside those that are ordered, and what an order leaves behind that nobody waits for."""
+"""Uploaded certificates next to ordered ones, and cleanup after cancelled orders."""
 
 import stat
 import threading
@@ -101,7 +101,7 @@ def zone(tmp_path: Path, certificates: Certificates) -> Iterator[Zone]:
         yield Zone(tmp_path, authority, certificates)
 
 
-def test_what_an_order_brings_does_not_take_the_place_of_what_a_person_brought(zone: Zone) -> None:
+def test_an_ordered_certificate_does_not_replace_an_uploaded_one(zone: Zone) -> None:
     zone.authority.pause = 3
     zone.rounds(4)
     assert zone.authority.orders[0].status == "processing"
@@ -116,7 +116,7 @@ def test_what_an_order_brings_does_not_take_the_place_of_what_a_person_brought(z
     assert len(zone.authority.orders) == 1
 
 
-def test_what_forbids_a_certificate_meanwhile_keeps_it_out(certificates: Certificates) -> None:
+def test_an_upload_is_checked_again_inside_the_write(certificates: Certificates) -> None:
     def released() -> None:
         raise Conflict("released meanwhile")
 
@@ -125,7 +125,7 @@ def test_what_forbids_a_certificate_meanwhile_keeps_it_out(certificates: Certifi
     assert certificates.find(ACME, HOST) is None
 
 
-def test_the_chain_that_was_missing_is_taken_up(tmp_path: Path, certificates: Certificates) -> None:
+def test_a_missing_chain_can_be_added(tmp_path: Path, certificates: Certificates) -> None:
     root = Signer()
     between = Signer("Between", root)
     leaf = Leaf([HOST])
@@ -145,7 +145,7 @@ def test_the_chain_that_was_missing_is_taken_up(tmp_path: Path, certificates: Ce
     assert server.offer(HOST) is offer, "what has not changed is not loaded again"
 
 
-def test_nothing_is_begun_by_a_process_that_is_to_end(zone: Zone) -> None:
+def test_a_stopping_process_starts_nothing(zone: Zone) -> None:
     zone.rounds(1)
     asked = list(zone.authority.seen)
     zone.worker.stopping.set()
@@ -158,7 +158,7 @@ def test_nothing_is_begun_by_a_process_that_is_to_end(zone: Zone) -> None:
     assert zone.authority.seen == asked
 
 
-def test_a_process_that_is_to_end_does_not_wait_for_the_operators_command(zone: Zone) -> None:
+def test_a_stopping_process_does_not_wait_for_the_hook(zone: Zone) -> None:
     with zone.publishing():
         zone.worker.stopping.set()
     (row,) = OrderRow.select()
@@ -170,7 +170,7 @@ def test_a_process_that_is_to_end_does_not_wait_for_the_operators_command(zone: 
     assert zone.names() == []
 
 
-def test_a_process_that_is_to_end_asks_for_no_more_renewal_times(zone: Zone) -> None:
+def test_a_stopping_process_requests_no_renewal_times(zone: Zone) -> None:
     zone.authority.window = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
     zone.rounds(6)
     zone.worker.stopping.set()
@@ -182,7 +182,7 @@ def test_a_process_that_is_to_end_asks_for_no_more_renewal_times(zone: Zone) -> 
 
 
 @pytest.mark.parametrize("by", ["release", "upload", "other names"])
-def test_what_an_order_published_is_removed_when_it_is_given_up(zone: Zone, by: str) -> None:
+def test_a_cancelled_order_removes_what_it_published(zone: Zone, by: str) -> None:
     zone.authority.pause = 9
     zone.rounds(4)
     assert zone.names() == [f"_acme-challenge.{HOST}"]
@@ -196,7 +196,7 @@ def test_what_an_order_published_is_removed_when_it_is_given_up(zone: Zone, by: 
     assert zone.names() == []
 
 
-def test_what_is_published_for_an_order_given_up_meanwhile_is_removed(zone: Zone) -> None:
+def test_records_published_after_a_cancellation_are_removed(zone: Zone) -> None:
     with zone.publishing():
         zone.hosts = []
         db.write(lambda: orders.park(HOST))
@@ -205,7 +205,7 @@ def test_what_is_published_for_an_order_given_up_meanwhile_is_removed(zone: Zone
     assert zone.certificates.find(ACME, HOST) is None
 
 
-def test_an_order_that_was_given_up_is_forgotten_when_its_tries_do_not_count_any_more(zone: Zone) -> None:
+def test_a_cancelled_order_is_deleted_when_its_attempts_expire(zone: Zone) -> None:
     zone.rounds(2)
     zone.hosts = []
     zone.rounds(2)
@@ -217,7 +217,7 @@ def test_an_order_that_was_given_up_is_forgotten_when_its_tries_do_not_count_any
     assert list(OrderRow.select()) == []
 
 
-def test_challenges_of_an_order_that_went_with_its_tenant_are_forgotten(zone: Zone) -> None:
+def test_challenges_of_a_deleted_tenant_are_removed(zone: Zone) -> None:
     zone.authority.pause = 9
     zone.rounds(4)
     write = "INSERT INTO acme_challenge (token, host, order_host, answer) VALUES ('t1', ?, ?, 'a'), ('t2', 'gone', 'gone', 'a')"

@@ -1,4 +1,4 @@
-"""Which calls a browser may have been made to send by another site, decided by what it says about itself."""
+"""Detection of cross-site calls from what browsers say about a request."""
 
 import pytest
 
@@ -27,24 +27,24 @@ def passes(method: str, headers: dict[str, str], *, public: bool = True) -> bool
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
-def test_an_origin_is_the_apps_own_to_the_letter(origin: str, method: str) -> None:
+def test_the_origin_must_match_exactly(origin: str, method: str) -> None:
     assert not passes(method, {"origin": origin, **JSON})
 
 
-def test_the_apps_own_pages_may_do_everything() -> None:
+def test_the_apps_own_pages_can_do_everything() -> None:
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         for headers in ({"origin": OWN}, {"origin": "HTTPS://Shop.Example.com"}, {"sec-fetch-site": "same-origin"}):
             assert passes(method, {**headers, "cookie": "a=b"}, public=False), (method, headers)
 
 
 @pytest.mark.parametrize("site", ["same-site", "cross-site", "none", "", "Same-Origin", "same-origin, same-origin"])
-def test_what_a_browser_says_of_the_site_counts_before_everything(site: str) -> None:
+def test_sec_fetch_site_takes_precedence(site: str) -> None:
     for headers in ({}, {"origin": OWN}, {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}):
         assert not passes("POST", {"sec-fetch-site": site, **headers, **JSON})
         assert not passes("DELETE", {"sec-fetch-site": site, **headers})
 
 
-def test_a_link_is_followed_to_read_and_for_nothing_else() -> None:
+def test_a_link_can_only_read() -> None:
     for method in ("GET", "HEAD"):
         assert passes(method, FOLLOWED, public=False)
         assert passes(method, {"sec-fetch-site": "none"}, public=False)
@@ -55,7 +55,7 @@ def test_a_link_is_followed_to_read_and_for_nothing_else() -> None:
         assert not passes(method, FOLLOWED)
 
 
-def test_who_is_no_browser_sends_what_no_page_can() -> None:
+def test_clients_other_than_browsers_send_what_no_page_can() -> None:
     assert passes("POST", JSON)
     assert passes("POST", {"content-type": "Application/JSON; charset=utf-8"})
     assert all(passes(method, {}) for method in ("PUT", "PATCH", "DELETE", "GET"))

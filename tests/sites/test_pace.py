@@ -1,4 +1,4 @@
-"""Clients that are slow are served, those that do nothing are let go, and neither keeps others out."""
+"""Slow clients are served, stalled ones are disconnected, and neither keeps others out."""
 
 import asyncio
 import socket
@@ -193,7 +193,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     return begin
 
 
-def test_an_answer_may_take_longer_than_a_client_may_be_silent(serve: Callable[..., Any]) -> None:
+def test_a_response_can_take_longer_than_the_read_timeout(serve: Callable[..., Any]) -> None:
     with serve(CALM, read_timeout=SILENT) as (shop, connect):
         line = connect()
         line.ask("GET", "/slow", Connection="close")
@@ -203,7 +203,7 @@ def test_an_answer_may_take_longer_than_a_client_may_be_silent(serve: Callable[.
         await_that(lambda: shop.left == ["done", "done"])
 
 
-def test_who_asks_nothing_is_let_go(serve: Callable[..., Any]) -> None:
+def test_an_idle_client_is_disconnected(serve: Callable[..., Any]) -> None:
     with serve(CALM, read_timeout=SILENT, keep_alive_timeout=SILENT) as (shop, connect):
         asked = connect()
         asked.ask("GET", "/")
@@ -216,7 +216,7 @@ def test_who_asks_nothing_is_let_go(serve: Callable[..., Any]) -> None:
         await_that(lambda: shop.left == ["done"])
 
 
-def test_a_body_that_comes_too_slowly_is_refused(serve: Callable[..., Any]) -> None:
+def test_a_body_that_is_too_slow_is_refused(serve: Callable[..., Any]) -> None:
     with serve(Pace(SHORT, 1 << 20)) as (shop, connect):
         line = connect()
         line.ask("POST", "/", Content_Length=100_000)
@@ -232,7 +232,7 @@ def test_a_body_that_comes_too_slowly_is_refused(serve: Callable[..., Any]) -> N
         assert shop.left == []
 
 
-def test_a_body_that_comes_at_the_least_rate_is_read(serve: Callable[..., Any]) -> None:
+def test_a_body_at_the_minimum_rate_is_read(serve: Callable[..., Any]) -> None:
     with serve(Pace(SHORT, 100)) as (shop, connect):
         line = connect()
         line.ask("POST", "/", b"x" * 1000, Content_Length=50_000, Connection="close")
@@ -241,7 +241,7 @@ def test_a_body_that_comes_at_the_least_rate_is_read(serve: Callable[..., Any]) 
         await_that(lambda: shop.left == ["done"])
 
 
-def test_who_takes_nothing_of_an_answer_is_let_go(serve: Callable[..., Any]) -> None:
+def test_a_client_that_does_not_read_is_disconnected(serve: Callable[..., Any]) -> None:
     with serve(Pace(SHORT, 1 << 30)) as (shop, connect):
         line = connect()
         line.ask("GET", "/endless")
@@ -254,7 +254,7 @@ def test_who_takes_nothing_of_an_answer_is_let_go(serve: Callable[..., Any]) -> 
         line.read()
 
 
-def test_slow_clients_keep_nobody_out(serve: Callable[..., Any]) -> None:
+def test_slow_clients_do_not_block_others(serve: Callable[..., Any]) -> None:
     with serve(CALM, places=2) as (shop, connect):
         waiting = [connect() for _ in range(7)]
         for line in waiting:

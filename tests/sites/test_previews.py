@@ -1,4 +1,4 @@
-"""Previews: a version that is not published, for whoever has a link, for a while, kept and indexed by nobody."""
+"""Previews of versions that are not published: limited to holders of a link, for a limited time, never cached or indexed."""
 
 import json
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def assert_private(answer: httpx.Response) -> None:
     assert answer.headers.get_list("x-robots-tag") == ["noindex"]
 
 
-def test_a_link_is_exchanged_for_a_cookie_and_leaves_the_address(visitor: httpx.Client, acme: httpx.Client) -> None:
+def test_a_link_is_exchanged_for_a_cookie(visitor: httpx.Client, acme: httpx.Client) -> None:
     url = link_of(acme, "looked-at", 2)
     assert urlsplit(url).hostname == "v2-looked-at--acme.content.localhost"
     token = token_of(url)
@@ -68,7 +68,7 @@ def test_a_link_is_exchanged_for_a_cookie_and_leaves_the_address(visitor: httpx.
     assert visitor.get("/assets/old-3f2a1b9c.js", headers=came_in).status_code == 404
 
 
-def test_nobody_comes_in_without_a_link(visitor: httpx.Client) -> None:
+def test_access_requires_a_link(visitor: httpx.Client) -> None:
     for path in ("/", "/docs/", "/absent", "/?gos_preview=", f"/?gos_preview=9999999999999.{'A' * 43}"):
         answer = visitor.get(path)
         assert answer.status_code == 403
@@ -76,7 +76,7 @@ def test_nobody_comes_in_without_a_link(visitor: httpx.Client) -> None:
         assert_private(answer)
 
 
-def test_a_link_is_for_one_version_of_one_app_of_one_tenant(
+def test_a_link_is_valid_for_one_version_of_one_app_of_one_tenant(
     running: Running, visitor: httpx.Client, acme: httpx.Client, globex: httpx.Client
 ) -> None:
     for client in (acme, globex):
@@ -93,7 +93,7 @@ def test_a_link_is_for_one_version_of_one_app_of_one_tenant(
         assert published.get("/", headers={"Cookie": f"__Host-gos_preview={token}"}).text == "<h1>one</h1>"
 
 
-def test_a_link_ends_when_it_expires_and_when_the_app_is_made_anew(running: Running, acme: httpx.Client) -> None:
+def test_a_link_expires_and_is_invalid_for_a_recreated_app(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "looked-again")
     deploy(acme, "looked-again", {"index.html": b"<h1>first</h1>"}, publish=False)
     scope = running.tenant("acme")
@@ -109,7 +109,7 @@ def test_a_link_ends_when_it_expires_and_when_the_app_is_made_anew(running: Runn
         assert client.get("/", headers=came_in).status_code == 403
 
 
-def test_what_is_not_ready_has_no_link(acme: httpx.Client) -> None:
+def test_only_ready_versions_have_links(acme: httpx.Client) -> None:
     new_app(acme, "looked-early")
     path = "/api/v1/webapps/looked-early/versions"
     acme.post(path, json={"files": {"index.html": {"sha256": "0" * 64, "size": 1}}}).raise_for_status()
@@ -118,7 +118,7 @@ def test_what_is_not_ready_has_no_link(acme: httpx.Client) -> None:
     assert acme.post(f"{path}/1/preview", json={"expires_in": "31d"}).status_code == 422
 
 
-def test_a_link_is_in_the_audit_trail_without_its_token(running: Running, acme: httpx.Client, visitor: httpx.Client) -> None:
+def test_a_link_is_audited_without_its_token(running: Running, acme: httpx.Client, visitor: httpx.Client) -> None:
     token = token_of(link_of(acme, "looked-at", 2))
     entries = acme.get("/api/v1/logs/audit?action=webapp.preview&limit=500").json()["data"]
     assert any(entry["subject"] == "looked-at" and json.loads(entry["fields"])["version"] == 2 for entry in entries)

@@ -1,4 +1,4 @@
-"""Requests to WebApps are noted as they were answered, and refused when an app has had too many."""
+"""Requests to WebApps are logged as they were answered, and refused over the quota."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ async def greet(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 203, b"hello", [])
 
 
-def test_a_request_is_noted_as_it_was_answered() -> None:
+def test_a_request_is_logged_as_it_was_answered() -> None:
     log = Kept("none", Quotas(0, 0))
     assert ask(greet, log) == 203
     (seen,) = log.noted
@@ -63,13 +63,13 @@ def test_a_request_is_noted_as_it_was_answered() -> None:
     assert "secret" not in repr(seen)
 
 
-def test_what_the_appliance_asks_itself_is_not_noted() -> None:
+def test_internal_requests_are_not_logged() -> None:
     log = Kept("none", Quotas(0, 0))
     ask(greet, log, **{VISITOR: ANONYMOUS})
     assert log.noted == []
 
 
-def test_a_request_that_breaks_is_noted() -> None:
+def test_a_failing_request_is_logged() -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("no answer")
 
@@ -79,7 +79,7 @@ def test_a_request_that_breaks_is_noted() -> None:
     assert [seen.status for seen in log.noted] == [500]
 
 
-def test_beyond_its_requests_everybody_is_refused() -> None:
+def test_requests_over_the_quota_are_refused() -> None:
     log = Kept("none", Quotas(1, 0))
     statuses = [ask(greet, log) for _ in range(4)]
     assert statuses[0] == 203
@@ -99,7 +99,7 @@ def stored_requests(running: Running, api: httpx.Client, app: str, least: int, *
         time.sleep(0.05)  # a request is noted after its answer
 
 
-def test_what_a_route_ran_is_noted(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
+def test_the_execution_of_a_route_is_logged(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
     request = route_shop.put("/api/orders/noted", json={"name": "Ada"})
     assert request.status_code == 200
     (row,) = stored_requests(running, acme, "route-shop", 1, path="/api/orders/noted")
@@ -107,7 +107,7 @@ def test_what_a_route_ran_is_noted(running: Running, route_shop: httpx.Client, a
     assert row["execution_id"] in [execution["execution_id"] for execution in executions(acme)]
 
 
-def test_a_day_of_an_app_can_be_looked_at(running: Running, acme: httpx.Client, globex: httpx.Client) -> None:
+def test_the_statistics_of_a_day_are_readable(running: Running, acme: httpx.Client, globex: httpx.Client) -> None:
     new_app(acme, "site-traffic")
     deploy(acme, "site-traffic", {"index.html": b"<h1>Hello</h1>"})
     with site(running, "site-traffic--acme") as visitor:

@@ -1,4 +1,4 @@
-"""Where the paths of a WebApp lead, without a server."""
+"""Resolution of the paths of a WebApp, without a server."""
 
 import pytest
 from hypothesis import given, settings
@@ -39,18 +39,18 @@ def resolver(rules: str = "", *, spa: bool = False, files: tuple[str, ...] = FIL
         ("", Found("index.html")),
     ],
 )
-def test_a_path_leads_to_its_file(path: str, expected: object) -> None:
+def test_a_path_resolves_to_its_file(path: str, expected: object) -> None:
     assert resolver().resolve(path or "/", {}) == expected
 
 
-def test_an_app_of_one_page_answers_its_own_paths_and_no_missing_files() -> None:
+def test_a_single_page_app_serves_its_paths_but_no_missing_files() -> None:
     one = resolver(spa=True)
     assert one.resolve("/orders/17", {}) == Found("index.html")
     assert one.resolve("/about", {}) == Found("about.html")
     assert one.resolve("/assets/gone.js", {}) is None
 
 
-def test_a_rule_yields_to_a_file_unless_it_is_forced() -> None:
+def test_a_file_takes_precedence_unless_the_rule_is_forced() -> None:
     assert resolver("/about /docs/ 302").resolve("/about", {}) == Found("about.html")
     assert resolver("/about /docs/ 302!").resolve("/about", {}) == Moved("/docs/", 302)
     assert resolver("/* /index.html 200").resolve("/x/y.js", {}) == Found("index.html")
@@ -63,7 +63,7 @@ def test_a_rule_yields_to_a_file_unless_it_is_forced() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.text(st.characters(codec="utf-8"), max_size=30))
-def test_no_path_leads_to_another_host(path: str) -> None:
+def test_no_path_redirects_to_another_host(path: str) -> None:
     for rules in ("/* /:splat 302", "/go/:name /:name 302", "/go/* /:splat/x 301!"):
         for start in ("/", "//", "/go/", "/go//"):
             found = resolver(rules).resolve(start + path, {})
@@ -74,7 +74,7 @@ def test_no_path_leads_to_another_host(path: str) -> None:
                 assert not set(found.location) & set("\r\n\t ")
 
 
-def test_codings_are_taken_by_name_and_weight() -> None:
+def test_accept_encoding_is_parsed_with_weights() -> None:
     assert accepted("gzip, deflate, br, zstd") == {"gzip", "deflate", "br", "zstd"}
     assert accepted("gzip;q=0, zstd;q=0.5") == {"zstd"}
     assert accepted("xgzip, nonsense;;, ;q=1") == {"xgzip"}

@@ -1,4 +1,4 @@
-"""Who a visitor is to the routes of an app: members come with their roles, nobody else has any."""
+"""Roles of visitors in routes: members have their current roles, all others have none."""
 
 import time
 from collections.abc import Callable, Iterator

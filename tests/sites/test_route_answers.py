@@ -1,4 +1,4 @@
-"""What a process may say of its answer by `$response`, header by header, and what it may not."""
+"""What a process may set with `$response`, header by header, and what is refused."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def headers_of(reply: Reply) -> dict[str, str]:
         "X-Accel-Redirect", "X-", "x-a b", "x-a:", "x-ä", "x-a\r\nset-cookie", "", "location ", "\u212aeep-alive",
     ],
 )  # fmt: skip
-def test_what_reaches_beyond_the_answer_is_refused(name: str) -> None:
+def test_headers_beyond_the_response_are_refused(name: str) -> None:
     with pytest.raises(ProcessFailed, match="cannot set the header"):
         said(headers={name: "x"})
 
@@ -39,7 +39,7 @@ def test_what_reaches_beyond_the_answer_is_refused(name: str) -> None:
     "value", ["a\r\nSet-Cookie: b=c", "a\nb", "a\rb", "a\0b", "\x7f", "\t", "é", "x" * 2001, 1, None, ["a"], {"a": "b"}, True]
 )
 @pytest.mark.parametrize("name", ["X-Shop", "Content-Type", "Cache-Control"])
-def test_a_value_is_one_line_of_plain_text(name: str, value: Any) -> None:
+def test_a_header_value_is_one_line_of_plain_text(name: str, value: Any) -> None:
     with pytest.raises(ProcessFailed, match="cannot set the header"):
         said(headers={name: value})
 
@@ -51,23 +51,23 @@ def test_a_value_is_one_line_of_plain_text(name: str, value: Any) -> None:
         "ftp://evil.example", " /a", "/a b", "https:evil.example", "?a", "/" + "a" * 2000,
     ],
 )  # fmt: skip
-def test_a_location_is_a_path_or_a_web_address(place: str) -> None:
+def test_a_location_is_a_path_or_an_http_url(place: str) -> None:
     with pytest.raises(ProcessFailed):
         said(status=303, headers={"Location": place})
 
 
 @pytest.mark.parametrize("place", ["/", "/thanks?order=1#top", "https://pay.example/x", "http://pay.example"])
-def test_a_location_leads_there(place: str) -> None:
+def test_a_valid_location_is_sent(place: str) -> None:
     assert headers_of(said(status=303, headers={"LOCATION": place}))["location"] == place
 
 
 @pytest.mark.parametrize("status", [199, 100, 600, 0, -200, 200.5, float("nan"), float("inf"), True, "200", None, [200]])
-def test_a_status_is_one_of_an_answer(status: Any) -> None:
+def test_a_status_must_be_valid(status: Any) -> None:
     with pytest.raises(ProcessFailed, match="status"):
         said(status=status)
 
 
-def test_every_language_may_say_a_status() -> None:
+def test_every_language_can_set_a_status() -> None:
     assert [said(status=status).status for status in (200, 201.0, 404, 599)] == [200, 201, 404, 599]
     assert isinstance(said(status=201.0).status, int)
     assert said().status == 200
@@ -76,12 +76,12 @@ def test_every_language_may_say_a_status() -> None:
 @pytest.mark.parametrize(
     "response", [None, "a", [], {"status": 200, "cookies": {}}, {"header": {}}, {"headers": ["a"]}, {"headers": "a: b"}]
 )
-def test_what_is_not_understood_is_not_sent(response: Any) -> None:
+def test_an_invalid_response_is_not_sent(response: Any) -> None:
     with pytest.raises(ProcessFailed):
         succeeded({"$response": response})
 
 
-def test_a_body_is_sent_as_what_it_is() -> None:
+def test_a_body_is_sent_with_its_type() -> None:
     text = said(body="<script>é")
     assert (text.body, headers_of(text)["content-type"]) == ("<script>é".encode(), "text/plain; charset=utf-8")
     for value in ({"a": "é"}, ["a"], 0, False, 1.5):
@@ -95,7 +95,7 @@ def test_a_body_is_sent_as_what_it_is() -> None:
     assert [said(status=status, body="x").body for status in (204, 304)] == [b"", b""]
 
 
-def test_our_own_headers_go_with_every_answer() -> None:
+def test_default_headers_are_added() -> None:
     for reply in (said(body="a"), said(body={}), said(status=204), succeeded({"a": 1}), refused(ProcessFailed("x"), "req_1")):
         told = headers_of(reply)
         assert (told["x-content-type-options"], told["x-frame-options"]) == ("nosniff", "SAMEORIGIN")
@@ -104,6 +104,6 @@ def test_our_own_headers_go_with_every_answer() -> None:
     assert headers_of(said(body="a", headers={"Cache-Control": "private, max-age=60"}))["cache-control"] == "private, max-age=60"
 
 
-def test_who_follows_sees_the_body_alone() -> None:
+def test_a_follower_sees_only_the_body() -> None:
     assert output_shown({"$response": {"status": 201, "headers": {"X-Shop": "1"}, "body": {"a": 1}}}) == {"a": 1}
     assert output_shown({"a": 1}) == {"a": 1}

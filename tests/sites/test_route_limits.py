@@ -1,4 +1,4 @@
-"""How often a route may be called: by address, by visit, each app and each route for itself."""
+"""Rate limits of routes: per address or session, separately for each app and route."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def called(shop: Shop, path: str, visitor: Visitor = ANONYMOUS, cookie: str = ""
     return shop.ask(visitor, "GET", path, **({"cookie": cookie} if cookie else {})).status_code
 
 
-def test_an_address_has_so_many_calls_to_the_routes_of_an_app(running: Running, notes: None) -> None:
+def test_an_address_has_a_limit_for_all_routes_of_an_app(running: Running, notes: None) -> None:
     here, there, elsewhere = shops(running, 3, ("acme", HERE), ("acme", THERE), ("globex", HERE))
     asked = [called(here, "/api/free", visitor) for visitor in (ANONYMOUS, ADA, BOB)]
     assert asked == [200, 200, 200]
@@ -58,7 +58,7 @@ def test_an_address_has_so_many_calls_to_the_routes_of_an_app(running: Running, 
     assert (called(there, "/api/free"), called(elsewhere, "/api/free")) == (200, 200)
 
 
-def test_a_visit_has_its_own_limit_wherever_it_is(running: Running, notes: None) -> None:
+def test_a_visit_has_its_own_limit_from_any_address(running: Running, notes: None) -> None:
     here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
     assert (called(here, "/api/once", ADA), called(here, "/api/once", ADA), called(there, "/api/once", ADA)) == (200, 429, 429)
     assert called(here, "/api/once", BOB) == 200
@@ -66,7 +66,7 @@ def test_a_visit_has_its_own_limit_wherever_it_is(running: Running, notes: None)
     assert called(here, "/api/twice", ADA) == 200
 
 
-def test_who_has_no_visit_is_counted_by_address_whatever_cookie_comes(running: Running, notes: None) -> None:
+def test_visitors_without_a_visit_are_counted_by_address(running: Running, notes: None) -> None:
     here, there = shops(running, 100, ("acme", HERE), ("acme", THERE))
     browsers = [f"__Host-gos_browser={letter * 32}" for letter in "abc"]
     assert [called(here, "/api/once", cookie=browser) for browser in browsers] == [200, 429, 429]

@@ -26,7 +26,7 @@ def test_uploads_become_documents(route_shop: httpx.Client, acme: httpx.Client) 
     assert chosen.json()["data"]["input"] == {"name": "Ada"}
 
 
-def test_uploads_that_are_not_taken_leave_nothing(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
+def test_rejected_uploads_leave_nothing(running: Running, route_shop: httpx.Client, acme: httpx.Client) -> None:
     def stored() -> int:
         return int(acme.get("/api/v1/documents", params={"count": "exact"}).raise_for_status().json()["meta"]["total"])
 
@@ -63,7 +63,7 @@ def test_uploads_that_are_not_taken_leave_nothing(running: Running, route_shop: 
     assert list((running.config.data / "blobs" / "incoming").iterdir()) == []
 
 
-def test_what_the_scanner_says_is_told_to_the_visitor(
+def test_scanner_results_are_shown_to_the_visitor(
     running: Running, route_shop: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for command, status, code in ((["/bin/false"], 422, "infected"), (["/bin/sh", "-c", "exit 3"], 503, "scan_failed")):

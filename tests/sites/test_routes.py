@@ -1,4 +1,4 @@
-"""Routes of WebApps: who may call them, what the process gets, and what of its answer is told."""
+"""Routes of WebApps: who may call them, what the process gets, and what visitors see of its output."""
 
 import re
 from typing import Any
@@ -46,7 +46,7 @@ def test_the_input_is_mapped(route_shop: httpx.Client) -> None:
     assert found.json()["data"]["input"] == {"name": "Eve", "quantity": 3}
 
 
-def test_what_does_not_fit_the_process_is_told_and_nothing_runs(route_shop: httpx.Client, acme: httpx.Client) -> None:
+def test_invalid_input_is_reported_and_nothing_runs(route_shop: httpx.Client, acme: httpx.Client) -> None:
     before = len(executions(acme))
     for body, pointer in (({"name": ""}, "/name"), ({"name": "x", "quantity": "2"}, "/quantity")):
         answer = route_shop.post("/api/orders", json=body)
@@ -64,7 +64,7 @@ def test_what_does_not_fit_the_process_is_told_and_nothing_runs(route_shop: http
     assert len(executions(acme)) == before
 
 
-def test_a_failure_keeps_its_reasons_to_itself(route_shop: httpx.Client) -> None:
+def test_a_failure_reveals_no_internals(route_shop: httpx.Client) -> None:
     for name in ("crash", "pretend", "cookie"):
         answer = route_shop.post("/api/orders", json={"name": name})
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "process_failed"), name
@@ -76,7 +76,7 @@ def test_a_failure_keeps_its_reasons_to_itself(route_shop: httpx.Client) -> None
     assert refused.json()["error"]["message"] == "This is <sold out>"
 
 
-def test_a_process_may_say_how_it_is_answered(route_shop: httpx.Client) -> None:
+def test_a_process_can_set_its_response(route_shop: httpx.Client) -> None:
     page = route_shop.post("/api/orders", json={"name": "page"})
     assert (page.status_code, page.text, page.headers["x-shop"]) == (201, "<b>hi</b>", "1")
     assert (page.headers["content-type"], page.headers["x-content-type-options"]) == ("text/html", "nosniff")
@@ -84,7 +84,7 @@ def test_a_process_may_say_how_it_is_answered(route_shop: httpx.Client) -> None:
     assert (away.status_code, away.headers["location"]) == (303, "https://pay.example/x")
 
 
-def test_a_plain_form_leads_to_a_page(route_shop: httpx.Client, acme: httpx.Client) -> None:
+def test_a_plain_form_redirects_to_a_page(route_shop: httpx.Client, acme: httpx.Client) -> None:
     answer = route_shop.post("/api/orders", content="name=J%C3%B6rg+B&quantity=4", headers=PAGE)
     assert (answer.status_code, answer.headers["location"]) == (303, "/thanks.html")
     assert executions(acme)[0]["input"] == {"name": "Jörg B", "quantity": 4}
@@ -123,7 +123,7 @@ FOREIGN: list[tuple[dict[str, str], str, int]] = [
 
 
 @pytest.mark.parametrize(("headers", "media", "status"), FOREIGN)
-def test_only_the_app_itself_changes_something(
+def test_only_the_apps_own_pages_can_change_something(
     running: Running, stranger: httpx.Client, headers: dict[str, str], media: str, status: int
 ) -> None:
     given = {name: f"{OWN}{running.config.port_suffix}" if value == "OWN" else value for name, value in headers.items()}
@@ -134,7 +134,7 @@ def test_only_the_app_itself_changes_something(
         assert answer.json()["error"]["code"] == "browser_call_refused"
 
 
-def test_reading_is_for_the_app_and_for_links(stranger: httpx.Client) -> None:
+def test_reading_is_allowed_for_the_app_and_for_links(stranger: httpx.Client) -> None:
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     for headers, status in (
         ({}, 200), (SAME, 200), ({"Sec-Fetch-Site": "none"}, 200), (link, 200), ({**link, "Sec-Fetch-Dest": "iframe"}, 403),
@@ -144,7 +144,7 @@ def test_reading_is_for_the_app_and_for_links(stranger: httpx.Client) -> None:
         assert stranger.get("/api/find", params={"name": "Ada"}, headers=headers).status_code == status, headers
 
 
-def test_other_methods_are_refused_and_files_stay_files(route_shop: httpx.Client) -> None:
+def test_other_methods_are_refused_and_files_stay_available(route_shop: httpx.Client) -> None:
     for method, path, allowed in (
         ("OPTIONS", "/api/orders", "POST"), ("DELETE", "/api/orders", "POST"), ("GET", "/api/orders", "POST"),
         ("HEAD", "/api/find", "GET"), ("GET", "/api/orders/7", "PUT"), ("POST", "/", "GET, HEAD"),
@@ -155,7 +155,7 @@ def test_other_methods_are_refused_and_files_stay_files(route_shop: httpx.Client
     assert route_shop.get("/somewhere").text == "<h1>Shop</h1>"
 
 
-def test_a_rate_limit_holds_and_says_when_to_come_back(route_shop: httpx.Client) -> None:
+def test_a_rate_limit_is_enforced_with_retry_after(route_shop: httpx.Client) -> None:
     first, second, third = (route_shop.post("/api/few", json={"name": "Ada"}) for _ in range(3))
     assert (first.status_code, second.status_code, third.status_code) == (200, 200, 429)
     assert third.json()["error"]["code"] == "rate_limited"
@@ -165,7 +165,7 @@ def test_a_rate_limit_holds_and_says_when_to_come_back(route_shop: httpx.Client)
     assert route_shop.post("/api/orders", json={"name": "Ada"}).status_code == 200
 
 
-def test_a_version_whose_routes_lead_nowhere_is_not_published(acme: httpx.Client) -> None:
+def test_a_version_with_broken_routes_is_not_published(acme: httpx.Client) -> None:
     lost: list[dict[str, Any]] = [
         {"path": "/a", "method": "GET", "process": "route-none", "access": "public"},
             {"path": "/b", "entities": "route-none", "operations": ["list"], "access": "public"}]  # fmt: skip

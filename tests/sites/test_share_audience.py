@@ -1,4 +1,4 @@
-"""Shares for named people: who proves an address fetches by name, and nobody else learns anything."""
+"""Shares for named people: a verified address downloads under its name, and nobody else learns anything."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -112,7 +112,7 @@ def people(acme: httpx.Client, document: str) -> list[str]:
 Make = Callable[[dict[str, Any]], Browser]
 
 
-def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_verified_address_downloads_under_its_name(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
     made = share(acme, document, "Ann@Firma.example", "*@else.example", max_downloads=2)
     assert made["audience"] == {"integration": "couriers", "allow": [ANN, "*@else.example"]}
     ann, bob, other = browser(made), browser(made), browser(made)
@@ -141,7 +141,7 @@ def test_who_proves_an_address_fetches_by_name(acme: httpx.Client, post: Post, b
     assert f",complete,{BOB}" in acme.get(f"{DOCUMENTS}/{document}/downloads/export").text
 
 
-def test_nobody_learns_who_is_named(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_the_audience_is_not_revealed(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
     made, told = share(acme, document, ANN), []
     for email in (EVE, ANN):
         visitor = browser(made)
@@ -161,7 +161,7 @@ def test_nobody_learns_who_is_named(acme: httpx.Client, post: Post, browser: Mak
     assert "person" not in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"][0]
 
 
-def test_what_could_not_be_sent_is_told_to_the_tenant_alone(
+def test_a_failed_email_is_reported_to_the_tenant_only(
     acme: httpx.Client, post: Post, browser: Make, document: str
 ) -> None:
     made = share(acme, document, ANN)
@@ -186,7 +186,7 @@ def test_a_flood_of_codes_is_refused(acme: httpx.Client, post: Post, browser: Ma
     assert visitor.send(email="nobody").status_code == 422
 
 
-def test_another_audience_ends_visits_at_once(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_changing_the_audience_ends_visits(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
     made = share(acme, document, ANN, BOB)
     ann, bob = browser(made), browser(made)
     for visitor, email in ((ann, ANN), (bob, BOB)):
@@ -208,7 +208,7 @@ def test_another_audience_ends_visits_at_once(acme: httpx.Client, post: Post, br
     assert {visitor.get(suffix).status_code for visitor in (ann, bob) for suffix in ("", "/file")} == {404}
 
 
-def test_a_visit_is_left_and_opens_no_other_share(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_visit_can_be_left_and_opens_no_other_share(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
     made = share(acme, document, ANN, password="a sentence to tell")
     ann, elsewhere = browser(made), browser(share(acme, document, ANN))
     assert "Enter the password" in ann.send(email=ANN).text  # the password comes first
@@ -231,7 +231,7 @@ def elsewhere_id(acme: httpx.Client, document: str, made: dict[str, Any]) -> str
     return str(next(each["id"] for each in listed if each["id"] != made["id"]))
 
 
-def test_a_continued_download_is_of_the_same_person(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
+def test_a_download_is_continued_by_the_same_person_only(acme: httpx.Client, post: Post, browser: Make, document: str) -> None:
     made = share(acme, document, ANN, BOB, max_downloads=1)
     ann, bob = browser(made), browser(made)
     for visitor, email in ((ann, ANN), (bob, BOB)):
@@ -241,7 +241,7 @@ def test_a_continued_download_is_of_the_same_person(acme: httpx.Client, post: Po
     assert bob.get("/file", Range="bytes=100-").status_code == 404
 
 
-def test_an_audience_that_cannot_be_served_is_refused(acme: httpx.Client, post: Post, document: str) -> None:
+def test_an_invalid_audience_is_refused(acme: httpx.Client, post: Post, document: str) -> None:
     def refused(audience: Any) -> tuple[str, str]:
         answer = acme.post(f"{DOCUMENTS}/{document}/shares", json={"audience": audience}).json()["error"]
         return answer["code"], answer["details"][0]["pointer"]
@@ -263,7 +263,7 @@ def test_an_audience_that_cannot_be_served_is_refused(acme: httpx.Client, post: 
     assert made["document_id"] in acme.get("/api/v1/logs/audit").text
 
 
-def test_nothing_of_the_console_is_valid_here(
+def test_console_sessions_are_not_valid_here(
     running: Running, acme: httpx.Client, post: Post, browser: Make, document: str
 ) -> None:
     member, console = "member@firma.example", Console(running)
@@ -280,7 +280,7 @@ def test_nothing_of_the_console_is_valid_here(
 
 
 @pytest.mark.parametrize(("scheme", "shown"), [("http", "needs_https.html"), ("https", "share_email.html")])
-def test_where_browsers_keep_no_cookie_the_page_says_so(scheme: str, shown: str) -> None:
+def test_browsers_without_secure_cookies_get_an_explanation(scheme: str, shown: str) -> None:
     scope = {"scheme": scheme, "query_string": b"", "headers": []}
     leaving = Leaving("doc_1", 1, "a.txt", "text/plain", 1, "0", 0)
     made = Share("shr_1", "doc_1", 1, 0, False, None, 0, "", 0, "", None, "active", Audience("couriers", (ANN,)))

@@ -1,4 +1,4 @@
-"""Shares on the CDN host: the page, the password, the counted file, and one answer for every link that leads nowhere."""
+"""Shares on the CDN host: the page, the password, counted downloads, and one response for all invalid links."""
 
 import secrets
 import threading
@@ -74,7 +74,7 @@ def test_a_link_offers_the_file_and_counts_its_downloads(acme: httpx.Client, vis
     assert (state["downloads"], state["state"], "url" in state) == (1, "active", False)
 
 
-def test_a_download_goes_on_where_it_broke_off(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+def test_an_interrupted_download_continues(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
     made = share(acme, document, max_downloads=1)
     file = path_of(made) + "/file"
     first = visitor.get(file, headers={"Range": "bytes=0-999"})
@@ -98,7 +98,7 @@ def _log(acme: httpx.Client, document: str) -> list[dict[str, Any]]:
     return [each for each in acme.get(f"{DOCUMENTS}/{document}/downloads").json()["data"] if "share_id" in each]
 
 
-def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+def test_the_password_is_required_before_anything_is_revealed(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
     made = share(acme, document, password="a sentence to tell")
     path = path_of(made)
     for asked in (path, f"{path}/file"):
@@ -130,7 +130,7 @@ def test_a_password_is_asked_for_before_anything_is_told(acme: httpx.Client, vis
     assert kept_cookie(answer) != cookie
 
 
-def test_a_password_that_was_given_is_good_for_a_day(
+def test_a_password_is_remembered_for_a_day(
     running: Running, acme: httpx.Client, visitor: httpx.Client, document: str
 ) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
@@ -142,7 +142,7 @@ def test_a_password_that_was_given_is_good_for_a_day(
         assert visitor.get(path, headers={"Cookie": f"__Host-gos_{opened.share.id}={ticket}"}).status_code == status
 
 
-def test_whoever_guesses_has_to_wait(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
+def test_guessing_is_delayed(acme: httpx.Client, visitor: httpx.Client, document: str) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
     tries = [give(visitor, path, "a sentence to guess", "127.0.3.1").status_code for _ in range(5)]
     assert tries == [403] * 5
@@ -168,7 +168,7 @@ def give(visitor: httpx.Client, path: str, password: str, address: str) -> httpx
         return client.post(path, data={"password": password})
 
 
-def test_no_number_of_addresses_guesses_on_and_none_shuts_the_share(
+def test_many_addresses_can_neither_guess_on_nor_block_the_share(
     acme: httpx.Client, visitor: httpx.Client, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = DayPace.begin
@@ -193,7 +193,7 @@ def test_no_number_of_addresses_guesses_on_and_none_shuts_the_share(
     assert give(visitor, path, right, "127.9.0.1").status_code == 303, "nor does who comes from another network"
 
 
-def test_passwords_are_checked_where_those_of_people_are(
+def test_share_passwords_use_the_pool_of_login_checks(
     running: Running, acme: httpx.Client, visitor: httpx.Client, document: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = path_of(share(acme, document, password="a sentence to tell"))
@@ -223,7 +223,7 @@ def test_passwords_are_checked_where_those_of_people_are(
     wait(waiting)
 
 
-def test_every_link_that_leads_nowhere_is_answered_alike(
+def test_all_invalid_links_get_the_same_response(
     running: Running, acme: httpx.Client, visitor: httpx.Client, document: str
 ) -> None:
     revoked, used = share(acme, document), share(acme, document, max_downloads=1)

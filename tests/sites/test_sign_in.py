@@ -1,4 +1,4 @@
-"""Sign-in by a code that comes by e-mail, and at an OpenID Connect provider, over HTTP."""
+"""Sign-in over HTTP with a code sent by e-mail, and at an OpenID Connect provider."""
 
 import json
 import re
@@ -93,7 +93,7 @@ def ask(browser: httpx.Client, email: str) -> httpx.Response:
     return answer
 
 
-def test_a_code_by_email_lets_in_who_reads_it(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_a_code_by_email_signs_in(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "mailed", EMAIL)
     browser = visitor("mailed")
     assert ask(browser, "Ann@Firma.example").headers["location"] == "/_gos/code"
@@ -115,7 +115,7 @@ def test_a_code_by_email_lets_in_who_reads_it(acme: httpx.Client, post: Post, vi
     assert browser.get("/", headers={**PAGE, "Cookie": visit}).status_code == 303
 
 
-def test_nobody_learns_who_is_allowed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_the_allow_list_is_not_revealed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "secretive", EMAIL)
     told = []
     for email in (ANN, EVE):
@@ -132,7 +132,7 @@ def test_nobody_learns_who_is_allowed(acme: httpx.Client, post: Post, visitor: C
     assert [recipients for recipients, _ in post.letters] == [[ANN]]
 
 
-def test_a_letter_that_cannot_be_sent_is_told_and_logged(
+def test_an_email_that_cannot_be_sent_is_reported_and_logged(
     acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "unsent", EMAIL)
@@ -144,7 +144,7 @@ def test_a_letter_that_cannot_be_sent_is_told_and_logged(
     assert "could not send a sign-in code" in lines[0]["message"]
 
 
-def test_who_asks_for_codes_again_has_to_wait(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
+def test_requesting_more_codes_is_delayed(acme: httpx.Client, post: Post, visitor: Callable[[str], httpx.Client]) -> None:
     open_app(acme, "flooded", EMAIL)
     answers = [ask(visitor("flooded"), f"{number}-{ANN}") for number in range(7)]
     assert [answer.status_code for answer in answers[:5]] == [303] * 5
@@ -171,7 +171,7 @@ def leave(browser: httpx.Client) -> httpx.Response:
     return away
 
 
-def test_who_signs_in_at_the_provider_comes_in(
+def test_signing_in_at_the_provider_works(
     acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "oidc-app", provider.access())
@@ -190,7 +190,7 @@ def test_who_signs_in_at_the_provider_comes_in(
     assert who == {"kind": "user", "id": "u-1", "email": ANN}
 
 
-def test_an_account_that_is_not_allowed_stays_outside(
+def test_an_account_that_is_not_allowed_is_refused(
     acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "oidc-closed", provider.access())
@@ -204,7 +204,7 @@ def test_an_account_that_is_not_allowed_stays_outside(
     assert [(answer.status_code, cookie_of(answer)) for answer in (*refused, denied)] == [(403, "")] * 3
 
 
-def test_a_token_that_is_not_good_is_told_to_the_operator_alone(
+def test_an_invalid_token_is_explained_to_the_operator_only(
     acme: httpx.Client, provider: IdentityProvider, visitor: Callable[[str], httpx.Client]
 ) -> None:
     open_app(acme, "oidc-bad", provider.access())

@@ -1,4 +1,4 @@
-"""Publishing with smoke checks as callers see it: the hosts are asked without a socket, and what they saw is shown."""
+"""Publishing with smoke checks through the API: checks run without a socket, and their results are shown."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def publication(acme: httpx.Client, app: str, number: int) -> dict[str, Any]:
     return found
 
 
-def test_checks_ask_the_preview_and_then_what_is_served(running: Running, acme: httpx.Client, app: str) -> None:
+def test_checks_run_on_the_preview_and_then_live(running: Running, acme: httpx.Client, app: str) -> None:
     smoke: list[Mapping[str, Any]] = [
         {"path": "/?x=1", "contains": "two", "header": {"Content-Type": "text/html; charset=utf-8"}},
         {"path": "/nothing%20here", "status": 404}, {"path": "/", "method": "HEAD"},
@@ -91,7 +91,7 @@ def test_a_version_that_fails_live_is_switched_back(running: Running, acme: http
     assert [version["state"] for version in versions] == ["ready", "published"]
 
 
-def test_who_does_not_wait_follows_the_publication(running: Running, acme: httpx.Client, app: str) -> None:
+def test_a_publication_can_be_followed_asynchronously(running: Running, acme: httpx.Client, app: str) -> None:
     number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": f"/?{step}"} for step in range(20)])
     answer = publish(acme, app, number, "?wait=0")
     if answer.status_code == 202:
@@ -104,7 +104,7 @@ def test_who_does_not_wait_follows_the_publication(running: Running, acme: httpx
     assert page_of(running, app) == "<h1>two</h1>"
 
 
-def test_checks_are_asked_on_the_loop_of_the_server(running: Running) -> None:
+def test_checks_run_on_the_loop_of_the_server(running: Running) -> None:
     loops = []
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +120,7 @@ def test_checks_are_asked_on_the_loop_of_the_server(running: Running) -> None:
     assert loops[0] is loops[1]
 
 
-def test_a_check_that_is_given_up_leaves_nothing_behind(
+def test_an_aborted_check_leaves_nothing_behind(
     running: Running, acme: httpx.Client, route_shop: httpx.Client, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("appliance.sites.webapps.probing.MOST_MS", 300)
@@ -152,7 +152,7 @@ def test_a_publication_belongs_to_its_tenant(acme: httpx.Client, globex: httpx.C
     assert acme.get(f"/api/v1/webapps/{app}/versions/1/publication").status_code == 404
 
 
-def test_checks_come_past_the_gate_of_an_app_and_nobody_else_does(running: Running, acme: httpx.Client, app: str) -> None:
+def test_checks_pass_the_gate_of_an_app_and_nobody_else_does(running: Running, acme: httpx.Client, app: str) -> None:
     files = {"app.yaml": b"access: members\nsmoke: [{path: /, contains: members}]", "public/index.html": b"<h1>members</h1>"}
     number = deploy(acme, app, files, publish=False)
     assert publish(acme, app, number).status_code == 200
@@ -160,7 +160,7 @@ def test_checks_come_past_the_gate_of_an_app_and_nobody_else_does(running: Runni
     assert "<h1>members</h1>" not in page_of(running, app)
 
 
-def test_a_publication_whose_process_has_died_is_gone_on_with(running: Running, acme: httpx.Client, app: str) -> None:
+def test_a_publication_of_a_crashed_process_continues(running: Running, acme: httpx.Client, app: str) -> None:
     number = deploy_checked(acme, app, "<h1>two</h1>", [{"path": "/"}])
     scope = running.tenant("acme")
 
@@ -173,7 +173,7 @@ def test_a_publication_whose_process_has_died_is_gone_on_with(running: Running, 
     assert page_of(running, app) == "<h1>two</h1>"
 
 
-def test_who_asked_for_it_is_told_how_publishing_went(acme: httpx.Client, app: str) -> None:
+def test_the_publisher_is_notified_of_the_result(acme: httpx.Client, app: str) -> None:
     events = ["webapp.published", "webapp.publish_failed"]
     webhook = acme.post("/api/v1/webhooks", json={"url": "http://127.0.0.1:9/hook", "events": events}).json()["data"]["id"]
     for smoke in ({"path": "/gone"}, PREVIEW_ONLY, {"path": "/"}):

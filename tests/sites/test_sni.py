@@ -1,4 +1,4 @@
-"""Each host is shown its own certificate, and a new one without a restart."""
+"""Each host is served with its own certificate, and with a new one without a restart."""
 
 import ssl
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def fallback(folder: Path) -> str:
     return print_of((folder / "tls" / "server.pem").read_text())
 
 
-def test_a_host_of_its_own_certificate_gets_it_and_every_other_the_fallback(
+def test_a_host_gets_its_own_certificate_and_others_the_fallback(
     server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
 ) -> None:
     assert peer(port_of(server), HOST) == (fallback(folder), "h2")
@@ -91,7 +91,7 @@ def test_a_host_of_its_own_certificate_gets_it_and_every_other_the_fallback(
     assert peer(port_of(server), HOST)[0] == fallback(folder)
 
 
-def test_a_certificate_is_swapped_while_a_connection_stays_usable(
+def test_a_certificate_is_replaced_without_breaking_connections(
     server: ServerConfig, certificates: Certificates, authority: Authority
 ) -> None:
     first, second = authority.pair(HOST), authority.pair(HOST)
@@ -109,7 +109,7 @@ def test_a_certificate_is_swapped_while_a_connection_stays_usable(
     assert peer(port_of(server), HOST)[0] == print_of(second[0])
 
 
-def test_http_2_is_spoken_with_a_host_of_its_own_certificate(
+def test_http_2_works_with_a_hosts_own_certificate(
     server: ServerConfig, certificates: Certificates, authority: Authority
 ) -> None:
     certificates.upload(ACME, HOST, authority.pair(HOST))
@@ -126,7 +126,7 @@ def test_old_versions_of_tls_are_refused(server: ServerConfig, certificates: Cer
         assert used.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_what_another_process_stored_is_taken_up(
+def test_certificates_stored_by_another_process_are_loaded(
     server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
 ) -> None:
     other, pair = Certificates(Sealer(b"k" * 32)), authority.pair(HOST)
@@ -136,7 +136,7 @@ def test_what_another_process_stored_is_taken_up(
     assert peer(port_of(server), HOST)[0] == print_of(pair[0])
 
 
-def test_a_certificate_that_names_hosts_of_others_serves_its_own_alone(
+def test_a_certificate_naming_foreign_hosts_serves_only_its_own(
     server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
 ) -> None:
     certificates.upload(GLOBEX, HOST, authority.pair(HOST, "bank.example.com", "*.example.com"))
@@ -144,7 +144,7 @@ def test_a_certificate_that_names_hosts_of_others_serves_its_own_alone(
         assert peer(port_of(server), name)[0] == fallback(folder)
 
 
-def test_the_certificate_of_the_very_name_goes_before_that_of_all_below(
+def test_an_exact_name_takes_precedence_over_a_wildcard(
     server: ServerConfig, certificates: Certificates, authority: Authority
 ) -> None:
     chain, key = authority.pair("apps.example.com", "*.apps.example.com")
@@ -157,7 +157,7 @@ def test_the_certificate_of_the_very_name_goes_before_that_of_all_below(
     assert hosts == ["apps.example.com", "apps.example.com", "shop.apps.example.com", None, None]
 
 
-def test_an_expired_certificate_is_not_shown_to_anybody(
+def test_an_expired_certificate_is_not_served(
     server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain, key = authority.pair("apps.example.com", "*.apps.example.com")
@@ -172,7 +172,7 @@ def test_an_expired_certificate_is_not_shown_to_anybody(
     assert peer(port_of(server), "shop.apps.example.com")[0] == print_of(chain)
 
 
-def test_a_key_that_does_not_open_leaves_the_other_hosts_alone(
+def test_a_broken_key_does_not_affect_other_hosts(
     server: ServerConfig, certificates: Certificates, authority: Authority, folder: Path
 ) -> None:
     pair = authority.pair("good.example.com")
@@ -190,7 +190,7 @@ def test_the_key_is_stored_sealed(certificates: Certificates, authority: Authori
     assert certificates.unseal(sealed, HOST).decode() == pair[1]
 
 
-def test_a_renewed_certificate_of_ones_own_is_taken_up_and_a_broken_one_is_not(
+def test_a_renewed_fallback_is_loaded_and_a_broken_one_is_not(
     folder: Path, certificates: Certificates, authority: Authority
 ) -> None:
     chain, key = folder / "own.pem", folder / "own.key"
@@ -208,7 +208,7 @@ def test_a_renewed_certificate_of_ones_own_is_taken_up_and_a_broken_one_is_not(
         assert peer(port_of(made), "gos.example.com")[0] == print_of(second[0])
 
 
-def test_the_builtin_authority_is_the_fallback_of_this_appliance(server: ServerConfig, folder: Path) -> None:
+def test_the_builtin_authority_is_the_fallback(server: ServerConfig, folder: Path) -> None:
     trust = ssl.create_default_context(cafile=str(ca_certificate(make_config(folder))))
     assert internal_certificate(make_config(folder, server__tls="internal"))[0].exists()
     with httpx.Client(verify=trust, trust_env=False, timeout=30) as client:

@@ -1,4 +1,4 @@
-"""Our own style sheets and scripts, compressed for whoever takes that."""
+"""Our own style sheets and scripts are compressed for clients that accept it."""
 
 import asyncio
 import gzip
@@ -39,7 +39,7 @@ def ask(files: StaticFiles, path: str, method: str = "GET", **headers: str) -> t
     return told[0]["status"], answered, b"".join(each["body"] for each in told[1:])
 
 
-def test_a_style_sheet_goes_out_compressed_and_says_so(files: StaticFiles) -> None:
+def test_a_style_sheet_is_compressed(files: StaticFiles) -> None:
     status, headers, body = ask(files, "/static/console.css", accept_encoding="gzip, deflate")
     assert (status, headers["content-encoding"], headers["vary"]) == (200, "gzip", "Accept-Encoding")
     assert (gzip.decompress(body), int(headers["content-length"])) == (TEXT, len(body))
@@ -49,20 +49,20 @@ def test_a_style_sheet_goes_out_compressed_and_says_so(files: StaticFiles) -> No
 @pytest.mark.parametrize(
     ("path", "coding"), [("console.css", "gzip;q=0"), ("console.css", ""), ("mark.png", "gzip"), ("short.css", "gzip")]
 )
-def test_who_does_not_take_it_and_what_gains_nothing_stays_as_it_is(files: StaticFiles, path: str, coding: str) -> None:
+def test_unsupported_and_useless_compression_is_skipped(files: StaticFiles, path: str, coding: str) -> None:
     _, headers, body = ask(files, f"/static/{path}", accept_encoding=coding)
     assert "content-encoding" not in headers
     assert len(body) == int(headers["content-length"])
     assert ("vary" in headers) == (path == "console.css")
 
 
-def test_its_head_is_that_of_the_answer_and_its_tag_is_asked_for_again(files: StaticFiles) -> None:
+def test_head_and_conditional_requests_match(files: StaticFiles) -> None:
     _, headers, _ = ask(files, "/static/console.css", accept_encoding="gzip")
     assert ask(files, "/static/console.css", "HEAD", accept_encoding="gzip") == (200, headers, b"")
     again = ask(files, "/static/console.css", accept_encoding="gzip", if_none_match=headers["etag"])
     assert (again[0], again[2], "content-encoding" in again[1]) == (304, b"", False)
 
 
-def test_a_part_is_cut_from_the_file_itself(files: StaticFiles) -> None:
+def test_a_range_is_taken_from_the_uncompressed_file(files: StaticFiles) -> None:
     status, headers, body = ask(files, "/static/console.css", accept_encoding="gzip", range="bytes=0-5")
     assert (status, body, "content-encoding" in headers) == (206, TEXT[:6], False)

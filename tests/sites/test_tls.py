@@ -1,4 +1,4 @@
-"""The built-in CA's certificate names every host that the appliance answers on."""
+"""The built-in authority's certificate covers every host of the appliance."""
 
 import os
 import ssl
@@ -23,12 +23,12 @@ def names(leaf: Path) -> list[str]:
     return found.get_values_for_type(x509.DNSName)
 
 
-def test_tenants_and_apps_are_named(config: Config) -> None:
+def test_tenants_and_apps_are_covered(config: Config) -> None:
     leaf, _ = internal_certificate(config)
     assert names(leaf) == ["gos.example.com", "*.gos.example.com", "*.apps.example.net", "localhost"]
 
 
-def test_it_is_made_once_and_anew_when_a_domain_changes(config: Config, tmp_path: Path) -> None:
+def test_the_certificate_is_renewed_when_a_domain_changes(config: Config, tmp_path: Path) -> None:
     leaf, key = internal_certificate(config)
     before = leaf.read_bytes()
     assert internal_certificate(config) == (leaf, key)
@@ -38,7 +38,7 @@ def test_it_is_made_once_and_anew_when_a_domain_changes(config: Config, tmp_path
     assert "*.other.example.net" in names(leaf)
 
 
-def test_keys_are_for_the_appliance_alone(config: Config) -> None:
+def test_keys_are_readable_by_the_appliance_only(config: Config) -> None:
     before = os.umask(0)
     try:
         leaf, key = internal_certificate(config)
@@ -73,7 +73,7 @@ def test_a_client_that_trusts_the_ca_accepts_it(config: Config, host: str) -> No
     assert ends[0].getpeercert()
 
 
-def test_a_file_of_the_authority_is_replaced_whole(config: Config) -> None:
+def test_files_of_the_authority_are_replaced_atomically(config: Config) -> None:
     leaf, _ = internal_certificate(config)
     key = config.data / "tls" / "server.key"
     before = key.read_bytes()
@@ -86,7 +86,7 @@ def test_a_file_of_the_authority_is_replaced_whole(config: Config) -> None:
     assert {file.stat().st_mode & 0o777 for file in key.parent.iterdir()} == {0o600}
 
 
-def test_the_key_of_an_account_with_an_authority_is_not_shown(tmp_path: Path) -> None:
+def test_the_acme_account_key_is_not_shown(tmp_path: Path) -> None:
     acme = {"acme__directory": "https://ca.example.com/directory", "acme__agree_terms": True, "tls__http_port": 80}
     config = make_config(tmp_path, server__tls="internal", acme__eab_key_id="kid", acme__eab_hmac_key="c2VjcmV0", **acme)
     registration = Registration("", config.acme.eab_key_id, config.acme.eab_hmac_key)

@@ -1,4 +1,4 @@
-"""WebApps on their hosts: what is published, and what HTTP promises about it (RFC 9110)."""
+"""WebApps on their hosts: published files with the HTTP semantics of RFC 9110."""
 
 import gzip
 import hashlib
@@ -73,11 +73,11 @@ def test_a_page_is_served_with_its_own_headers_and_none_of_the_console(shop: htt
     assert "x-frame-options" not in docs
 
 
-def test_a_hash_in_the_name_lasts_for_ever(shop: httpx.Client) -> None:
+def test_a_file_with_a_hash_is_cached_forever(shop: httpx.Client) -> None:
     assert shop.get("/assets/app-3f2a1b9c.js").headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-def test_the_best_coding_that_is_taken_is_sent(shop: httpx.Client, running: Running) -> None:
+def test_the_best_accepted_coding_is_sent(shop: httpx.Client, running: Running) -> None:
     """What takes long to compress follows without another publishing; what has been served keeps its ETag."""
     def ask(accept: str) -> tuple[str | None, bytes, str, str]:
         with shop.stream("GET", "/assets/app-3f2a1b9c.js", headers={"Accept-Encoding": accept}) as answer:
@@ -104,7 +104,7 @@ def test_the_best_coding_that_is_taken_is_sent(shop: httpx.Client, running: Runn
     [("bytes=0-0", 0, 1), ("bytes=10-19", 10, 20), ("bytes=699990-", 699_990, 700_000), ("bytes=-7", 699_993, 700_000),
      ("bytes=-9999999", 0, 700_000), ("bytes=5-9999999", 5, 700_000), ("bytes=0-400000", 0, 400_001)],
 )  # fmt: skip
-def test_a_range_is_that_part(shop: httpx.Client, asked: str, start: int, end: int) -> None:
+def test_a_range_is_served(shop: httpx.Client, asked: str, start: int, end: int) -> None:
     answer = shop.get("/large.bin", headers={"Range": asked, "Accept-Encoding": "gzip"})
     assert (answer.status_code, answer.content) == (206, LARGE[start:end])
     assert answer.headers["content-range"] == f"bytes {start}-{end - 1}/700000"
@@ -112,7 +112,7 @@ def test_a_range_is_that_part(shop: httpx.Client, asked: str, start: int, end: i
 
 
 @pytest.mark.parametrize("asked", ["bytes=1-2,4-5", "lines=1-2", "bytes=5-1", "bytes=a-b", "bytes=-", "nonsense"])
-def test_a_range_that_is_not_served_is_the_whole(shop: httpx.Client, asked: str) -> None:
+def test_an_unsupported_range_gets_the_complete_file(shop: httpx.Client, asked: str) -> None:
     answer = shop.get("/index.html", headers={"Range": asked})
     assert (answer.status_code, answer.content) == (200, PAGE)
 
@@ -126,7 +126,7 @@ def test_a_range_beyond_the_end_is_refused_with_the_size(shop: httpx.Client, pat
     assert answer.headers["content-range"] == f"bytes */{len(FILES[path[1:]])}"
 
 
-def test_conditions_are_held(shop: httpx.Client) -> None:
+def test_conditional_requests_are_evaluated(shop: httpx.Client) -> None:
     etag = shop.get("/").headers["etag"]
     for headers, status in (
         ({"If-None-Match": etag}, 304),
@@ -155,7 +155,7 @@ def told(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id", "connection")}
 
 
-def test_a_head_says_what_a_get_would(shop: httpx.Client) -> None:
+def test_head_matches_get(shop: httpx.Client) -> None:
     for path in ("/", "/large.bin", "/empty.txt", "/assets/app-3f2a1b9c.js", "/nowhere", "/docs"):
         for coding in ("identity", "br", "zstd, gzip"):
             whole, head = (shop.request(method, path, headers={"Accept-Encoding": coding}) for method in ("GET", "HEAD"))
@@ -177,14 +177,14 @@ def test_redirects_and_missing_pages(shop: httpx.Client) -> None:
         assert shop.get(path).status_code == 404
 
 
-def test_a_file_is_read_and_nothing_else(shop: httpx.Client) -> None:
+def test_a_file_can_only_be_read(shop: httpx.Client) -> None:
     answer = shop.post("/", content=b"x" * 1000)
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
     for path in ("/api/v1/tenant", "/console/", "/static/console.css", "/metrics", "/api-docs/openapi.json", "/hooks/x", "/mcp"):
         assert shop.get(path).content == b"<h1>Nothing here</h1>", path
 
 
-def test_a_path_that_leads_outside_is_nothing(running: Running, shop: httpx.Client) -> None:
+def test_a_path_outside_is_not_found(running: Running, shop: httpx.Client) -> None:
     for path in (
         "/../../etc/passwd",
         "/%2e%2e/%2e%2e/etc/passwd",
@@ -215,7 +215,7 @@ def test_an_unknown_host_is_refused(running: Running, shop: httpx.Client, host: 
         assert (answer.status_code, answer.json()["error"]["code"]) == (421, "unknown_host")
 
 
-def test_another_version_is_served_at_once_and_open_pages_find_their_files(running: Running, acme: httpx.Client) -> None:
+def test_a_new_version_is_served_at_once_and_open_pages_find_their_files(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "site-skew")
     with site(running, "site-skew--acme") as visitor:
         assert visitor.get("/").status_code == 404
@@ -237,7 +237,7 @@ def test_another_version_is_served_at_once_and_open_pages_find_their_files(runni
         assert visitor.get("/").status_code == 421
 
 
-def test_a_file_that_was_taken_out_is_gone_unless_an_open_page_may_need_it(running: Running, acme: httpx.Client) -> None:
+def test_a_removed_file_is_gone_unless_an_open_page_may_need_it(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "site-taken")
     taken = {"customer-contracts.pdf": b"%PDF", "salaries-20251122.csv": b"s", "config.production.json": b"{}"}
     deploy(acme, "site-taken", {"index.html": b"one", "assets/app-DiwrgTda.js": b"1"} | taken)
@@ -248,7 +248,7 @@ def test_a_file_that_was_taken_out_is_gone_unless_an_open_page_may_need_it(runni
         assert visitor.get("/assets/app-DiwrgTda.js").content == b"1"
 
 
-def test_files_of_a_version_that_others_may_open_are_not_served(running: Running, acme: httpx.Client) -> None:
+def test_older_versions_with_other_access_are_not_served(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "site-opened")
     secret = {"public/index.html": b"inside", "public/assets/app-aaaa1111.js": b"inside"}
     deploy(acme, "site-opened", {"app.yaml": b"access: members"} | secret)
@@ -259,7 +259,7 @@ def test_files_of_a_version_that_others_may_open_are_not_served(running: Running
         assert visitor.get("/assets/app-aaaa1111.js").status_code == 404
 
 
-def test_a_damaged_content_is_told(running: Running, acme: httpx.Client) -> None:
+def test_a_damaged_content_is_reported(running: Running, acme: httpx.Client) -> None:
     new_app(acme, "site-lost")
     content = b"soon to be lost in a site"
     deploy(acme, "site-lost", {"index.html": content})
@@ -271,12 +271,12 @@ def test_a_damaged_content_is_told(running: Running, acme: httpx.Client) -> None
     acme.delete("/api/v1/webapps/site-lost", params={"force": "true"}).raise_for_status()
 
 
-def test_any_query_is_taken(shop: httpx.Client) -> None:
+def test_any_query_is_accepted(shop: httpx.Client) -> None:
     assert shop.get("/?" + "a=1&" * 2_000).status_code == 200
     assert shop.get("/?%ff&=&&a=%00").status_code == 200
 
 
-def test_a_lookup_that_was_overtaken_is_not_believed(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_lookup_is_not_cached(running: Running, acme: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     new_app(acme, "site-overtaken")
     deploy(acme, "site-overtaken", {"index.html": b"one"})
     deploy(acme, "site-overtaken", {"index.html": b"two"}, publish=False)

@@ -1,4 +1,4 @@
-"""Versions with smoke checks, and somebody to ask them of."""
+"""Helpers for versions with smoke checks, and a probe that answers them."""
 
 import threading
 from collections.abc import Callable, Mapping

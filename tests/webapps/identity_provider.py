@@ -1,4 +1,4 @@
-"""An OpenID Connect provider on loopback whose tokens the test may spoil."""
+"""An OpenID Connect provider on loopback whose tokens tests can manipulate."""
 
 import base64
 import hashlib

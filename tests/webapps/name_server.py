@@ -1,4 +1,4 @@
-"""A name server on loopback, over UDP and TCP, that says what a test wants: also lies, nonsense and nothing."""
+"""A name server on loopback (UDP and TCP) that returns what a test wants, including false and malformed answers."""
 
 import socketserver
 import threading

@@ -1,4 +1,4 @@
-"""Who may open a WebApp: what `access` says, visits, codes and attempts."""
+"""Access to WebApps: the `access` setting, visits, one-time codes and attempts."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def known(webapps: WebApps) -> Visits:
     return Visits(SEALER)
 
 
-def test_everything_that_access_may_say_is_understood() -> None:
+def test_every_form_of_access_is_parsed() -> None:
     assert parse_access(None) == parse_access("public") == PUBLIC
     assert parse_access({"password": {"secret": "DOOR"}}) == Access("password", secret="DOOR")
     assert parse_access("members") == parse_access({"members": None}) == Access("members")
@@ -82,13 +82,13 @@ def test_everything_that_access_may_say_is_understood() -> None:
         ({"members": {}, "paths": {"public": ["/a", "b"]}}, "/access/paths/public/1"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, pointer: str) -> None:
+def test_invalid_access_is_refused_with_a_pointer(given: Any, pointer: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse_access(given)
     assert refused.value.details[0].pointer == pointer
 
 
-def test_app_yaml_and_the_version_keep_what_was_said() -> None:
+def test_app_yaml_and_the_version_store_access_as_written() -> None:
     settings = read_settings(b"access:\n  members: {roles: [owner, builder]}\n  paths: {public: ['/assets/*']}\n")
     assert parse_access(settings.access).roles == ("owner", "builder")
     assert read_settings(b"spa: true\n").access == "public"
@@ -103,7 +103,7 @@ def test_only_listed_addresses_are_allowed() -> None:
     assert [BY_EMAIL.allows(email) for email in no] == [False] * len(no)
 
 
-def test_an_open_path_opens_no_other_file() -> None:
+def test_a_public_path_exposes_no_other_file() -> None:
     access = parse_access({"members": {}, "paths": {"public": ["/", "/assets/*", "/help"]}})
     assert [access.is_open(path) for path in ("/", "/assets/a.js", "/help", "/admin")] == [True, True, True, False]
     assert [access.shows(file) for file in ("index.html", "assets/a.js", "help.html")] == [True] * 3
@@ -113,7 +113,7 @@ def test_an_open_path_opens_no_other_file() -> None:
 # -- visits
 
 
-def test_a_visit_is_good_for_its_app_in_its_tenant_only(
+def test_a_visit_is_valid_for_its_app_and_tenant_only(
     known: Visits, webapps: WebApps, acme: TenantScope, globex: TenantScope
 ) -> None:
     webapps.create_app(acme, NewApp("other"))
@@ -129,7 +129,7 @@ def test_a_visit_is_good_for_its_app_in_its_tenant_only(
     assert token.encode() not in bytes(stored[0][0])
 
 
-def test_signing_in_again_ends_the_visit_before(known: Visits, acme: TenantScope) -> None:
+def test_signing_in_again_ends_the_previous_visit(known: Visits, acme: TenantScope) -> None:
     old = known.open_visit(acme, "shop", BY_EMAIL, ANN)
     new = known.open_visit(acme, "shop", BY_EMAIL, ANN, replaces=old)
     assert known.find_visitor(acme, "shop", BY_EMAIL, old) is None
@@ -137,7 +137,7 @@ def test_signing_in_again_ends_the_visit_before(known: Visits, acme: TenantScope
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_visits_end_unused_and_at_last_used_ones_too(known: Visits, acme: TenantScope, time: Clock) -> None:
+def test_visits_expire_when_idle_and_after_a_week(known: Visits, acme: TenantScope, time: Clock) -> None:
     idle, used = known.open_visit(acme, "shop", BY_EMAIL, ANN), known.open_visit(acme, "shop", BY_EMAIL, ANN)
     hours = 0
     while known.find_visitor(acme, "shop", BY_EMAIL, used) is not None:
@@ -151,7 +151,7 @@ def test_visits_end_unused_and_at_last_used_ones_too(known: Visits, acme: Tenant
     assert db.rows("SELECT COUNT(*) FROM webapp_visit") == [(0,)]
 
 
-def test_a_visit_ends_with_what_it_rests_on(known: Visits, acme: TenantScope, time: Clock) -> None:
+def test_a_visit_ends_when_its_password_or_access_changes(known: Visits, acme: TenantScope, time: Clock) -> None:
     tenants.set_secret(acme, SEALER, "DOOR", "open sesame")
     door = parse_access({"password": {"secret": "DOOR"}})
     token = known.open_visit(acme, "shop", door, Visitor("password"))
@@ -168,7 +168,7 @@ def test_a_visit_ends_with_what_it_rests_on(known: Visits, acme: TenantScope, ti
     assert known.find_visitor(acme, "shop", parse_access({"email": {**EMAIL, "allow": ["ann@firma.example"]}}), ann) is not None
 
 
-def test_a_member_stays_as_long_as_the_membership(known: Visits, time: Clock) -> None:
+def test_a_member_visit_lasts_as_long_as_the_membership(known: Visits, time: Clock) -> None:
     scope = tenants.system_scope("acme")
     person = people.create_user("mia@acme.test", "correct horse battery")
     people.add_member(scope, "mia@acme.test", "builder")
@@ -192,7 +192,7 @@ def test_a_member_stays_as_long_as_the_membership(known: Visits, time: Clock) ->
     assert known.find_visitor(scope, "shop", everybody, again) is None
 
 
-def test_operators_see_visits_and_end_them(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+def test_operators_list_and_revoke_visits(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
     token = known.open_visit(acme, "shop", BY_EMAIL, ANN)
     known.find_visitor(acme, "shop", BY_EMAIL, token)
     (visit,) = known.list_visits(acme, "shop", PageRequest()).items
@@ -208,7 +208,7 @@ def test_operators_see_visits_and_end_them(known: Visits, acme: TenantScope, glo
 # -- codes
 
 
-def test_a_members_code_is_good_once_for_one_place_and_browser(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_member_code_works_once_for_one_target_and_browser(known: Visits, acme: TenantScope, globex: TenantScope) -> None:
     codes, place = SignIns(SEALER), Place(acme, "shop", HOST)
     code = codes.give_member_code(place, "state", "usr_1")
     assert codes.take_member_code(Place(globex, "shop", HOST), "state", code) is None
@@ -218,7 +218,7 @@ def test_a_members_code_is_good_once_for_one_place_and_browser(known: Visits, ac
     assert codes.take_member_code(place, "state", code) is None
 
 
-def test_a_members_code_is_forgotten_after_an_hour(known: Visits, acme: TenantScope, time: Clock) -> None:
+def test_a_member_code_is_deleted_after_an_hour(known: Visits, acme: TenantScope, time: Clock) -> None:
     SignIns(SEALER).give_member_code(Place(acme, "shop", HOST), "state", "usr_1")
     assert visits.purge(clock.now_ms()) == 0
     assert visits.purge(clock.now_ms() + visits.SIGN_IN_KEPT_MS) == 1
@@ -240,7 +240,7 @@ def fails(attempts: Attempts, address: str, app: str = "shop") -> bool:
     return False
 
 
-def test_an_address_waits_longer_each_time_and_holds_up_nobody(attempts: Attempts, time: Clock) -> None:
+def test_attempts_are_delayed_per_address_without_delaying_others(attempts: Attempts, time: Clock) -> None:
     assert [fails(attempts, "192.0.2.1") for _ in range(4)] == [False, False, False, True]
     assert not fails(attempts, "192.0.2.2")
     assert not fails(attempts, "192.0.2.1", "other")
@@ -254,7 +254,7 @@ def test_an_address_waits_longer_each_time_and_holds_up_nobody(attempts: Attempt
     assert not fails(attempts, "192.0.2.1")
 
 
-def test_beyond_many_failures_of_a_day_attempts_come_at_a_pace(time: Clock) -> None:
+def test_many_failures_in_a_day_pace_further_attempts(time: Clock) -> None:
     pace, door = DayPace(3, 60.0), ("acme", "shop")
     assert not pace.has_failed(door)
     for _ in range(3):
@@ -272,7 +272,7 @@ def test_beyond_many_failures_of_a_day_attempts_come_at_a_pace(time: Clock) -> N
     pace.begin(door)
 
 
-def test_what_is_kept_of_failures_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_failed_attempts_is_bounded(time: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("appliance.tenants.sign_in.attempts.MOST_KNOWN", 50)
     pace = DayPace(3, 60.0)
     for number in range(200):
@@ -280,12 +280,12 @@ def test_what_is_kept_of_failures_is_bounded(time: Clock, monkeypatch: pytest.Mo
     assert len(pace._days) <= 50
 
 
-def test_a_network_of_ipv6_counts_as_one(attempts: Attempts) -> None:
+def test_an_ipv6_network_counts_as_one_address(attempts: Attempts) -> None:
     assert [fails(attempts, f"2001:db8:0:1::{number}") for number in range(4)] == [False, False, False, True]
     assert not fails(attempts, "2001:db8:0:2::1")
     assert not fails(attempts, "::ffff:192.0.2.1")
 
 
-def test_many_addresses_together_have_one_attempt_each(attempts: Attempts) -> None:
+def test_many_addresses_share_a_budget_of_attempts(attempts: Attempts) -> None:
     assert not any(fails(attempts, f"198.51.100.{number}") for number in range(101))
     assert [fails(attempts, "192.0.2.9") for _ in range(2)] == [False, True]

@@ -1,4 +1,4 @@
-"""What is wrong with a certificate that a person brings is said by a code; what is right is stored, and never shown again."""
+"""Uploaded certificates: problems are reported with a code; valid ones are stored, and their key is never shown."""
 
 import re
 from collections.abc import Callable
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[], Upload], str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_bad_pair_is_refused_by_a_code(case: str) -> None:
+def test_an_invalid_pair_is_refused_with_a_code(case: str) -> None:
     make, code, pointer = REFUSED[case]
     with pytest.raises(ValidationFailed) as caught:
         check_pair(HOST, *make())
@@ -98,7 +98,7 @@ def test_a_bad_pair_is_refused_by_a_code(case: str) -> None:
 @pytest.mark.parametrize(
     "leaf", [Leaf([HOST]), Leaf(["a.example.com", "*.example.com"]), Leaf([HOST], rsa.generate_private_key(65537, 2048))]
 )
-def test_a_good_pair_is_taken(leaf: Leaf) -> None:
+def test_a_valid_pair_is_accepted(leaf: Leaf) -> None:
     pair, facts = check_pair(HOST, text_of(BETWEEN.sign(leaf)), pem_of(leaf.key), text_of(BETWEEN.certificate, ROOT.certificate))
     assert pair.chain.count(b"BEGIN CERTIFICATE") == 3
     assert facts.issuer == "Between"
@@ -111,7 +111,7 @@ def certificates(webapps: WebApps) -> Certificates:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_a_stored_certificate_is_shown_without_its_key_and_to_nobody_else(
+def test_a_stored_certificate_is_shown_without_its_key_to_its_tenant_only(
     certificates: Certificates, acme: TenantScope, globex: TenantScope
 ) -> None:
     certificate, key, _ = good()
@@ -128,7 +128,7 @@ def test_a_stored_certificate_is_shown_without_its_key_and_to_nobody_else(
         certificates.get(acme, HOST)
 
 
-def test_another_certificate_of_the_same_host_keeps_since_when_it_is_served(certificates: Certificates, acme: TenantScope) -> None:
+def test_a_replaced_certificate_keeps_its_since_time(certificates: Certificates, acme: TenantScope) -> None:
     first = certificates.upload(acme, HOST, good()[:2])
     db.write(lambda: db.execute("UPDATE certificate SET since = since - 86400000"))
     second = certificates.upload(acme, HOST, good()[:2])
@@ -136,7 +136,7 @@ def test_another_certificate_of_the_same_host_keeps_since_when_it_is_served(cert
     assert (second.since, second.facts.fingerprint != first.facts.fingerprint) == (first.since - 86_400_000, True)
 
 
-def test_a_refused_pair_leaves_the_one_before(certificates: Certificates, acme: TenantScope) -> None:
+def test_a_refused_pair_keeps_the_previous_certificate(certificates: Certificates, acme: TenantScope) -> None:
     before = certificates.upload(acme, HOST, good()[:2])
     with pytest.raises(ValidationFailed):
         certificates.upload(acme, HOST, (good()[0], good()[1]))

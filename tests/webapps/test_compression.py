@@ -1,4 +1,4 @@
-"""Compressing contents as small as can be: later, once, and of what is there still."""
+"""Background compression of contents: later, once, and only for contents that still exist."""
 
 import hashlib
 import io
@@ -41,7 +41,7 @@ def forms_of(webapps: WebApps, scope: TenantScope, number: int = 1) -> dict[str,
 
 
 @BOTH
-def test_a_version_is_ready_before_its_contents_are_small(
+def test_a_version_is_ready_before_its_contents_are_compressed(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope
 ) -> None:
     webapps.create_app(globex, NewApp("shop"))
@@ -64,7 +64,7 @@ def test_a_version_is_ready_before_its_contents_are_small(
     assert Compression(webapps, blobs).compress_all() == 1, "what an earlier version had is done"
 
 
-def test_whoever_is_stopped_leaves_the_rest_to_the_next(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_a_stopped_process_leaves_the_rest_to_the_next(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     class Stopped(Compression):
         def _compress(self, scope: TenantScope, content: str) -> list[Form]:
             self.signal()
@@ -78,7 +78,7 @@ def test_whoever_is_stopped_leaves_the_rest_to_the_next(webapps: WebApps, blobs:
 
 
 @BOTH
-def test_what_is_deleted_meanwhile_gets_no_forms(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_contents_deleted_in_the_meantime_get_no_forms(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     class Overtaken(Compression):
         def _compress(self, scope: TenantScope, content: str) -> list[Form]:
             webapps.delete_app(scope, "shop", force=True)
@@ -91,7 +91,7 @@ def test_what_is_deleted_meanwhile_gets_no_forms(webapps: WebApps, blobs: Blobs,
     assert set(forms_of(webapps, acme)["a.js"]) == {"identity", "gzip"}
 
 
-def test_a_damaged_content_keeps_no_other_from_it(webapps: WebApps, blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
+def test_a_damaged_content_does_not_block_others(webapps: WebApps, blobs: Blobs, acme: TenantScope, tmp_path: Path) -> None:
     deploy(webapps, acme, {"a.js": SCRIPT, "b.js": SCRIPT[1:]})
     [stored] = (tmp_path / "blobs" / "acme").rglob(f"{hashlib.sha256(SCRIPT).hexdigest()}.*")
     stored.unlink()
@@ -102,7 +102,7 @@ def test_a_damaged_content_keeps_no_other_from_it(webapps: WebApps, blobs: Blobs
 
 
 @pytest.mark.usefixtures("unbounded")
-def test_a_tenant_without_room_is_served_all_the_same(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_a_tenant_without_storage_is_still_served(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     deploy(webapps, acme, {"a.js": SCRIPT})
     quota.configure(tenant_bytes=blobs.usage(acme).bytes)
     assert Compression(webapps, blobs).compress_all() == 1

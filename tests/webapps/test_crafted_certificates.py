@@ -1,4 +1,4 @@
-"""Keys and certificates that were made to do harm are refused by a code, before anything slow is computed with them."""
+"""Hostile keys and certificates are refused with a code before anything slow is computed with them."""
 
 import base64
 import math

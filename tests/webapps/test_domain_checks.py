@@ -1,4 +1,4 @@
-"""Looking at domains: what proves one, what the DNS may say to that, and what follows from it over time."""
+"""Probing of domains: what verifies one, how DNS answers are handled, and how the state changes over time."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def world(
         end()
 
 
-def test_a_domain_is_proven_by_its_txt_record_and_then_has_to_lead_here(world: World) -> None:
+def test_a_txt_record_verifies_a_domain_that_then_has_to_point_here(world: World) -> None:
     proof = world.claim("shop.corp.example").records[0]
     seen = world.verify("shop.corp.example")
     assert (seen.state, seen.records[0].finding) == ("pending_dns", "missing")
@@ -99,7 +99,7 @@ def test_a_domain_is_proven_by_its_txt_record_and_then_has_to_lead_here(world: W
     assert {record.finding for record in seen.records} == {"ok"}
 
 
-def test_an_alias_of_ours_leads_here_whatever_its_address(world: World) -> None:
+def test_a_cname_to_us_points_here_whatever_its_address(world: World) -> None:
     world.dns.set("shop.corp.example", "CNAME", "cdn.corp.example.")
     world.dns.set("cdn.corp.example", "CNAME", "shop--acme.apps.example.")
     world.dns.set("shop--acme.apps.example", "A", OTHER)
@@ -108,14 +108,14 @@ def test_an_alias_of_ours_leads_here_whatever_its_address(world: World) -> None:
     assert seen.records[1].observed == ("cdn.corp.example", "shop--acme.apps.example", OTHER)
 
 
-def test_where_it_leads_cannot_be_told_without_public_addresses(world: World) -> None:
+def test_without_public_addresses_it_is_unknown_where_a_name_points(world: World) -> None:
     world.make(settings=Settings("gos.example", "apps.example", certificates=True))
     world.dns.set("corp.example", "A", OTHER)
     seen = world.prove("corp.example")
     assert (seen.state, seen.leads_here, seen.records[1].finding) == ("cert_pending", None, "unchecked")
 
 
-def test_lies_of_the_dns_prove_nothing_and_break_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_dns_answers_prove_nothing_and_break_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "SECONDS", 1.0)  # nonsense is passed over, in case an answer comes after it
     world.claim("shop.corp.example")
     proof = world.domains.get_domain(world.scope, "shop", "shop.corp.example").records[0]
@@ -144,7 +144,7 @@ def test_lies_of_the_dns_prove_nothing_and_break_nothing(world: World, monkeypat
     assert world.verify("shop.corp.example").records[1].finding == "ok"
 
 
-def test_a_huge_answer_is_read_over_tcp_and_kept_short(world: World) -> None:
+def test_a_huge_answer_is_read_over_tcp_and_shortened(world: World) -> None:
     proof = world.claim("shop.corp.example").records[0]
     noise = [f'"{number:04d}{"x" * 240}" "{"y" * 250}"' for number in range(100)]
     world.dns.set(proof.name, "TXT", *noise)
@@ -156,7 +156,7 @@ def test_a_huge_answer_is_read_over_tcp_and_kept_short(world: World) -> None:
     assert world.verify("shop.corp.example").records[0].finding == "ok"
 
 
-def test_a_silent_name_server_costs_the_deadline_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_name_server_costs_no_more_than_the_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookups, "SECONDS", 0.3)
     world.dns.behaviour["shop.corp.example"] = "silence"
     found = Lookups([world.dns.address]).addresses("shop.corp.example")
@@ -164,7 +164,7 @@ def test_a_silent_name_server_costs_the_deadline_and_no_more(world: World, monke
     assert "in time" in found.error
 
 
-def test_a_name_servers_entry_that_is_none_is_refused() -> None:
+def test_an_invalid_name_server_setting_is_refused() -> None:
     for entry in ("ns.example", "127.0.0.1:x", "127.0.0.1:0", ""):
         with pytest.raises(ConfigInvalid):
             Lookups([entry])
@@ -174,7 +174,7 @@ def test_a_name_servers_entry_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_two_tenants_race_and_the_proof_of_one_is_none_of_the_other(world: World, globex: TenantScope) -> None:
+def test_two_tenants_cannot_use_each_others_proof(world: World, globex: TenantScope) -> None:
     theirs = world.domains.claim_domain(globex, "shop", NewDomain("corp.example")).records[0]
     assert world.prove("corp.example").state == "verified"
     world.dns.set(theirs.name, "TXT", f'"{theirs.expected[0]}"')
@@ -192,7 +192,7 @@ def test_an_old_record_does_not_prove_a_new_claim(world: World) -> None:
     assert world.verify("corp.example").state == "pending_dns"
 
 
-def test_the_operators_word_is_waited_for(world: World) -> None:
+def test_a_claim_by_operator_waits_for_approval(world: World) -> None:
     world.claim("corp.example", method="operator")
     world.dns.set("corp.example", "A", OURS)
     seen = world.verify("corp.example")
@@ -232,7 +232,7 @@ def web_server(answers: dict[tuple[str, str], tuple[int, str, str]]) -> Iterator
             thread.join()
 
 
-def test_a_file_proves_a_domain_if_every_name_has_it_and_no_other_host_is_asked(world: World) -> None:
+def test_a_file_verifies_a_domain_only_if_every_name_serves_it(world: World) -> None:
     answers: dict[tuple[str, str], tuple[int, str, str]] = {}
     with web_server(answers) as port:
         world.make(http_port=port)
@@ -256,7 +256,7 @@ def test_a_file_proves_a_domain_if_every_name_has_it_and_no_other_host_is_asked(
     assert world.verify("corp.example").state == "active"  # the file is gone, it leads here
 
 
-def test_a_name_that_leads_inside_is_not_asked(world: World) -> None:
+def test_a_name_with_an_internal_address_is_not_contacted(world: World) -> None:
     asked: dict[tuple[str, str], tuple[int, str, str]] = {}
     with web_server(asked) as port:
         world.make(http_port=port, allow=())
@@ -283,7 +283,7 @@ class Time:
         monkeypatch.setattr(clock, "now_ms", lambda: self.now)
 
 
-def test_a_domain_that_is_lost_is_told_once_and_given_up_after_seven_days(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_domain_alerts_once_and_is_released_after_seven_days(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.dns.set("corp.example", "A", OURS)
     proof = world.prove("corp.example", primary=True).records[0]
@@ -312,7 +312,7 @@ def test_a_domain_that_is_lost_is_told_once_and_given_up_after_seven_days(world:
     assert world.verify("corp.example").state == "active"
 
 
-def test_a_clock_that_was_years_ahead_does_not_end_the_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_years_ahead_does_not_stop_the_checks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.dns.set("corp.example", "A", OURS)
     world.prove("corp.example")
@@ -323,7 +323,7 @@ def test_a_clock_that_was_years_ahead_does_not_end_the_looks(world: World, monke
     assert (seen.state, seen.next_check_at) == ("active", time.now + 6 * HOUR)
 
 
-def test_name_servers_that_do_not_answer_cost_nobody_a_domain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_name_servers_do_not_release_a_domain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.dns.set("corp.example", "A", OURS)
     proof = world.prove("corp.example").records[0]
@@ -340,7 +340,7 @@ def test_name_servers_that_do_not_answer_cost_nobody_a_domain(world: World, monk
     assert world.domains.get_domain(world.scope, "shop", "corp.example").failing_since is None
 
 
-def test_a_claim_that_nobody_proves_is_looked_at_less_and_less_and_then_given_up(
+def test_an_unverified_claim_is_checked_less_often_and_expires(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Time(monkeypatch)
@@ -359,7 +359,7 @@ def test_a_claim_that_nobody_proves_is_looked_at_less_and_less_and_then_given_up
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_one_process_looks_and_a_late_look_writes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_process_checks_and_a_late_result_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.claim("corp.example")
     time.now += 60_000
@@ -383,7 +383,7 @@ def test_one_process_looks_and_a_late_look_writes_nothing(world: World, monkeypa
     assert world.domains.get_domain(world.scope, "shop", "corp.example").state == "verified"
 
 
-def test_a_look_whose_process_died_is_taken_up_by_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_of_a_crashed_process_is_repeated_by_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time(monkeypatch)
     world.claim("corp.example")
     time.now += 60_000

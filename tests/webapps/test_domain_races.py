@@ -1,4 +1,4 @@
-"""What happens to a claim while it is looked at, and a domain that is proven before its DNS leads here."""
+"""Changes to a claim while it is probed, and domains verified before their DNS points here."""
 
 from collections.abc import Callable, Iterator
 
@@ -68,7 +68,7 @@ def claim(domains: Domains, scope: TenantScope, dns: NameServer, **more: object)
     return made
 
 
-def test_a_look_at_one_claim_does_not_prove_another(
+def test_a_check_of_one_claim_does_not_verify_another(
     domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim(domains, acme, dns)
@@ -84,7 +84,7 @@ def test_a_look_at_one_claim_does_not_prove_another(
     assert "domain.verify" not in told()
 
 
-def test_a_look_from_before_the_operators_word_says_nothing_against_it(
+def test_a_check_started_before_approval_does_not_overwrite_it(
     domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for method in ("txt", "operator"):
@@ -103,7 +103,7 @@ def days_pass(domains: Domains, monkeypatch: pytest.MonkeyPatch, count: int) -> 
 
 
 @pytest.mark.parametrize("standing", ["active", "pending"])
-def test_a_domain_that_does_not_lead_here_yet_waits_whatever_its_certificate(
+def test_a_domain_that_does_not_point_here_waits_despite_its_certificate(
     domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch, standing: str
 ) -> None:
     dns.set(HOST, "A", OTHER)
@@ -118,7 +118,7 @@ def test_a_domain_that_does_not_lead_here_yet_waits_whatever_its_certificate(
     assert domains.verify_domain(acme, "shop", HOST).state == {"active": "active", "pending": "cert_pending"}[standing]
 
 
-def test_what_the_operator_approves_before_it_leads_here_waits_too(
+def test_an_approved_domain_waits_until_it_points_here(
     domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dns.set(HOST, "A", OTHER)
@@ -135,7 +135,7 @@ def test_what_the_operator_approves_before_it_leads_here_waits_too(
     assert domains.get_domain(acme, "shop", HOST).failing_since is not None
 
 
-def test_a_domain_that_is_given_up_leaves_no_certificate_behind(
+def test_a_released_domain_leaves_no_certificate_behind(
     domains: Domains, acme: TenantScope, dns: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (HOST, "corp.example"):
@@ -151,7 +151,7 @@ def test_a_domain_that_is_given_up_leaves_no_certificate_behind(
     assert list(certificates.read_changed({})[0]) == ["other.example"]
 
 
-def test_one_tenant_does_not_use_up_the_looks_of_others(
+def test_one_tenant_does_not_use_up_the_checks_of_others(
     domains: Domains, webapps: WebApps, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webapps.create_app(globex, NewApp("shop"))
@@ -171,7 +171,7 @@ def test_one_tenant_does_not_use_up_the_looks_of_others(
     assert len(seen) == 3
 
 
-def test_a_tenant_has_fifty_claims_waiting_at_most(domains: Domains, webapps: WebApps, acme: TenantScope) -> None:
+def test_a_tenant_has_at_most_fifty_unverified_claims(domains: Domains, webapps: WebApps, acme: TenantScope) -> None:
     for app in ("one", "two", "three"):
         webapps.create_app(acme, NewApp(app))
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Custom domains: how a host name is written, who may claim it, who holds it, and what becomes of it afterwards."""
+"""Custom domains: normalization of host names, claims, ownership and release."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -61,7 +61,7 @@ def hold(domains: Domains, scope: TenantScope, host: str, **more: object) -> Non
     domains.approve_domain(scope, host)
 
 
-def test_a_host_is_written_in_one_way(domains: Domains, acme: TenantScope) -> None:
+def test_a_host_is_normalized(domains: Domains, acme: TenantScope) -> None:
     for given, host in WRITTEN:
         assert domains.claim_domain(acme, "shop", NewDomain(given)).host == host
         assert domains.get_domain(acme, "shop", given).host == host
@@ -70,14 +70,14 @@ def test_a_host_is_written_in_one_way(domains: Domains, acme: TenantScope) -> No
         domains.release_domain(acme, "shop", given)
 
 
-def test_what_no_tenant_may_claim_is_refused(domains: Domains, acme: TenantScope) -> None:
+def test_reserved_names_cannot_be_claimed(domains: Domains, acme: TenantScope) -> None:
     for host in RESERVED:
         with pytest.raises(ValidationFailed) as refused:
             domains.claim_domain(acme, "shop", NewDomain(host))
         assert refused.value.details[0].pointer == "/host", host
 
 
-def test_the_other_of_a_pair_cannot_be_reserved_either(domains: Domains, acme: TenantScope) -> None:
+def test_neither_name_of_a_pair_can_be_reserved(domains: Domains, acme: TenantScope) -> None:
     for host, redirect in (("www.co.uk", "apex"), ("www.gos.example.com", "www"), ("shop.example.com", "apex")):
         with pytest.raises(ValidationFailed):
             domains.claim_domain(acme, "shop", NewDomain(host, redirect_from=redirect))  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_the_other_of_a_pair_cannot_be_reserved_either(domains: Domains, acme: T
         )
 
 
-def test_a_claim_says_what_is_to_be_where(domains: Domains, acme: TenantScope) -> None:
+def test_a_claim_lists_the_expected_records(domains: Domains, acme: TenantScope) -> None:
     made = domains.claim_domain(acme, "shop", NewDomain("www.corp.example", redirect_from="apex"))
     proof, address, redirect = made.records
     assert (made.state, made.next_check_at is not None) == ("pending_dns", True)
@@ -101,7 +101,7 @@ def test_a_claim_says_what_is_to_be_where(domains: Domains, acme: TenantScope) -
     assert [domain.host for domain in page.items] == ["other.example", "www.corp.example"]
 
 
-def test_a_claim_alone_keeps_nobody_out_and_serves_nothing(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_claim_alone_blocks_nobody_and_serves_nothing(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
     ours = domains.claim_domain(acme, "shop", NewDomain("shop.corp.example"))
     theirs = domains.claim_domain(globex, "shop", NewDomain("shop.corp.example"))
     assert ours.records[0].expected != theirs.records[0].expected
@@ -113,7 +113,7 @@ def test_a_claim_alone_keeps_nobody_out_and_serves_nothing(domains: Domains, acm
     assert domains.get_domain(acme, "shop", "shop.corp.example").state == "pending_dns"
 
 
-def test_what_is_held_is_refused_without_telling_whose(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_held_name_is_refused_without_naming_its_holder(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
     hold(domains, acme, "corp.example", redirect_from="www")
     answers = set()
     for claim in (NewDomain("corp.example"), NewDomain("www.corp.example"), NewDomain("CORP.example", redirect_from="www")):
@@ -128,7 +128,7 @@ def test_what_is_held_is_refused_without_telling_whose(domains: Domains, acme: T
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_a_released_name_rests_and_then_needs_a_new_record(
+def test_a_released_name_is_reserved_and_then_needs_a_new_record(
     domains: Domains, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(domains, acme, "corp.example")
@@ -143,7 +143,7 @@ def test_a_released_name_rests_and_then_needs_a_new_record(
     assert domains.claim_domain(acme, "shop", NewDomain("corp.example", method="http")).state == "pending_dns"
 
 
-def test_a_proof_from_before_anothers_release_counts_no_more(
+def test_a_proof_from_before_another_tenants_release_does_not_count(
     domains: Domains, acme: TenantScope, globex: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domains.claim_domain(globex, "shop", NewDomain("corp.example"))
@@ -164,7 +164,7 @@ def test_a_proof_from_before_anothers_release_counts_no_more(
     assert domains.table.find("corp.example") == CustomHost("globex", "shop", "corp.example")
 
 
-def test_the_tenant_itself_may_come_back_at_once_and_the_operator_may_lift(
+def test_the_releasing_tenant_can_reclaim_at_once_and_the_operator_can_lift(
     domains: Domains, acme: TenantScope, globex: TenantScope
 ) -> None:
     hold(domains, acme, "corp.example")
@@ -177,7 +177,7 @@ def test_the_tenant_itself_may_come_back_at_once_and_the_operator_may_lift(
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-def test_the_end_of_an_app_or_tenant_buries_its_domains(
+def test_deleting_an_app_or_tenant_releases_its_domains(
     webapps: WebApps, domains: Domains, acme: TenantScope, globex: TenantScope
 ) -> None:
     hold(domains, acme, "corp.example", redirect_from="www")
@@ -195,7 +195,7 @@ def test_the_end_of_an_app_or_tenant_buries_its_domains(
         domains.claim_domain(globex, "shop", NewDomain("globex.example"))
 
 
-def test_a_name_that_another_domain_holds_meanwhile_is_not_taken_from_it(domains: Domains, acme: TenantScope) -> None:
+def test_a_name_held_by_another_domain_is_not_taken_from_it(domains: Domains, acme: TenantScope) -> None:
     """As when two processes prove both at once: each has looked before the other wrote."""
     hold(domains, acme, "www.corp.example")
     domains.claim_domain(acme, "shop", NewDomain("corp.example"))
@@ -212,7 +212,7 @@ def test_a_name_that_another_domain_holds_meanwhile_is_not_taken_from_it(domains
     assert domains.table.find("corp.example") is None
 
 
-def test_a_claim_of_another_tenant_is_not_there(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
+def test_a_claim_of_another_tenant_is_not_visible(domains: Domains, acme: TenantScope, globex: TenantScope) -> None:
     domains.claim_domain(acme, "shop", NewDomain("shop.corp.example"))
     for ask in (
         lambda: domains.get_domain(globex, "shop", "shop.corp.example"),
@@ -226,14 +226,14 @@ def test_a_claim_of_another_tenant_is_not_there(domains: Domains, acme: TenantSc
             ask()
 
 
-def test_an_app_has_twenty_domains_at_most(domains: Domains, acme: TenantScope) -> None:
+def test_an_app_has_at_most_twenty_domains(domains: Domains, acme: TenantScope) -> None:
     for number in range(20):
         domains.claim_domain(acme, "shop", NewDomain(f"d{number}.corp.example"))
     with pytest.raises(Conflict):
         domains.claim_domain(acme, "shop", NewDomain("d20.corp.example"))
 
 
-def test_one_domain_is_primary_while_it_is_in_order(domains: Domains, acme: TenantScope) -> None:
+def test_one_domain_is_primary_while_it_is_active(domains: Domains, acme: TenantScope) -> None:
     hold(domains, acme, "one.example", primary=True)
     assert domains.table.primary_of("acme", "shop") == "one.example"
     hold(domains, acme, "two.example", primary=True)
@@ -243,7 +243,7 @@ def test_one_domain_is_primary_while_it_is_in_order(domains: Domains, acme: Tena
     assert domains.table.primary_of("acme", "shop") is None
 
 
-def test_a_table_sees_what_another_process_has_changed(
+def test_a_table_notices_changes_by_another_process(
     domains: Domains, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_domains(SETTINGS).table  # watches nothing, as in another process
@@ -254,7 +254,7 @@ def test_a_table_sees_what_another_process_has_changed(
     assert other.find("corp.example") == CustomHost("acme", "shop", "corp.example")
 
 
-def test_certificates_are_wanted_for_every_name_that_is_held(webapps: WebApps, acme: TenantScope) -> None:
+def test_every_held_name_needs_a_certificate(webapps: WebApps, acme: TenantScope) -> None:
     domains = make_domains(Settings("gos.example", "apps.example", certificates=True))
     domains.claim_domain(acme, "shop", NewDomain("later.example"))
     hold(domains, acme, "corp.example", redirect_from="www")

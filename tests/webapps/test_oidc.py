@@ -1,4 +1,4 @@
-"""OpenID Connect: whose word is taken, and for what."""
+"""OpenID Connect: which providers and tokens are accepted."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -34,13 +34,13 @@ def identify(provider: IdentityProvider, client: OidcClient | None = None, **cha
 
 
 @pytest.mark.parametrize("sign", [signed(EC, "ES256"), signed(RSA, "RS256")], ids=["ES256", "RS256"])
-def test_a_good_token_says_who_it_is(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
+def test_a_valid_token_identifies_the_user(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
     provider.sign = sign
     assert identify(provider) == Identity("u-1", "ann@firma.example")
 
 
 @pytest.mark.parametrize("verified", [False, None, "true", 1])
-def test_an_address_that_is_not_verified_is_none(provider: IdentityProvider, verified: Any) -> None:
+def test_an_unverified_address_is_ignored(provider: IdentityProvider, verified: Any) -> None:
     provider.claims["email_verified"] = verified
     assert identify(provider) == Identity("u-1", "")
 
@@ -69,13 +69,13 @@ def test_a_token_with_a_wrong_claim_is_refused(provider: IdentityProvider, claim
     ],
     ids=["none", "foreign key", "HS256", "RS512", "PS256", "nothing", "no token", "long", "forged", "unknown key", "other kind"],
 )  # fmt: skip
-def test_a_token_that_is_signed_otherwise_is_refused(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
+def test_a_token_with_an_invalid_signature_is_refused(provider: IdentityProvider, sign: Callable[[dict[str, Any]], str]) -> None:
     provider.sign = sign
     with pytest.raises(ProviderFailed, match=r"signature|not publish"):
         identify(provider)
 
 
-def test_a_code_without_its_verifier_or_from_another_issuer_is_worth_nothing(provider: IdentityProvider) -> None:
+def test_a_code_needs_its_verifier_and_issuer(provider: IdentityProvider) -> None:
     with pytest.raises(ProviderFailed, match="did not issue a token"):
         identify(provider, verifier=make_verifier())
     with pytest.raises(ProviderFailed, match="another provider"):
@@ -93,19 +93,19 @@ def test_a_code_without_its_verifier_or_from_another_issuer_is_worth_nothing(pro
         {"authorization_endpoint": "javascript:alert(1)"}, {"jwks_uri": 7},
     ],
 )  # fmt: skip
-def test_a_discovery_document_that_leads_elsewhere_is_refused(provider: IdentityProvider, about: dict[str, Any]) -> None:
+def test_an_inconsistent_discovery_document_is_refused(provider: IdentityProvider, about: dict[str, Any]) -> None:
     provider.about = about
     with pytest.raises(ProviderFailed):
         identify(provider)
 
 
-def test_a_provider_is_reached_by_the_rules_of_egress(provider: IdentityProvider) -> None:
+def test_a_provider_is_reached_through_the_egress_rules(provider: IdentityProvider) -> None:
     with pytest.raises(ProviderFailed, match="not reachable from here"):
         identify(provider, OidcClient(Egress.of([])))
     assert provider.server.received == []
 
 
-def test_keys_are_looked_for_again_when_the_provider_has_new_ones(
+def test_keys_are_fetched_again_when_they_rotate(
     provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = OidcClient(EGRESS)
@@ -120,7 +120,7 @@ def test_keys_are_looked_for_again_when_the_provider_has_new_ones(
     assert fetched == 2
 
 
-def test_the_address_asks_for_what_is_needed(provider: IdentityProvider) -> None:
+def test_the_sign_in_url_has_the_required_parameters(provider: IdentityProvider) -> None:
     address = OidcClient(EGRESS).address(parse_access(provider.access()), BACK, "state-1", ("nonce-1", make_verifier()))
     asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     assert (asked["scope"], asked["nonce"], asked["state"], asked["redirect_uri"]) == ("openid email", "nonce-1", "state-1", BACK)

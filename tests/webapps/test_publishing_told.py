@@ -1,4 +1,4 @@
-"""Who subscribed to publishing is told what became of it, once it is so, and never of what did not come to pass."""
+"""Webhook subscribers are notified of the result of a publication, and never of one that did not happen."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def published(number: int, previous: int | None) -> tuple[str, dict[str, Any]]:
     return "webapp.published", {"tenant_id": "acme", "webapp": "shop", "version": number, "previous": previous}
 
 
-def test_nobody_is_told_before_every_check_has_passed(
+def test_no_event_before_every_check_has_passed(
     publishing: Publishing, visitor: Visitor, acme: TenantScope, globex: TenantScope, two: int
 ) -> None:
     for scope in (acme, globex):
@@ -58,7 +58,7 @@ def test_nobody_is_told_before_every_check_has_passed(
 
 
 @pytest.mark.parametrize(("in_preview", "state"), [(True, "refused"), (False, "switched_back")])
-def test_of_a_version_that_failed_only_that_is_told(
+def test_a_failed_version_emits_only_its_failure(
     publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int, in_preview: bool, state: str
 ) -> None:
     subscribe(acme)
@@ -69,7 +69,7 @@ def test_of_a_version_that_failed_only_that_is_told(
     assert data["reason"].startswith("GET /about answered 500")
 
 
-def test_of_a_version_that_was_overtaken_nothing_is_told(
+def test_an_overtaken_version_emits_nothing(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=True)
@@ -84,7 +84,7 @@ def test_of_a_version_that_was_overtaken_nothing_is_told(
     assert told(acme) == []
 
 
-def test_publishing_without_checks_and_rolling_back_are_told_once(
+def test_publishing_without_checks_and_rolling_back_emit_one_event(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, two: int
 ) -> None:
     subscribe(acme)
@@ -107,7 +107,7 @@ def test_publishing_without_checks_and_rolling_back_are_told_once(
     assert len(told(acme)) == 2
 
 
-def test_what_is_told_arrives_signed_and_is_sent_again_until_it_is_taken(
+def test_events_are_signed_and_retried_until_accepted(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, two: int
 ) -> None:
     server, deliverer = LoopbackServer(), Deliverer(LOOPBACK, SEALER)
@@ -131,7 +131,7 @@ def test_what_is_told_arrives_signed_and_is_sent_again_until_it_is_taken(
         server.close()
 
 
-def test_of_two_processes_that_go_on_with_a_publication_one_does(
+def test_only_one_of_two_processes_continues_a_publication(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=False)

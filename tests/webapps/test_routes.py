@@ -1,4 +1,4 @@
-"""Routes: what may be written, what is refused and where, and how a request becomes the input of a process."""
+"""Routes: validation with pointers to each problem, and mapping of requests to the input of a process."""
 
 import io
 from typing import Any
@@ -25,7 +25,7 @@ FULL = {
 }  # fmt: skip
 
 
-def test_a_route_is_read_whole() -> None:
+def test_a_complete_route_is_parsed() -> None:
     route, entities = parse_routes([FULL, STOCK])
     assert (route.path, route.method, route.process, route.wait, route.then) == (
         "/api/orders/:id", "POST", "place-order", 2.5, "/thanks.html",
@@ -80,19 +80,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("route", "pointer", "message"), WRONG)
-def test_what_is_wrong_is_told_where_it_is(route: Any, pointer: str, message: str) -> None:
+def test_a_problem_is_reported_with_its_pointer(route: Any, pointer: str, message: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse_routes([route])
     assert (refused.value.details[0].pointer, message in refused.value.message) == (pointer, True)
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ValidationFailed, match="2 problems") as refused:
         parse_routes([{**ORDER, "wait": 99}, STOCK, {**ORDER, "method": "X"}])
     assert [each.pointer for each in refused.value.details] == ["/routes/0/wait", "/routes/2/method"]
 
 
-def test_one_request_has_one_answer() -> None:
+def test_two_routes_cannot_handle_the_same_request() -> None:
     with pytest.raises(ValidationFailed, match="already handled by the route /api/orders/:id"):
         parse_routes([ORDER, {**ORDER, "path": "/api/orders/:number"}])
     with pytest.raises(ValidationFailed, match=r"GET /api/stock/:x is already handled"):
@@ -100,14 +100,14 @@ def test_one_request_has_one_answer() -> None:
     assert len(parse_routes([ORDER, {**ORDER, "method": "PUT"}])) == 2
 
 
-def test_there_are_a_hundred_routes_at_most() -> None:
+def test_a_version_has_at_most_a_hundred_routes() -> None:
     routes = [{**ORDER, "path": f"/r{number}"} for number in range(101)]
     assert len(parse_routes(routes[:100])) == 100
     with pytest.raises(ValidationFailed, match="at most 100"):
         parse_routes(routes)
 
 
-def test_the_path_that_says_more_answers() -> None:
+def test_the_more_specific_path_wins() -> None:
     table = RouteTable(parse_routes([ORDER, {**ORDER, "path": "/api/orders/latest", "process": "other"}, STOCK]))
     latest, other = table.find("POST", "/api/orders/latest"), table.find("POST", "/api/orders/7")
     assert latest is not None
@@ -123,14 +123,14 @@ def test_the_path_that_says_more_answers() -> None:
     assert (table.methods("/api/stock"), table.methods("/api/stock/1"), table.methods("/x")) == (["GET", "POST"], ["GET"], [])
 
 
-def test_no_route_answers_where_the_appliance_does() -> None:
+def test_reserved_paths_never_match_a_route() -> None:
     table = RouteTable(parse_routes([{**ORDER, "path": "/:shop/:kind/:id", "method": "GET"}]))
     for path in ("/_gos/executions/x", "/_gos/sign-in/x"):
         assert (table.find("GET", path), table.methods(path)) == (None, [])
     assert table.find("GET", "/_goose/executions/x") is not None
 
 
-def test_a_file_that_a_route_would_hide_is_named() -> None:
+def test_a_file_hidden_by_a_route_is_named() -> None:
     asked = parse_routes([{**ORDER, "path": "/api/:id", "method": "GET"}, {**ORDER, "path": "/contact"}])
     for path in ("api/list.json", "api/list.html", "api/list/index.html"):
         assert [each.message for each in find_conflicts(asked, [path])] == [
@@ -146,7 +146,7 @@ def test_a_file_that_a_route_would_hide_is_named() -> None:
         ({"email": {"integration": "post", "allow": ["a@b.example"]}}, "member", "members do not sign in"),
     ],
 )  # fmt: skip
-def test_a_route_for_visitors_whom_the_app_never_has_is_refused(access: Any, wanted: str, message: str) -> None:
+def test_a_route_for_visitors_that_cannot_exist_is_refused(access: Any, wanted: str, message: str) -> None:
     with pytest.raises(ValidationFailed, match=f"the route /api/orders/:id is for .* {message}") as refused:
         settings_of({"routes": [{**ORDER, "access": wanted}], "access": access})
     assert refused.value.details[0].pointer == "/routes/0/access"
@@ -163,7 +163,7 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def test_the_input_is_what_the_mapping_says() -> None:
+def test_the_input_follows_the_mapping() -> None:
     visitor = Visitor("user", "usr_1", "a@b.example", "s")
     sent = Sent({"id": "7"}, {"q": "x"}, {"name": "Ada", "deep": {"er": [1]}}, visitor)
     mapped = map_input(FULL["input"], sent)
@@ -176,7 +176,7 @@ def test_the_input_is_what_the_mapping_says() -> None:
     assert map_input({"of": "$visitor.roles"}, member, {"properties": {"of": {"type": "array"}}}) == {"of": ["viewer", "approver"]}
 
 
-def test_without_a_mapping_what_was_sent_is_handed_on_and_the_path_wins() -> None:
+def test_without_a_mapping_the_request_is_passed_on_and_the_path_wins() -> None:
     assert map_input(None, Sent({"id": "7"}, {"id": "8"}, {"id": "9", "a": 1})) == {"id": "7", "a": 1}
     assert map_input(None, Sent({}, {"q": "x"})) == {"q": "x"}
     assert map_input("$body", Sent({}, {}, {"a": None})) == {"a": None}
@@ -186,7 +186,7 @@ def test_without_a_mapping_what_was_sent_is_handed_on_and_the_path_wins() -> Non
                 map_input(mapping, Sent(body=body))
 
 
-def test_texts_of_forms_become_what_the_process_wants() -> None:
+def test_form_values_are_converted_to_the_schema() -> None:
     form = {name: Text(value) for name, value in {"n": "7", "price": "1.5", "gift": "on", "name": "12", "tags": "3"}.items()}
     assert map_input(None, Sent(body=form), SCHEMA) == {"n": 7, "price": 1.5, "gift": True, "name": "12", "tags": [3]}
     assert map_input({"n": "$query.n"}, Sent(query={"n": Text("")}), SCHEMA) == {}
@@ -196,7 +196,7 @@ def test_texts_of_forms_become_what_the_process_wants() -> None:
     assert map_input(None, Sent(body={"n": "7"}), SCHEMA) == {"n": "7"}
 
 
-def test_a_version_keeps_its_routes(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_a_version_stores_its_routes(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     page = blobs.put(acme, b"page")
     files = {"index.html": FileSpec(page.sha256, page.size)}
     settings = settings_of({"routes": [FULL]})

@@ -48,11 +48,11 @@ def first(path: str, **given: str) -> tuple[str, int] | None:
         ("/away", {}, ("https://example.com/there", 308)),
     ],
 )
-def test_the_first_rule_that_fits_says_where_to(path: str, query: dict[str, str], expected: tuple[str, int] | None) -> None:
+def test_the_first_matching_rule_wins(path: str, query: dict[str, str], expected: tuple[str, int] | None) -> None:
     assert first(path, **query) == expected
 
 
-def test_a_forced_rule_is_marked() -> None:
+def test_a_forced_rule_is_parsed() -> None:
     assert [rule.force for rule in parse_redirects(TEXT)[0]].count(True) == 1
 
 
@@ -79,7 +79,7 @@ def test_a_forced_rule_is_marked() -> None:
         ("/a /b 200 extra", "'extra' is not valid"),
     ],
 )
-def test_a_wrong_line_is_named(line: str, message: str) -> None:
+def test_an_invalid_redirect_is_reported_with_its_line(line: str, message: str) -> None:
     rules, problems = parse_redirects(f"/fine /there\n\n{line}\n")
     if not message:
         assert (len(rules), problems) == (2, [])
@@ -116,7 +116,7 @@ HEADERS = """
 """
 
 
-def test_headers_are_those_of_every_path_that_fits_and_the_last_one_counts() -> None:
+def test_headers_of_all_matching_paths_apply_and_the_last_wins() -> None:
     rules, problems = parse_headers(HEADERS)
     assert problems == []
     assert headers_for(to_json(rules), "/") == {"x-frame-options": "DENY", "cache-control": "no-cache"}
@@ -144,13 +144,13 @@ def test_headers_are_those_of_every_path_that_fits_and_the_last_one_counts() -> 
         ("a/*\n  X: y", 1, "a path must begin with /"),
     ],
 )
-def test_a_wrong_header_is_named(text: str, number: int, message: str) -> None:
+def test_an_invalid_header_is_reported_with_its_line(text: str, number: int, message: str) -> None:
     _, problems = parse_headers(text)
     assert problems[0].message.startswith(f"_headers line {number}: ")
     assert message in problems[0].message
 
 
-def test_there_are_so_many_rules_at_most() -> None:
+def test_the_number_of_rules_is_limited() -> None:
     for most, line, parse in (
         (redirects.MOST_RULES, "/a /b\n", redirects.parse_redirects), (headers.MOST_RULES, "/*\n  X: y\n", headers.parse_headers),
     ):  # fmt: skip

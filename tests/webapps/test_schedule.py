@@ -1,4 +1,4 @@
-"""When certificates are renewed and failed orders tried again: later each time, and never too often."""
+"""When certificates are renewed and failed orders retried: with growing pauses, and within the daily limit."""
 
 from itertools import pairwise
 
@@ -23,13 +23,13 @@ def test_pauses_grow_up_to_half_a_day_and_are_spread() -> None:
     assert len({pause(host, 1) for host in HOSTS}) > len(HOSTS) // 2
 
 
-def test_an_authority_that_asks_for_patience_gets_it_within_bounds() -> None:
+def test_retry_after_is_respected_within_bounds() -> None:
     assert pause(HOSTS[0], 1, 2 * HOUR) == 2 * HOUR
     assert pause(HOSTS[0], 5, HOUR) == pause(HOSTS[0], 5)
     assert pause(HOSTS[0], 1, 400 * DAY) == LONGEST_PAUSE
 
 
-def test_no_host_is_tried_more_than_five_times_in_any_day() -> None:
+def test_no_host_is_tried_more_than_five_times_a_day() -> None:
     tries = [NOW - DAY + number * HOUR for number in range(1, MOST_TRIES + 1)]
     assert earliest_try(tries[:-1]) == 0
     assert earliest_try(tries) == earliest_try(tries[::-1]) == tries[0] + DAY
@@ -38,7 +38,7 @@ def test_no_host_is_tried_more_than_five_times_in_any_day() -> None:
     assert earliest_try([NOW - 10 * DAY, *tries]) == tries[0] + DAY
 
 
-def test_renewal_is_at_two_thirds_of_a_life_or_a_little_earlier() -> None:
+def test_renewal_is_at_two_thirds_of_the_lifetime_or_a_little_earlier() -> None:
     life = 90 * DAY
     found = {host: renewal_time(host, NOW, NOW + life) for host in HOSTS}
     assert all(NOW + life * 2 // 3 - life // 20 <= at <= NOW + life * 2 // 3 for at in found.values())

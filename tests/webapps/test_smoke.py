@@ -1,4 +1,4 @@
-"""Smoke checks: what is accepted of them, what an answer must be, and how a version is published, refused and taken back."""
+"""Smoke checks: parsing, evaluating responses, and publishing, refusing and switching back versions."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ from tests.webapps.checked import CHECKS, SECONDS, Held, Visitor, failing, make_
         ([{"path": "/", "statsu": 200}], ["/smoke/0/statsu"]),
     ],
 )  # fmt: skip
-def test_what_is_no_check_is_pointed_at(given: Any, pointers: list[str]) -> None:
+def test_an_invalid_check_is_reported_with_a_pointer(given: Any, pointers: list[str]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse_smoke(given)
     assert [detail.pointer for detail in refused.value.details] == pointers
@@ -60,11 +60,11 @@ def test_checks_are_read_from_app_yaml() -> None:
         (Check("/"), Seen(0, {}, b"", 3, "did not respond"), "did not respond"),
     ],
 )  # fmt: skip
-def test_an_answer_is_judged(check: Check, answer: Seen, problem: str | None) -> None:
+def test_a_response_is_evaluated(check: Check, answer: Seen, problem: str | None) -> None:
     assert problem_of(check, answer) == problem
 
 
-def test_of_a_failed_check_the_beginning_of_the_answer_is_kept() -> None:
+def test_a_failed_check_stores_the_beginning_of_the_response() -> None:
     told = evidence("live", Check("/"), seen(500, "é".encode() * 900))
     assert (told["outcome"], told["status"], told["seen"]) == ("failed", 500, "é" * 500)
     assert "seen" not in evidence("live", Check("/"), seen())
@@ -83,7 +83,7 @@ def actions(acme: TenantScope) -> list[str]:
     return [entry.action for entry in reversed(audit.list_entries(acme, audit.AuditFilter(), PageRequest(100)).items)]
 
 
-def test_a_version_is_asked_as_a_preview_and_then_live(
+def test_a_version_is_checked_as_a_preview_and_then_live(
     publishing: Publishing, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     found = publish(publishing, acme, two)
@@ -109,7 +109,7 @@ def test_a_version_whose_preview_fails_is_never_served(
     assert publish(publishing, acme, two).state == "published"
 
 
-def test_a_version_that_fails_live_is_switched_back_and_forgotten(
+def test_a_version_that_fails_live_is_switched_back(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     served: list[int | None] = []
@@ -133,7 +133,7 @@ def test_a_version_that_fails_live_is_switched_back_and_forgotten(
     assert actions(acme)[-3:] == ["webapp.check", "webapp.publish", "webapp.publish_failed"]
 
 
-def test_the_first_version_of_an_app_is_taken_away_when_it_fails_live(
+def test_a_first_version_that_fails_live_is_unpublished(
     publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope
 ) -> None:
     visitor.answer = failing(in_preview=False)
@@ -152,7 +152,7 @@ def test_without_checks_publishing_is_one_write(publishing: Publishing, visitor:
         publishing.publish_version(acme, "shop", two, if_current=0)
 
 
-def test_of_two_versions_one_is_published_at_a_time(
+def test_only_one_version_is_published_at_a_time(
     publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     three, visitor.answer = make_version(webapps, blobs, acme), (held := Held(live=False))
@@ -170,7 +170,7 @@ def test_of_two_versions_one_is_published_at_a_time(
 
 @pytest.mark.parametrize("live", [False, True], ids=["preview", "live"])
 @pytest.mark.parametrize("verb", ["roll back", "unpublish", "publish"])
-def test_who_changes_what_is_served_meanwhile_has_the_last_word(
+def test_changes_by_others_win_over_a_publication(
     publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, live: bool, verb: str
 ) -> None:
     for _ in range(3):
@@ -211,7 +211,7 @@ def leave(acme: TenantScope, publishing: Publishing, visitor: Visitor, number: i
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_what_a_dead_process_has_left_is_gone_on_with(
+def test_a_publication_of_a_crashed_process_continues(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, after: int
 ) -> None:
     leave(acme, publishing, visitor, two, after=after)
@@ -233,7 +233,7 @@ def test_what_a_dead_process_has_left_is_gone_on_with(
     assert phases == [(phase, path) for phase in ("preview", "live") for path in ("/", "/about")]
 
 
-def test_who_has_been_taken_over_changes_nothing_any_more(
+def test_a_process_that_lost_its_claim_changes_nothing(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=False)
@@ -248,7 +248,7 @@ def test_who_has_been_taken_over_changes_nothing_any_more(
     assert webapps.get_app(acme, "shop").published_version == 1
 
 
-def test_what_is_seen_of_an_appliance_that_ends_is_not_judged(
+def test_responses_of_a_stopping_appliance_are_not_evaluated(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     held = Held(live=True)
@@ -266,7 +266,7 @@ def test_what_is_seen_of_an_appliance_that_ends_is_not_judged(
     assert webapps.get_app(acme, "shop").published_version == two
 
 
-def test_what_is_begun_while_the_appliance_stops_is_left_to_the_next_start(
+def test_a_publication_started_during_shutdown_continues_after_restart(
     publishing: Publishing, acme: TenantScope, two: int
 ) -> None:
     publishing.stop()
@@ -276,7 +276,7 @@ def test_what_is_begun_while_the_appliance_stops_is_left_to_the_next_start(
     assert publishing.get_publication(acme, "shop", two).state == "checking"
 
 
-def test_what_is_published_already_takes_no_approval_a_second_time(
+def test_publishing_again_needs_no_second_approval(
     publishing: Publishing, webapps: WebApps, acme: TenantScope, two: int
 ) -> None:
     publish(publishing, acme, two)
@@ -288,7 +288,7 @@ def test_what_is_published_already_takes_no_approval_a_second_time(
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["checking", "switched"])
-def test_what_kills_every_process_is_given_up(
+def test_a_publication_that_crashes_every_process_is_aborted(
     publishing: Publishing, webapps: WebApps, visitor: Visitor, acme: TenantScope, two: int, live: bool
 ) -> None:
     leave(acme, publishing, visitor, two, after=2 if live else 0)
@@ -309,7 +309,7 @@ def one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_kept")
-def test_what_a_publication_needs_is_not_purged(
+def test_versions_in_use_by_a_publication_are_not_purged(
     publishing: Publishing, webapps: WebApps, blobs: Blobs, visitor: Visitor, acme: TenantScope, two: int
 ) -> None:
     visitor.answer = held = Held(live=True)

@@ -1,4 +1,4 @@
-"""The log of requests to WebApps: what is kept, what is counted, who may see it, and what may come at all."""
+"""The request log of WebApps: what is stored and counted, who may read it, and quotas."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def paths(scope: TenantScope, wanted: RequestFilter = EVERYTHING) -> list[str]:
         ("", ("", "")),
     ],
 )
-def test_of_an_address_no_more_is_kept_than_the_setting_says(address: str, kept: tuple[str, str]) -> None:
+def test_addresses_are_stored_as_configured(address: str, kept: tuple[str, str]) -> None:
     assert (describing.shown_address(address, "truncated"), describing.shown_address(address, "full")) == kept
     assert describing.shown_address(address, "none") == ""
 
@@ -65,7 +65,7 @@ def test_of_an_address_no_more_is_kept_than_the_setting_says(address: str, kept:
         ("Mozilla/5.0 (compatible; Googlebot/2.1)", "bot"), ("curl/8.5.0", "program"), ("", "other"), ("x" * 9000, "other"),
     ],
 )  # fmt: skip
-def test_of_a_browser_its_kind_is_kept(agent: str, family: str) -> None:
+def test_only_the_browser_family_is_stored(agent: str, family: str) -> None:
     assert describing.agent_family(agent) == family
 
 
@@ -78,12 +78,12 @@ def test_of_a_browser_its_kind_is_kept(agent: str, family: str) -> None:
         ("http://[", ""),
     ],
 )
-def test_of_a_referrer_the_host_is_kept(referrer: str, host: str) -> None:
+def test_only_the_referrer_host_is_stored(referrer: str, host: str) -> None:
     assert describing.referrer_host(referrer, HOST) == host
 
 
 @BOTH
-def test_requests_are_kept_for_the_tenant_of_the_app(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
+def test_requests_are_stored_for_the_tenant_of_the_app(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
     webapps.create_app(globex, NewApp("shop"))
     foreign, unknown = replace(SEEN, tenant="globex", path="/foreign"), replace(SEEN, app="no-such-app")
     routed = replace(SEEN, path="/api/\x00\udc00", route="/api/*", execution_id="exe_1", visitor_kind="user", at=NOON + 1)
@@ -121,7 +121,7 @@ def test_requests_are_found_by_status_path_and_time(webapps: WebApps, acme: Tena
 
 
 @BOTH
-def test_numbers_over_time(webapps: WebApps, acme: TenantScope) -> None:
+def test_statistics_over_time(webapps: WebApps, acme: TenantScope) -> None:
     hour = 3_600_000
     log_of(
         SEEN,
@@ -145,7 +145,7 @@ def test_numbers_over_time(webapps: WebApps, acme: TenantScope) -> None:
 
 
 @BOTH
-def test_what_is_followed_is_one_page_whatever_its_ticket(webapps: WebApps, acme: TenantScope) -> None:
+def test_followed_executions_count_as_one_page(webapps: WebApps, acme: TenantScope) -> None:
     followed = describing.FOLLOWED
     assert followed == following.PREFIX
     log_of(SEEN, replace(SEEN, path=f"{followed}one", at=NOON + 1), replace(SEEN, path=f"{followed}two", at=NOON + 2))
@@ -162,7 +162,7 @@ def dropped() -> float:
     return next((float(line.split()[-1]) for line in lines if line.startswith("gos_webapp_requests_dropped_total ")), 0.0)
 
 
-def test_what_is_too_much_is_dropped_and_counted(webapps: WebApps, acme: TenantScope) -> None:
+def test_excess_requests_are_dropped_and_counted(webapps: WebApps, acme: TenantScope) -> None:
     log = RequestLog("none", Quotas(0, 0), most_waiting=3)
     before = dropped()
     for index in range(5):
@@ -172,7 +172,7 @@ def test_what_is_too_much_is_dropped_and_counted(webapps: WebApps, acme: TenantS
     assert paths(acme) == ["/2", "/1", "/0"]
 
 
-def test_what_cannot_be_stored_waits(webapps: WebApps, acme: TenantScope) -> None:
+def test_requests_that_cannot_be_stored_stay_buffered(webapps: WebApps, acme: TenantScope) -> None:
     log = RequestLog("truncated", Quotas(0, 0))
     for index in range(3):
         log.add(replace(SEEN, path=f"/{index}", at=NOON + index))
@@ -185,7 +185,7 @@ def test_what_cannot_be_stored_waits(webapps: WebApps, acme: TenantScope) -> Non
     assert paths(acme) == ["/2", "/1", "/0"]
 
 
-def test_requests_end_with_their_time_their_app_and_their_tenant(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
+def test_requests_are_deleted_by_age_and_with_their_app(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
     webapps.create_app(globex, NewApp("shop"))
     now = clock.now_ms()
     log_of(SEEN, replace(SEEN, at=now), replace(SEEN, tenant="globex", at=now))
@@ -197,7 +197,7 @@ def test_requests_end_with_their_time_their_app_and_their_tenant(webapps: WebApp
     assert db.rows("SELECT COUNT(*) FROM webapp_request") == db.rows("SELECT COUNT(*) FROM webapp_traffic") == [(0,)]
 
 
-def test_the_salt_of_a_day_is_forgotten_soon_after_it(webapps: WebApps) -> None:
+def test_the_salt_of_a_day_is_deleted_soon_after_it(webapps: WebApps) -> None:
     now = clock.now_ms()
     log_of(replace(SEEN, at=now - 2 * DAY))
     log_of(replace(SEEN, at=now - DAY), replace(SEEN, at=now))
@@ -206,7 +206,7 @@ def test_the_salt_of_a_day_is_forgotten_soon_after_it(webapps: WebApps) -> None:
     assert now // DAY * DAY - 2 * DAY not in days
 
 
-def test_a_minute_has_so_many_requests() -> None:
+def test_requests_per_minute_are_limited() -> None:
     quotas = Quotas(2, 0)
     for _ in range(2):
         quotas.count("acme", "shop", NOON + 59_000)
@@ -218,7 +218,7 @@ def test_a_minute_has_so_many_requests() -> None:
     quotas.count("acme", "shop", NOON + 60_000)
 
 
-def test_a_day_has_so_many_bytes(webapps: WebApps) -> None:
+def test_bytes_per_day_are_limited(webapps: WebApps) -> None:
     first, second = Quotas(0, 1900), Quotas(0, 2500)
     for quotas, unstored in ((first, 0), (second, 500)):
         quotas.count("acme", "shop", NOON)
@@ -233,7 +233,7 @@ def test_a_day_has_so_many_bytes(webapps: WebApps) -> None:
     second.count("acme", "shop", NOON + DAY)
 
 
-def test_an_app_stores_no_more_than_it_may(webapps: WebApps, blobs: Any, acme: TenantScope) -> None:
+def test_stored_bytes_are_limited(webapps: WebApps, blobs: Any, acme: TenantScope) -> None:
     strict = WebApps(blobs, Limits(100, 1 << 20, 1 << 18, stored_bytes=1000))
     one, other = FileSpec("a" * 64, 600), FileSpec("b" * 64, 600)
     strict.create_version(acme, "shop", NewVersion({"a": one, "again": one}))

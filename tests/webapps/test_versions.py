@@ -1,4 +1,4 @@
-"""Versions: numbered, immutable, complete before they are published; one row says which is served."""
+"""Versions are numbered, immutable, and complete before they are published; one row says which is served."""
 
 import gzip
 import hashlib
@@ -62,7 +62,7 @@ def publish(webapps: WebApps, scope: TenantScope, *numbers: int) -> None:
         webapps.publish_version(scope, "shop", number)
 
 
-def test_only_what_is_missing_is_sent(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_only_missing_contents_are_required(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     files = {"index.html": spec(PAGE), "assets/a.js": spec(SCRIPT), "assets/b.js": spec(SCRIPT)}
     made = webapps.create_version(acme, "shop", NewVersion(files))
     assert (made.number, made.state, made.files) == (1, "uploading", 3)
@@ -80,7 +80,7 @@ def test_only_what_is_missing_is_sent(webapps: WebApps, blobs: Blobs, acme: Tena
 
 
 @BOTH
-def test_contents_are_compressed_as_they_come(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_contents_are_compressed_as_they_arrive(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     """So that making a version of thousands of files ready takes no longer than a request may."""
     contents = [SCRIPT + bytes([65 + number]) for number in range(3)]
     files = {f"{number}.js": spec(content) for number, content in enumerate(contents)}
@@ -95,7 +95,7 @@ def test_contents_are_compressed_as_they_come(webapps: WebApps, blobs: Blobs, ac
     assert [set(file.forms) for file in served.files.values()] == [{"identity", "gzip"}] * 3
 
 
-def test_contents_of_one_request_are_made_durable_together(
+def test_contents_of_one_request_are_stored_together(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = [f"picture {number}".encode() for number in range(40)]
@@ -115,7 +115,7 @@ def test_contents_of_one_request_are_made_durable_together(
     assert synced.count(tmp_path / "blobs" / "acme") == 1
 
 
-def test_a_request_that_is_cut_leaves_what_came_whole(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_an_aborted_request_keeps_the_complete_contents(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     contents = [f"picture {number}".encode() * 500 for number in range(5)]
     webapps.create_version(acme, "shop", NewVersion({f"{number}.png": spec(each) for number, each in enumerate(contents)}))
     whole = io.BytesIO()
@@ -133,7 +133,7 @@ def test_a_request_that_is_cut_leaves_what_came_whole(webapps: WebApps, blobs: B
     assert webapps.finalize_version(acme, "shop", 1).state == "ready"
 
 
-def test_a_version_deleted_while_contents_come_is_not_found(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_uploading_to_a_deleted_version_is_not_found(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     webapps.create_version(acme, "shop", NewVersion({"a.js": spec(SCRIPT)}))
     row = versions.get_row(acme, "shop", 1)
     webapps.delete_app(acme, "shop")
@@ -142,7 +142,7 @@ def test_a_version_deleted_while_contents_come_is_not_found(webapps: WebApps, bl
 
 
 @BOTH
-def test_what_another_tenant_has_is_missing(webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope) -> None:
+def test_contents_of_another_tenant_are_missing(webapps: WebApps, blobs: Blobs, acme: TenantScope, globex: TenantScope) -> None:
     deploy(webapps, acme, {"index.html": PAGE})
     webapps.create_app(globex, NewApp("shop"))
     made = webapps.create_version(globex, "shop", NewVersion({"index.html": spec(PAGE)}))
@@ -151,7 +151,7 @@ def test_what_another_tenant_has_is_missing(webapps: WebApps, blobs: Blobs, acme
         webapps.finalize_version(globex, "shop", made.number)
 
 
-def test_a_content_that_is_another_one_is_refused(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_a_content_with_another_digest_is_refused(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     webapps.create_version(acme, "shop", NewVersion({"index.html": spec(PAGE)}))
     with pytest.raises(ValidationFailed, match="send the content again"):
         send(webapps, blobs, acme, 1, b"something else", PAGE)
@@ -197,7 +197,7 @@ def test_a_new_content_is_compressed_once(webapps: WebApps, blobs: Blobs, acme: 
     assert [path for path, _ in versions.new_contents(acme, "shop", 2)] == []
 
 
-def test_a_key_in_a_file_fails_the_version_and_is_not_told(webapps: WebApps, acme: TenantScope) -> None:
+def test_an_api_key_in_a_file_fails_the_version_and_is_not_repeated(webapps: WebApps, acme: TenantScope) -> None:
     key = make_key_text("live")
     with pytest.raises(ApiKeyLeaked, match=r"assets/config\.js contains an API key") as refused:
         deploy(webapps, acme, {"index.html": PAGE, "assets/config.js": f"let key = '{key}'".encode()})
@@ -211,7 +211,7 @@ def test_a_key_in_a_file_fails_the_version_and_is_not_told(webapps: WebApps, acm
     assert deploy(webapps, acme, {"index.html": key[:-1].encode() + b"0"}).state == "ready"
 
 
-def test_a_key_in_a_large_file_is_found_too(blobs: Blobs, webapps: WebApps, acme: TenantScope) -> None:
+def test_an_api_key_in_a_large_file_is_found(blobs: Blobs, webapps: WebApps, acme: TenantScope) -> None:
     """What is too large to be compressed is read a piece at a time; the key lies across two of them, whatever their size."""
     content = b" " * ((1 << 20) - 10) + make_key_text("live").encode() + b" " * LARGEST
     stored = blobs.put(acme, content)
@@ -220,7 +220,7 @@ def test_a_key_in_a_large_file_is_found_too(blobs: Blobs, webapps: WebApps, acme
 
 
 @BOTH
-def test_numbers_are_given_once(webapps: WebApps, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_numbers_are_never_reused(webapps: WebApps, acme: TenantScope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "KEPT_VERSIONS", 2)
     for number in (1, 2, 3, 4):
         assert deploy(webapps, acme, {"index.html": str(number).encode()}).number == number
@@ -233,7 +233,7 @@ def test_numbers_are_given_once(webapps: WebApps, acme: TenantScope, monkeypatch
 
 
 @BOTH
-def test_what_a_version_holds_is_kept_and_what_none_holds_is_collected(
+def test_contents_in_use_are_kept_and_others_collected(
     webapps: WebApps, blobs: Blobs, acme: TenantScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(webapps, acme, {"a.js": SCRIPT})
@@ -294,14 +294,14 @@ def test_versions_are_compared(webapps: WebApps, acme: TenantScope) -> None:
         webapps.compare_versions(acme, "shop", 1, 9)
 
 
-def test_wrong_rules_fail_the_version_and_name_their_lines(webapps: WebApps, acme: TenantScope) -> None:
+def test_invalid_rules_fail_the_version_and_name_their_lines(webapps: WebApps, acme: TenantScope) -> None:
     with pytest.raises(DefinitionInvalid, match="_redirects line 2: the status 999") as refused:
         deploy(webapps, acme, {"_redirects": b"/a /b\n/c /d 999\n", "_headers": b"/*\n  Set-Cookie: a=b\n"})
     assert [detail.pointer for detail in refused.value.details] == ["/files/_redirects", "/files/_headers"]
     assert webapps.get_version(acme, "shop", 1).state == "failed"
 
 
-def test_settings_hold_so_many_rules() -> None:
+def test_the_size_of_rules_in_settings_is_limited() -> None:
     most = "#" * LONGEST_RULES
     check_settings(Settings(redirects=most, headers=most))
     for settings, pointer in ((Settings(redirects=most + "#"), "/redirects"), (Settings(headers=most + "#"), "/headers")):
@@ -310,7 +310,7 @@ def test_settings_hold_so_many_rules() -> None:
         assert refused.value.details[0].pointer == pointer
 
 
-def test_a_file_of_rules_is_text_of_a_mebibyte_at_most(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
+def test_a_rule_file_is_text_of_at_most_a_mebibyte(webapps: WebApps, blobs: Blobs, acme: TenantScope) -> None:
     for content, taken in ((b"#" * LARGEST_FILE, True), (b"#" * (LARGEST_FILE + 1), False), (b"\xff", False)):
         stored = blobs.put(acme, [content])
         files = {"_headers": FileSpec(stored.sha256, stored.size)}
@@ -333,14 +333,14 @@ MANIFESTS: list[tuple[dict[str, FileSpec], type[ApplianceError]]] = [
 ]
 
 
-def test_a_manifest_that_is_none_takes_no_number(webapps: WebApps, acme: TenantScope) -> None:
+def test_an_invalid_manifest_uses_no_version_number(webapps: WebApps, acme: TenantScope) -> None:
     for files, error in MANIFESTS:
         with pytest.raises(error):
             webapps.create_version(acme, "shop", NewVersion(files))
     assert deploy(webapps, acme, {"index.html": PAGE}).number == 1
 
 
-def test_settings_that_are_none_are_refused(webapps: WebApps, acme: TenantScope) -> None:
+def test_invalid_settings_are_refused(webapps: WebApps, acme: TenantScope) -> None:
     for about in (b"routes: [{path: /api}]", b"colour: red", b"spa: perhaps", b"- a", b"\xff", b"a: [", b"access: friends"):
         with pytest.raises((ValidationFailed, DefinitionInvalid)):
             deploy(webapps, acme, {"index.html": PAGE}, about)
@@ -382,7 +382,7 @@ def test_a_crash_at_any_write_leaves_the_old_version_or_the_new(
 
 
 @BOTH
-def test_apps_are_named_once_and_go_with_everything(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
+def test_app_names_are_unique_and_deletion_is_complete(webapps: WebApps, acme: TenantScope, globex: TenantScope) -> None:
     with pytest.raises(AlreadyExists):
         webapps.create_app(acme, NewApp("shop"))
     for name in ("v2", "cdn", "a--b", "x" * 25, "Shop"):
