@@ -39,10 +39,10 @@ def published_schema(editors_schema: Schema, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Pool]:
-    made = Pool(Settings(processes=2, slots=4))
-    made.start()
-    yield made
-    made.stop()
+    pool = Pool(Settings(processes=2, slots=4))
+    pool.start()
+    yield pool
+    pool.stop()
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[Provider]:
-    made = Provider()
-    yield made
-    made.close()
+    server = Provider()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -33,10 +33,10 @@ def ruled(world: World, *rules: dict[str, Any]) -> Iterator[None]:
 def vote(world: World, approval_id: str, verdict: Verdict = "approve") -> None:
     """A person decides; who asked hears of it in the same write, as the composition root has it."""
     town = Town(tenants.system_scope("acme"))
-    known = list(Person.select().where(Person.login == "eve@acme.test"))
-    if known:
-        scope = world.scope.acting(f"user:{known[0].id}")
-        town.people["eve"] = SignedIn(known[0].id, known[0].login, "operator", scope)
+    names = list(Person.select().where(Person.login == "eve@acme.test"))
+    if names:
+        scope = world.scope.acting(f"user:{names[0].id}")
+        town.people["eve"] = SignedIn(names[0].id, names[0].login, "operator", scope)
     else:
         town.person("eve", "operator", approver=True)
     forget = approvals.on_decided(world.flow.answer_approval)

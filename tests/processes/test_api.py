@@ -64,12 +64,12 @@ def test_an_execution_that_failed_in_time_is_200_with_the_error(acme: httpx.Clie
     address = make([{"id": "boom", "code": {"language": "typescript", "source": source}}])
     view = data(acme.post(f"{address}/execute?wait=10", json={}))
     assert view["status"] == "failed"
-    told = view["error"]
-    assert told["step"] == "boom"
-    assert told["message"] == "TypeError: bad x"
-    assert told["position"] == {"file": "steps/boom.ts", "line": 4, "column": told["position"]["column"]}
-    assert told["failure_class"] == "user_code"
-    assert told["next"]
+    result = view["error"]
+    assert result["step"] == "boom"
+    assert result["message"] == "TypeError: bad x"
+    assert result["position"] == {"file": "steps/boom.ts", "line": 4, "column": result["position"]["column"]}
+    assert result["failure_class"] == "user_code"
+    assert result["next"]
     logged = data(acme.get(f"{view['links']['self']}/logs"))
     assert any(line["step"] == "boom" and line["level"] == "error" for line in logged)
 
@@ -120,16 +120,16 @@ def test_the_journal_shows_clock_and_seed_and_the_beginning_of_what_is_long(acme
 def test_steps_of_a_long_for_each_come_in_pages(acme: httpx.Client, make: Make) -> None:
     address = make([{"id": "each", "for_each": {"items": "= input.items", "concurrency": 8, "steps": [rule("a", "= item")]}}])
     view = data(acme.post(f"{address}/execute?wait=20", json={"items": list(range(70))}))
-    found: list[Any] = []
+    results: list[Any] = []
     cursor = ""
     while True:
         page = acme.get(f"{view['links']['steps']}?limit=30{cursor}").json()
-        found += page["data"]
+        results += page["data"]
         if "next_cursor" not in page["meta"]:
             break
         cursor = f"&cursor={page['meta']['next_cursor']}"
-    assert [run["step"] for run in found] == ["each"] + ["a"] * 70
-    assert {run.get("iteration") for run in found} == {None, *map(str, range(70))}
+    assert [run["step"] for run in results] == ["each"] + ["a"] * 70
+    assert {run.get("iteration") for run in results} == {None, *map(str, range(70))}
 
 
 def test_calls_without_a_grant_and_wrong_calls_are_refused_with_a_sentence(acme: httpx.Client, make: Make) -> None:
@@ -160,7 +160,7 @@ def test_events_are_followed_to_the_end_and_go_on_where_they_broke(acme: httpx.C
 
     def follow(after: str = "") -> list[tuple[str, str]]:
         headers = {"Last-Event-ID": after} if after else {}
-        found: list[tuple[str, str]] = []
+        results: list[tuple[str, str]] = []
         with acme.stream("GET", view["links"]["events"], headers=headers) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             number = ""
@@ -168,8 +168,8 @@ def test_events_are_followed_to_the_end_and_go_on_where_they_broke(acme: httpx.C
                 name, _, value = line.partition(": ")
                 number = value if name == "id" else number
                 if name == "event":
-                    found.append((number, value))
-        return found
+                    results.append((number, value))
+        return results
 
     everything = follow()
     assert [kind for _, kind in everything] == ["running", "step", "step", "succeeded"]
@@ -180,8 +180,8 @@ def test_events_are_followed_to_the_end_and_go_on_where_they_broke(acme: httpx.C
 
 def test_lists_are_filtered_by_state_label_class_and_time(acme: httpx.Client, make: Make) -> None:
     address = make([rule("a", "= input.n.x")])
-    for label, given in (("good", {"n": {"x": 1}}), ("bad", {}), ("bad", {})):
-        data(acme.post(f"{address}/execute?wait=10&label={label}", json=given))
+    for label, input_data in (("good", {"n": {"x": 1}}), ("bad", {}), ("bad", {})):
+        data(acme.post(f"{address}/execute?wait=10&label={label}", json=input_data))
     listed = f"{address}/executions"
     assert len(data(acme.get(listed))) == 3
     assert [
@@ -269,8 +269,8 @@ def test_versions_are_published_pinned_executed_and_rolled_back(acme: httpx.Clie
 def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(acme: httpx.Client) -> None:
     address = f"{BASE}/unfinished"
     draft = {"definition": {"steps": [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +")]}, "files": {}}
-    made = acme.put(address, json=draft)
-    assert (made.status_code, made.headers["Location"]) == (201, address)
+    created = acme.put(address, json=draft)
+    assert (created.status_code, created.headers["Location"]) == (201, address)
     assert error(acme.post(f"{address}/execute", json={}), 409)["code"] == "not_published"
     refused = error(acme.post(f"{address}/publish", json={}), 422)
     assert refused["code"] == "definition_invalid"

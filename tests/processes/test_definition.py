@@ -312,8 +312,8 @@ def test_what_waits_may_have_expressions_in_it_and_a_former_wait_a_limit(step: d
 
 def test_the_triggers_of_the_page_are_taken() -> None:
     page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8")
-    shown = yaml12.load(page.split("## Triggers", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0])
-    definition = parse_definition({"id": "p", "steps": [RULE], **shown}, {})
+    view = yaml12.load(page.split("## Triggers", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0])
+    definition = parse_definition({"id": "p", "steps": [RULE], **view}, {})
     assert [trigger.id for trigger in definition.triggers] == [
         "schedule", "webhook", "hub", "integration", "datapool", "process", "document",
     ]  # fmt: skip
@@ -346,5 +346,5 @@ def test_a_trigger_that_cannot_work_is_told_with_its_place(trigger: Any, pointer
 
 def test_triggers_have_ids_and_paths_of_their_own() -> None:
     hook = {"webhook": {"path": "same", "verify": {"kind": "none"}}}
-    found = of_step(RULE, triggers=[{"id": "a", **hook}, {"id": "b", **hook}, {"id": "a", "document": {}}])
-    assert set(found) == {"/triggers/1/webhook/path", "/triggers/2/id"}
+    result = of_step(RULE, triggers=[{"id": "a", **hook}, {"id": "b", **hook}, {"id": "a", "document": {}}])
+    assert set(result) == {"/triggers/1/webhook/path", "/triggers/2/id"}

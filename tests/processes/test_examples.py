@@ -23,8 +23,8 @@ def test_each_is_published_as_it_is(acme: httpx.Client, name: str) -> None:
     draft = examples.draft_of(name, f"begun-{name}", "")
     address = f"/api/v1/processes/begun-{name}"
     acme.put(address, json={"definition": draft.definition, "files": draft.files}).raise_for_status()
-    told = acme.post(f"{address}/validate", json={}).json()["data"]
-    assert told["problems"] == []
+    data = acme.post(f"{address}/validate", json={}).json()["data"]
+    assert data["problems"] == []
     acme.post(f"{address}/publish", json={}).raise_for_status()
     value, output = EXPECTED.get(name, ({}, None))
     ended = acme.post(f"{address}/execute", json=value, params={"wait": 30}).json()["data"]
@@ -40,6 +40,6 @@ def test_above_the_limit_a_person_decides(acme: httpx.Client, decision: str, app
     acme.put("/api/v1/processes/begun-decided", json={"definition": draft.definition}).raise_for_status()
     mocks = {"decide": {"output": {"status": decision, "answer": None, "comment": "", "decided_by": "eve@acme.test"}}}
     request = {"input": {"title": "Chairs", "amount": 1200}, "mocks": mocks}
-    told = acme.post("/api/v1/processes/begun-decided/test", json=request).json()["data"]
-    assert (told["status"], told["output"]) == ("succeeded", {"title": "Chairs", "approved": approved}), told
+    data = acme.post("/api/v1/processes/begun-decided/test", json=request).json()["data"]
+    assert (data["status"], data["output"]) == ("succeeded", {"title": "Chairs", "approved": approved}), data
     acme.delete("/api/v1/processes/begun-decided").raise_for_status()

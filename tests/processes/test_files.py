@@ -41,9 +41,9 @@ def run(world: World, given: Any, **members: Any) -> Execution:
 
 
 def output(world: World, given: Any, **members: Any) -> Any:
-    found = run(world, given, **members)
-    assert found.status == "succeeded", found.error
-    return found.output
+    result = run(world, given, **members)
+    assert result.status == "succeeded", result.error
+    return result.output
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,10 +69,10 @@ def rows(world: World) -> Any:
 
 
 def test_a_table_becomes_rows(world: World) -> None:
-    given = {"document": store(world, "orders.csv", CSV)}
-    found = output(world, given, operation="parse", document="= input.document")
-    assert found["rows"] == ORDERS
-    assert (found["columns"], found["delimiter"], found["encoding"]) == (["number", "total", "customer"], ",", "utf-8")
+    inputs = {"document": store(world, "orders.csv", CSV)}
+    result = output(world, inputs, operation="parse", document="= input.document")
+    assert result["rows"] == ORDERS
+    assert (result["columns"], result["delimiter"], result["encoding"]) == (["number", "total", "customer"], ",", "utf-8")
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_table_becomes_rows(world: World) -> None:
     ],
 )  # fmt: skip
 def test_other_formats_become_values(world: World, name: str, content: str, members: dict[str, Any], expected: Any) -> None:
-    given = {"document": {"id": store(world, name, content)}}
-    assert output(world, given, operation="parse", document="= input.document", **members) == expected
+    inputs = {"document": {"id": store(world, name, content)}}
+    assert output(world, inputs, operation="parse", document="= input.document", **members) == expected
 
 
 def test_what_is_written_is_a_document_that_reads_back(world: World) -> None:
@@ -98,31 +98,32 @@ def test_what_is_written_is_a_document_that_reads_back(world: World) -> None:
             {"format": form, "each": True} if form == "json" else {}
         )
         steps = [{"id": "made", "file": write}, {"id": "back", "file": read}]
-        found = world.run(steps, {"rows": ORDERS})
-        assert found.output["rows"] == ORDERS, found.error
-        made = world.steps(found)["made"].output["document"]
-        assert (made["name"], made["folder"], made["size"]) == (f"out.{form}", "a/b", len(content_of(world, made["id"])))
+        result = world.run(steps, {"rows": ORDERS})
+        assert result.output["rows"] == ORDERS, result.error
+        created = world.steps(result)["made"].output["document"]
+        size = len(content_of(world, created["id"]))
+        assert (created["name"], created["folder"], created["size"]) == (f"out.{form}", "a/b", size)
 
 
 def test_xml_text_and_pages_are_written(world: World) -> None:
-    made = output(world, {}, operation="write", format="xml", data={"o": {"@n": 1, "l": ["a", "b"]}}, name="o.xml")
-    assert b'<o n="1">' in content_of(world, made["document"]["id"])
-    made = output(world, {}, operation="write", format="text", data="Größe", encoding="latin-1", name="o.txt")
-    assert content_of(world, made["document"]["id"]) == "Größe".encode("latin-1")
-    made = output(world, {"n": 7}, operation="convert", format="pdf", content="# Invoice {{ input.n }}", name="invoice.pdf")
-    assert (made["document"]["media_type"], made["pages"]) == ("application/pdf", 1)
-    read = output(world, made, operation="parse", document="= input.document")
+    created = output(world, {}, operation="write", format="xml", data={"o": {"@n": 1, "l": ["a", "b"]}}, name="o.xml")
+    assert b'<o n="1">' in content_of(world, created["document"]["id"])
+    created = output(world, {}, operation="write", format="text", data="Größe", encoding="latin-1", name="o.txt")
+    assert content_of(world, created["document"]["id"]) == "Größe".encode("latin-1")
+    created = output(world, {"n": 7}, operation="convert", format="pdf", content="# Invoice {{ input.n }}", name="invoice.pdf")
+    assert (created["document"]["media_type"], created["pages"]) == ("application/pdf", 1)
+    read = output(world, created, operation="parse", document="= input.document")
     assert "Invoice 7" in read["text"]
     assert [page["page"] for page in read["pages"]] == [1]
-    text = pypdfium2.PdfDocument(content_of(world, made["document"]["id"]))[0].get_textpage().get_text_bounded()
+    text = pypdfium2.PdfDocument(content_of(world, created["document"]["id"]))[0].get_textpage().get_text_bounded()
     assert "Invoice 7" in text
     page = store(world, "page.md", "# Hello <script>")
-    made = output(world, {"page": page}, operation="convert", format="html", document="= input.page", name="page.html")
-    assert b"<h1>Hello &lt;script&gt;</h1>" in content_of(world, made["document"]["id"])
+    created = output(world, {"page": page}, operation="convert", format="html", document="= input.page", name="page.html")
+    assert b"<h1>Hello &lt;script&gt;</h1>" in content_of(world, created["document"]["id"])
 
 
 def test_documents_are_packed_and_unpacked(world: World) -> None:
-    given = {"documents": [store(world, "a.txt", "A"), store(world, "b.txt", "B")]}
+    inputs = {"documents": [store(world, "a.txt", "A"), store(world, "b.txt", "B")]}
     steps = [
         {
             "id": "packed",
@@ -130,11 +131,11 @@ def test_documents_are_packed_and_unpacked(world: World) -> None:
         },
         {"id": "out", "file": {"operation": "unzip", "document": "= steps.packed.document", "folder": "unpacked", "only": ["b*"]}},
     ]
-    found = world.run(steps, given)
-    assert found.status == "succeeded", found.error
-    assert [each["path"] for each in found.output["documents"]] == ["b.txt"]
-    assert content_of(world, found.output["documents"][0]["id"]) == b"B"
-    archive = io.BytesIO(content_of(world, world.steps(found)["packed"].output["document"]["id"]))
+    result = world.run(steps, inputs)
+    assert result.status == "succeeded", result.error
+    assert [each["path"] for each in result.output["documents"]] == ["b.txt"]
+    assert content_of(world, result.output["documents"][0]["id"]) == b"B"
+    archive = io.BytesIO(content_of(world, world.steps(result)["packed"].output["document"]["id"]))
     assert zipfile.ZipFile(archive).namelist() == ["a.txt", "b.txt"]
 
 
@@ -142,19 +143,19 @@ def test_unpacked_files_stand_in_their_folders(world: World) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("x/y/a.txt", "A")
-    given = {"document": store(world, "in.zip", out.getvalue())}
-    found = output(world, given, operation="unzip", document="= input.document", folder="new", tags=["t"])
-    assert [(each["folder"], each["name"], each["tags"]) for each in found["documents"]] == [("new/x/y", "a.txt", ["t"])]
+    inputs = {"document": store(world, "in.zip", out.getvalue())}
+    result = output(world, inputs, operation="unzip", document="= input.document", folder="new", tags=["t"])
+    assert [(each["folder"], each["name"], each["tags"]) for each in result["documents"]] == [("new/x/y", "a.txt", ["t"])]
 
 
 def test_rows_go_into_a_collection_as_its_fields_demand(world: World, rows: Any) -> None:
-    given = {"document": store(world, "orders.csv", CSV)}
+    inputs = {"document": store(world, "orders.csv", CSV)}
     to = {"collection": "orders", "key": ["number"]}
-    first = output(world, given, operation="parse", document="= input.document", to=to)
+    first = output(world, inputs, operation="parse", document="= input.document", to=to)
     counts = {"rows": 2, "created": 2, "updated": 0, "unchanged": 0, "failed": 0, "errors": []}
     assert first == {"collection": "orders", **counts}
     assert rows() == [(1, "10.5", "Müller"), (2, "7", "Søn, & Co")]
-    again = output(world, given, operation="parse", document="= input.document", to=to)
+    again = output(world, inputs, operation="parse", document="= input.document", to=to)
     assert (again["created"], again["unchanged"]) == (0, 2)
 
 
@@ -167,19 +168,19 @@ def test_columns_are_chosen_for_fields(world: World, rows: Any) -> None:
     out = io.BytesIO()
     book.save(out)
     to = {"collection": "orders", "fields": {"number": "No", "total": "Sum"}}
-    found = output(world, {"d": store(world, "o.xlsx", out.getvalue())}, operation="parse", document="= input.d", to=to)
-    assert found["created"] == 2
+    result = output(world, {"d": store(world, "o.xlsx", out.getvalue())}, operation="parse", document="= input.d", to=to)
+    assert result["created"] == 2
     assert rows() == [(5, "1.5", None), (6, "2", None)]
 
 
 def test_rows_that_are_not_accepted_are_refused_or_reported(world: World, rows: Any) -> None:
-    given = {"document": store(world, "orders.csv", CSV + "x,1,\n3,1,\n")}
-    failed = run(world, given, operation="parse", document="= input.document", to={"collection": "orders"})
+    inputs = {"document": store(world, "orders.csv", CSV + "x,1,\n3,1,\n")}
+    failed = run(world, inputs, operation="parse", document="= input.document", to={"collection": "orders"})
     assert failed.error is not None
     assert (failed.error["code"], failed.error["failure_class"]) == ("rows_refused", "validation")
     assert "row 3, number" in failed.error["message"]
     assert rows() == []
-    told = output(world, given, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"})
+    told = output(world, inputs, operation="parse", document="= input.document", to={"collection": "orders", "on_error": "report"})
     assert (told["created"], told["failed"], told["errors"][0]["row"], told["errors"][0]["field"]) == (3, 1, 3, "number")
     lines = "\n".join(json.dumps({"number": n, "total": "1", "customer": None}) for n in (7, "x", 9))
     typed = {"document": store(world, "o.ndjson", lines)}
@@ -188,14 +189,14 @@ def test_rows_that_are_not_accepted_are_refused_or_reported(world: World, rows: 
 
 
 def test_rows_become_a_document_when_they_are_many(world: World) -> None:
-    given = {"document": store(world, "big.csv", "a\n" + "x" * 100 + "\n" * 1 + ("y" * 100 + "\n") * 12_000)}
-    failed = run(world, given, operation="parse", document="= input.document")
+    inputs = {"document": store(world, "big.csv", "a\n" + "x" * 100 + "\n" * 1 + ("y" * 100 + "\n") * 12_000)}
+    failed = run(world, inputs, operation="parse", document="= input.document")
     assert failed.error is not None
     assert failed.error["code"] == "output_too_large"
     assert "as: document" in failed.error["message"]
-    made = output(world, given, operation="parse", format="csv", document="= input.document", **{"as": "document"})
-    assert (made["document"]["name"], made["count"]) == ("big.ndjson", 12_001)
-    assert content_of(world, made["document"]["id"]).startswith(b'{"a":"xxx')
+    created = output(world, inputs, operation="parse", format="csv", document="= input.document", **{"as": "document"})
+    assert (created["document"]["name"], created["count"]) == ("big.ndjson", 12_001)
+    assert content_of(world, created["document"]["id"]).startswith(b'{"a":"xxx')
 
 
 @pytest.mark.parametrize(
@@ -217,8 +218,8 @@ def test_rows_become_a_document_when_they_are_many(world: World) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_says_why(world: World, members: dict[str, Any], code: str, said: str) -> None:
-    given = {"csv": store(world, "a.csv", CSV), "odd": store(world, "a.bin", b"\x00\x01"), "txt": store(world, "a.txt", "x")}
-    failed = run(world, given, **members)
+    inputs = {"csv": store(world, "a.csv", CSV), "odd": store(world, "a.bin", b"\x00\x01"), "txt": store(world, "a.txt", "x")}
+    failed = run(world, inputs, **members)
     assert failed.error is not None
     assert (failed.error["code"], failed.error["failure_class"]) == (code, "validation")
     assert said in failed.error["message"]
@@ -232,13 +233,13 @@ def test_a_document_of_another_tenant_is_not_found(world: World) -> None:
 
 
 def test_limits_of_the_step_hold(world: World) -> None:
-    given = {"d": store(world, "deep.json", b"[" + b"[[],[]]," * 2_000_000 + b"1]")}
-    found = world.run([{"id": "it", "file": {"operation": "parse", "document": "= input.d"}, "limits": {"memory_mb": 16}}], given)
-    assert found.error is not None
-    assert (found.error["code"], found.error["failure_class"]) == ("content_memory", "memory")
-    found = world.run([{"id": "it", "file": {"operation": "parse", "document": "= input.d"}, "limits": {"time": "60ms"}}], given)
-    assert found.error is not None
-    assert (found.error["code"], found.error["failure_class"]) == ("content_timeout", "timeout")
+    inputs = {"d": store(world, "deep.json", b"[" + b"[[],[]]," * 2_000_000 + b"1]")}
+    result = world.run([{"id": "it", "file": {"operation": "parse", "document": "= input.d"}, "limits": {"memory_mb": 16}}], inputs)
+    assert result.error is not None
+    assert (result.error["code"], result.error["failure_class"]) == ("content_memory", "memory")
+    result = world.run([{"id": "it", "file": {"operation": "parse", "document": "= input.d"}, "limits": {"time": "60ms"}}], inputs)
+    assert result.error is not None
+    assert (result.error["code"], result.error["failure_class"]) == ("content_timeout", "timeout")
 
 
 def test_real_tables_flow_through_a_process(world: World) -> None:
@@ -250,7 +251,7 @@ def test_real_tables_flow_through_a_process(world: World) -> None:
         {"id": "sheet", "file": {"operation": "write", "format": "xlsx", "data": "= steps.french", "name": "french.xlsx"}},
         {"id": "back", "file": {"operation": "parse", "document": "= steps.sheet.document"}},
     ]
-    found = world.run(steps, {"d": store(world, "orders.csv", data)})
-    assert found.status == "succeeded", found.error
-    assert found.output["count"] == len(world.steps(found)["french"].output) > 50
-    assert isinstance(found.output["rows"][0]["OrderID"], int)
+    result = world.run(steps, {"d": store(world, "orders.csv", data)})
+    assert result.status == "succeeded", result.error
+    assert result.output["count"] == len(world.steps(result)["french"].output) > 50
+    assert isinstance(result.output["rows"][0]["OrderID"], int)

@@ -45,8 +45,8 @@ def test_papers_go_through_a_process(acme: httpx.Client) -> None:
     address = f"{BASE}/paper-work"
     assert acme.put(address, content=PROCESS, headers={"Content-Type": "application/yaml"}).status_code == 201
     data(acme.post(f"{address}/publish", json={}))
-    given = {"table": upload(acme, "orders.csv", CSV.encode()), "scan": upload(acme, "invoice.png", saved(scan(), "PNG"))}
-    view = data(acme.post(f"{address}/execute", json=given), 202)
+    input_data = {"table": upload(acme, "orders.csv", CSV.encode()), "scan": upload(acme, "invoice.png", saved(scan(), "PNG"))}
+    view = data(acme.post(f"{address}/execute", json=input_data), 202)
     execution = view["links"]["self"]
     wait_until(lambda: data(acme.get(execution))["status"] in ("succeeded", "failed"), 180)
     shown = data(acme.get(execution))
@@ -69,7 +69,7 @@ def test_a_replay_takes_files_as_they_were(world: World) -> None:
         rule("count", "= steps.read.rows.length"),
         {"id": "made", "file": {"operation": "write", "format": "json", "data": "= steps.count", "name": "count.json"}},
     ]
-    found = world.run(steps, {"d": store(world, "orders.csv", CSV)})
-    assert found.status == "succeeded", found.error
-    told = replay(world, found)
-    assert [step.result for step in told.steps] == ["identical"] * 3
+    result = world.run(steps, {"d": store(world, "orders.csv", CSV)})
+    assert result.status == "succeeded", result.error
+    result = replay(world, result)
+    assert [step.result for step in result.steps] == ["identical"] * 3

@@ -61,9 +61,9 @@ def test_there_is_one_document_after_a_crash_at_any_write(idle_world: World, whe
     )
 
     def check(execution: str, number: int) -> None:
-        wanted = Wanted(name=f"made-{execution}")
-        found = documents_of(world).list_documents(world.scope, wanted, PageRequest(limit=100)).items
-        assert len(found) == 1, number
+        expected = Wanted(name=f"made-{execution}")
+        items = documents_of(world).list_documents(world.scope, expected, PageRequest(limit=100)).items
+        assert len(items) == 1, number
         assert world.get(execution).output["rows"] == [{"a": "1"}]
 
     assert 4 < crash_everywhere(world, lambda: world.start(process, soon=False), check, when) < MOST_WRITES
@@ -74,11 +74,11 @@ def test_every_row_stands_once_after_a_crash_at_any_write(idle_world: World, whe
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
     read = {"operation": "parse", "document": "= input.d", "to": {"collection": "marks"}}
-    process, given = world.publish([{"id": "load", "file": read}]), {"d": store_csv(world)}
+    process, input_data = world.publish([{"id": "load", "file": read}]), {"d": store_csv(world)}
 
     def start() -> str:
         world.wipe()
-        return world.start(process, given, soon=False)
+        return world.start(process, input_data, soon=False)
 
     def check(execution: str, number: int) -> None:
         assert sorted(world.marks()) == [(f"r{each}", "n") for each in range(7)], number

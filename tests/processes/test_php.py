@@ -77,11 +77,11 @@ def test_a_php_step_is_checked_published_run_and_repaired(acme: httpx.Client) ->
     failed = data(acme.post(f"{BASE}/execute?wait=20", json={"number": "8", "lines": [{"n": 1}]}))
     assert failed["status"] == "succeeded", "a missing price is a warning in PHP"
     failed = data(acme.post(f"{BASE}/execute?wait=20", json={"number": "9", "lines": ["x"]}))
-    told = failed["error"]
-    assert (failed["status"], told["step"], told["failure_class"]) == ("failed", "save", "user_code")
-    assert told["message"].startswith("TypeError: ")
-    assert told["position"]["file"] == "lib/total.php"
-    assert told["position"]["line"] == 6
+    result = failed["error"]
+    assert (failed["status"], result["step"], result["failure_class"]) == ("failed", "save", "user_code")
+    assert result["message"].startswith("TypeError: ")
+    assert result["position"]["file"] == "lib/total.php"
+    assert result["position"]["line"] == 6
 
 
 def test_a_php_step_reaches_only_what_is_granted(acme: httpx.Client) -> None:

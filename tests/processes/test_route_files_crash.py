@@ -27,9 +27,9 @@ def call(world: World, process: str, folder: str, *texts: bytes) -> None:
         receiver = documents.receiver()
         receiver.write(text)
         files.append(SentFile("photo", f"{number}.txt", "text/plain", receiver.finish()))
-    kept = keep_files(documents, world.scope, Upload(folder, 1.0, ("text/*",)), files)
-    beside = partial(kept.create, documents, world.scope)
-    world.flow.start_execution(world.scope, process, StartRequest({**kept.ids, "folder": folder}), beside=beside)
+    stored = keep_files(documents, world.scope, Upload(folder, 1.0, ("text/*",)), files)
+    beside = partial(stored.create, documents, world.scope)
+    world.flow.start_execution(world.scope, process, StartRequest({**stored.ids, "folder": folder}), beside=beside)
 
 
 def made(world: World, folder: str) -> set[str]:

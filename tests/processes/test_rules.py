@@ -37,42 +37,42 @@ def test_a_decision_without_fault_has_no_problem(sandbox: Pool) -> None:
 
 def test_the_decision_of_the_page_passes_its_table(sandbox: Pool) -> None:
     page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8").split("## Decisions", 1)[1]
-    shown, cases = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("json", "yaml"))
-    given = {"total": "= input.total"}
-    files = {"rules/price.json": shown, "rules/price.tests.yaml": cases}
-    assert judge(sandbox, "rules/price.json", files, given=given, tests=True) == []
+    lines, cases = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("json", "yaml"))
+    input_data = {"total": "= input.total"}
+    files = {"rules/price.json": lines, "rules/price.tests.yaml": cases}
+    assert judge(sandbox, "rules/price.json", files, given=input_data, tests=True) == []
     wrong = files | {"rules/price.tests.yaml": cases.replace("0.05", "0.06")}
-    assert len(judge(sandbox, "rules/price.json", wrong, given=given, tests=True)) == 1
+    assert len(judge(sandbox, "rules/price.json", wrong, given=input_data, tests=True)) == 1
 
 
 def test_a_function_node_is_refused_with_its_pointer(sandbox: Pool) -> None:
-    made = model("functionNode", {"source": "export const handler = async () => fetch('http://x')"})
-    (found,) = judge(sandbox, made)
-    assert (found.pointer, found.code) == ("/steps/0/rule/decision/nodes/1/type", "decision_invalid")
-    assert "use a code step" in found.message
+    decision = model("functionNode", {"source": "export const handler = async () => fetch('http://x')"})
+    (problem,) = judge(sandbox, decision)
+    assert (problem.pointer, problem.code) == ("/steps/0/rule/decision/nodes/1/type", "decision_invalid")
+    assert "use a code step" in problem.message
 
 
 @pytest.mark.parametrize("inner", ["functionNode", "customNode"])
 def test_a_graph_inside_a_graph_is_refused_whatever_it_holds(sandbox: Pool, inner: str) -> None:
-    made = model("decisionNode", {"key": "inner", **model(inner, {"source": "x"})})
-    assert [found.pointer for found in judge(sandbox, made)] == ["/steps/0/rule/decision/nodes/1/type"]
+    decision = model("decisionNode", {"key": "inner", **model(inner, {"source": "x"})})
+    assert [problems.pointer for problems in judge(sandbox, decision)] == ["/steps/0/rule/decision/nodes/1/type"]
 
 
 def test_what_is_wrong_in_a_file_is_told_with_its_line(sandbox: Pool) -> None:
-    made = table([{"t": ">> 3", "d": "0", "c": "'x'"}], hitPolicy="unique")
-    text = json.dumps(made, indent=1)
-    found = judge(sandbox, "rules/r.json", {"rules/r.json": text})
+    decision = table([{"t": ">> 3", "d": "0", "c": "'x'"}], hitPolicy="unique")
+    text = json.dumps(decision, indent=1)
+    problems = judge(sandbox, "rules/r.json", {"rules/r.json": text})
     lines = text.splitlines()
-    told = [(each.file, lines[(each.line or 0) - 1].strip()) for each in found]
-    assert told == [("rules/r.json", '"hitPolicy": "unique",'), ("rules/r.json", '"t": ">> 3",')]
-    assert "first or collect" in found[0].message
+    sentences = [(each.file, lines[(each.line or 0) - 1].strip()) for each in problems]
+    assert sentences == [("rules/r.json", '"hitPolicy": "unique",'), ("rules/r.json", '"t": ">> 3",')]
+    assert "first or collect" in problems[0].message
 
 
 def test_a_rule_that_an_earlier_one_precedes_is_a_warning(sandbox: Pool) -> None:
-    made = table([{"t": "> 1", "d": "1", "c": "''"}, {"t": "> 1 ", "d": "2", "c": "''"}, {"d": "3"}, {"t": "< 0", "d": "4"}])
-    found = judge(sandbox, made)
-    assert [(each.pointer[-8:], each.severity) for each in found] == [("/rules/1", "warning"), ("/rules/3", "warning")]
-    assert "rule 4 is never reached: rule 3 takes every input" in found[1].message
+    decision = table([{"t": "> 1", "d": "1", "c": "''"}, {"t": "> 1 ", "d": "2", "c": "''"}, {"d": "3"}, {"t": "< 0", "d": "4"}])
+    problems = judge(sandbox, decision)
+    assert [(each.pointer[-8:], each.severity) for each in problems] == [("/rules/1", "warning"), ("/rules/3", "warning")]
+    assert "rule 4 is never reached: rule 3 takes every input" in problems[1].message
     assert judge(sandbox, table([{"d": "1"}, {"d": "2"}], hitPolicy="collect")) == []
 
 
@@ -94,9 +94,9 @@ OPEN = {"type": "object", "properties": {"total": {"type": "number"}, "order": C
     ],
 )
 def test_a_name_that_the_input_cannot_have_is_found(sandbox: Pool, given: Any, schema: Any, severities: list[str]) -> None:
-    found = [each for each in judge(sandbox, PRICE, given=given, schema=schema) if each.code == "name_unknown"]
-    assert [each.severity for each in found] == severities
-    assert all("'tier'" in each.message for each in found)
+    problems = [each for each in judge(sandbox, PRICE, given=given, schema=schema) if each.code == "name_unknown"]
+    assert [each.severity for each in problems] == severities
+    assert all("'tier'" in each.message for each in problems)
 
 
 # -- test tables
@@ -121,13 +121,13 @@ def test_cases_that_hold_are_no_problem(sandbox: Pool) -> None:
 def test_cases_are_run_on_request_only(sandbox: Pool) -> None:
     wrong = CASES.replace("discount: 0.1", "discount: 0.2").replace("reads 'tier'", "reads 'price'")
     assert of_file(sandbox, PRICE, wrong, tests=False) == []
-    found = of_file(sandbox, PRICE, wrong)
-    assert [(each.code, each.file, each.line) for each in found] == [
+    problems = of_file(sandbox, PRICE, wrong)
+    assert [(each.code, each.file, each.line) for each in problems] == [
         ("case_failed", "rules/price.tests.yaml", 2),
         ("case_failed", "rules/price.tests.yaml", 7),
     ]
-    assert found[0].message == "large: /discount: expected 0.2, found 0.1"
-    assert "the decision reads 'tier'" in found[1].message
+    assert problems[0].message == "large: /discount: expected 0.2, found 0.1"
+    assert "the decision reads 'tier'" in problems[1].message
 
 
 def test_a_case_that_expects_the_other_ending_fails(sandbox: Pool) -> None:
@@ -144,9 +144,9 @@ def test_a_case_that_expects_the_other_ending_fails(sandbox: Pool) -> None:
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_read_is_always_refused(sandbox: Pool, text: str, line: int) -> None:
-    found = of_file(sandbox, PRICE, text, tests=False)
-    assert {(each.code, each.file) for each in found} == {("table_invalid", "rules/price.tests.yaml")}
-    assert found[0].line == line
+    problems = of_file(sandbox, PRICE, text, tests=False)
+    assert {(each.code, each.file) for each in problems} == {("table_invalid", "rules/price.tests.yaml")}
+    assert problems[0].line == line
 
 
 def test_a_table_without_a_decision_is_refused() -> None:
@@ -167,10 +167,10 @@ def test_only_what_is_named_is_compared(expected: Any, found: Any, pointers: lis
 
 
 def test_a_difference_is_told_in_words() -> None:
-    told = [each.describe() for each in find_differences({"a": 1, "b": ["x"]}, {"b": ["x", "y" * 400]})]
-    assert told[0] == "/a: expected 1, found nothing"
-    assert told[1].startswith('/b/1: expected nothing, found "yyy')
-    assert told[1].endswith("… (402 characters)")
+    sentences = [each.describe() for each in find_differences({"a": 1, "b": ["x"]}, {"b": ["x", "y" * 400]})]
+    assert sentences[0] == "/a: expected 1, found nothing"
+    assert sentences[1].startswith('/b/1: expected nothing, found "yyy')
+    assert sentences[1].endswith("… (402 characters)")
 
 
 # -- over the API
@@ -183,8 +183,8 @@ def test_validate_and_publish_run_the_tables_when_asked(acme: httpx.Client) -> N
     }
     assert acme.put("/api/v1/processes/priced", json=body).status_code == 201
     quiet = acme.post("/api/v1/processes/priced/validate").json()["data"]
-    asked = acme.post("/api/v1/processes/priced/validate?tests=true").json()["data"]
-    assert (quiet["valid"], asked["valid"], [each["code"] for each in asked["problems"]]) == (True, False, ["case_failed"])
+    data = acme.post("/api/v1/processes/priced/validate?tests=true").json()["data"]
+    assert (quiet["valid"], data["valid"], [each["code"] for each in data["problems"]]) == (True, False, ["case_failed"])
     refused = acme.post("/api/v1/processes/priced/publish", json={"tests": True})
     assert (refused.status_code, refused.json()["error"]["details"][0]["code"]) == (422, "case_failed")
     assert acme.post("/api/v1/processes/priced/publish", json={}).status_code == 200

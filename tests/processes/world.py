@@ -89,8 +89,8 @@ class Bell(Connector):
                 raise contract.RateLimited("Too loud.", retry_after=input["retry_after"])
             raise contract.TransientError("It is cracked.")
         if "document" in input:
-            found = ctx.documents.open(input["document"])
-            return {"made": ctx.documents.create(f"echo of {found.name}", (piece.upper() for piece in found.chunks()))}
+            result = ctx.documents.open(input["document"])
+            return {"made": ctx.documents.create(f"echo of {result.name}", (piece.upper() for piece in result.chunks()))}
         if input.get("reject"):
             raise contract.Rejected("Not at night.")
         return {"rung": input}
@@ -101,8 +101,8 @@ class Bell(Connector):
             raise self.broken.pop(0)
         begin = len(self.chimes) if cursor is None else cursor
         end = min(len(self.chimes), begin + query.get("most", 100))
-        found = [contract.Item(chime, {"chime": chime}) for chime in self.chimes[begin:end]]
-        return contract.Polled(found, end, more=end < len(self.chimes))
+        results = [contract.Item(chime, {"chime": chime}) for chime in self.chimes[begin:end]]
+        return contract.Polled(results, end, more=end < len(self.chimes))
 
     @classmethod
     def forget(cls) -> None:
@@ -134,8 +134,8 @@ class World:
 
     def add_profile(self, provider: Provider, slug: str = "default", **more: Any) -> None:
         """An LLM profile that leads to `provider`; replaced when there is one."""
-        given = {"kind": "openai", "model": "small", "base_url": provider.url, **more}
-        self.models.put_profile(self.scope, slug, Profile.model_validate(given), "sk-canary-123")
+        document = {"kind": "openai", "model": "small", "base_url": provider.url, **more}
+        self.models.put_profile(self.scope, slug, Profile.model_validate(document), "sk-canary-123")
 
     @property
     def runner(self) -> Runner:

@@ -88,9 +88,9 @@ def make_place(running: Running) -> Iterator[Callable[..., Place]]:
 @pytest.fixture
 def place(make_place: Callable[..., Place]) -> Place:
     """A fresh tenant that holds the secret of `make_solution`."""
-    found = make_place()
-    found.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
-    return found
+    instance = make_place()
+    instance.api.put("/api/v1/secrets/erp_token", json={"value": "swordfish-17"}).raise_for_status()
+    return instance
 
 
 @pytest.fixture

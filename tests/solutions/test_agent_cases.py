@@ -36,11 +36,11 @@ def case_of(expect: dict[str, Any], mocks: dict[str, Any] | None = None) -> Agen
 
 
 def judged(
-    expect: dict[str, Any], *made: ToolUse, output: Any = None, status: str = "succeeded", error: Any = None, turns: int = 1
+    expect: dict[str, Any], *created: ToolUse, output: Any = None, status: str = "succeeded", error: Any = None, turns: int = 1
 ) -> list[str]:
-    told = Answering(())
-    told.calls.extend(made)
-    return list(judge(case_of(expect), Rehearsed(status, output, error, turns, {}), told))
+    answering = Answering(())
+    answering.calls.extend(created)
+    return list(judge(case_of(expect), Rehearsed(status, output, error, turns, {}), answering))
 
 
 def test_a_file_is_read_with_answers_of_its_own_and_shared_ones() -> None:
@@ -88,23 +88,23 @@ def test_what_is_wrong_with_a_case_is_said_where_it_is(case: dict[str, Any], pro
 
 
 def test_calls_are_as_written_or_in_any_order_or_among_others() -> None:
-    wanted = {"calls": [{"tool": "erp:get", "input": {"id": 1}}, {"tool": "erp:put"}]}
-    assert judged(wanted, GET, PUT) == []
-    assert judged(wanted, PUT, GET) != []
-    assert judged(wanted, GET) == ['calls/1: expected {"tool": "erp:put", "input": {}}, found nothing']
-    assert judged({**wanted, "order": "any"}, PUT, GET) == []
-    assert judged({**wanted, "order": "any"}, PUT, GET, QUERY) == [
+    expected = {"calls": [{"tool": "erp:get", "input": {"id": 1}}, {"tool": "erp:put"}]}
+    assert judged(expected, GET, PUT) == []
+    assert judged(expected, PUT, GET) != []
+    assert judged(expected, GET) == ['calls/1: expected {"tool": "erp:put", "input": {}}, found nothing']
+    assert judged({**expected, "order": "any"}, PUT, GET) == []
+    assert judged({**expected, "order": "any"}, PUT, GET, QUERY) == [
         "calls: query_entities was called with {'collection': 'a'}, which is not expected"
     ]
-    assert judged({**wanted, "order": "among_others"}, PUT, QUERY, GET) == []
-    assert judged({**wanted, "order": "among_others"}, PUT, QUERY) == ["calls/0: erp:get was not called with {'id': 1}"]
+    assert judged({**expected, "order": "among_others"}, PUT, QUERY, GET) == []
+    assert judged({**expected, "order": "among_others"}, PUT, QUERY) == ["calls/0: erp:get was not called with {'id': 1}"]
 
 
 def test_calls_that_fit_several_expected_ones_are_shared_out_so_that_most_fit() -> None:
-    wanted = [{"tool": "erp:get"}, {"tool": "erp:get", "input": {"id": 1}}]
+    expected = [{"tool": "erp:get"}, {"tool": "erp:get", "input": {"id": 1}}]
     other = ToolUse("erp:get", {"id": 2})
-    assert judged({"calls": wanted, "order": "any"}, GET, other) == []
-    assert judged({"calls": wanted, "order": "any"}, other, other) == [
+    assert judged({"calls": expected, "order": "any"}, GET, other) == []
+    assert judged({"calls": expected, "order": "any"}, other, other) == [
         "calls/1: erp:get was not called with {'id': 1}", "calls: erp:get was called with {'id': 2}, which is not expected",
     ]  # fmt: skip
 
@@ -141,37 +141,37 @@ def test_status_error_and_turns_are_judged() -> None:
 
 def test_an_answer_that_nothing_asked_for_fails_its_case_and_so_does_a_call_without_one() -> None:
     case = case_of({}, {"erp:get": {"output": 5}})
-    told = Answering(case.own_answers + case.shared_answers)
-    assert list(judge(case, Rehearsed("succeeded", None, None, 1, {}), told)) == ["mocks: nothing asked for erp:get"]
+    answering = Answering(case.own_answers + case.shared_answers)
+    assert list(judge(case, Rehearsed("succeeded", None, None, 1, {}), answering)) == ["mocks: nothing asked for erp:get"]
     with pytest.raises(Unanswered):
-        told.answer(TOOL, {"text": "hello"})
-    problems = list(judge(case, Rehearsed("succeeded", None, None, 1, {}), told))
+        answering.answer(TOOL, {"text": "hello"})
+    problems = list(judge(case, Rehearsed("succeeded", None, None, 1, {}), answering))
     assert problems == ["mocks: no answer matches say with {'text': 'hello'}"]
 
 
 def test_answers_fit_the_tool_and_come_one_after_the_other_to_the_calls_they_are_for() -> None:
     answers = [{"when": {"text": "a"}, "outputs": [{"n": 1}, {"n": 2}]}, {"when": {"text": "b"}, "error": {"code": "conflict"}}]
-    told = Answering((*case_of({}, {"say": answers}).own_answers, ToolAnswer("say", {}, ({"n": "x"},))))
-    assert [told.answer(TOOL, {"text": "a"}) for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 2}]
+    answering = Answering((*case_of({}, {"say": answers}).own_answers, ToolAnswer("say", {}, ({"n": "x"},))))
+    assert [answering.answer(TOOL, {"text": "a"}) for _ in range(3)] == [{"n": 1}, {"n": 2}, {"n": 2}]
     with pytest.raises(Conflict):
-        told.answer(TOOL, {"text": "b"})
+        answering.answer(TOOL, {"text": "b"})
     with pytest.raises(ValidationFailed):
-        told.answer(TOOL, {"text": 5})
-    assert [use.input["text"] for use in told.calls] == ["a", "a", "a", "b"]
+        answering.answer(TOOL, {"text": 5})
+    assert [use.input["text"] for use in answering.calls] == ["a", "a", "a", "b"]
     with pytest.raises(Unanswered):
-        told.answer(TOOL, {"text": "c"})
-    assert told.problems == ['mocks: the answer does not match the output of say: /n: The value is not of type "integer".']
+        answering.answer(TOOL, {"text": "c"})
+    assert answering.problems == ['mocks: the answer does not match the output of say: /n: The value is not of type "integer".']
 
 
 def test_an_action_answers_as_its_tool_does() -> None:
     mocks = {"erp:get": [{"when": {"id": 1}, "output": [5]}, {"error": {"code": "policy_denied", "message": "no"}}]}
-    told = Answering(case_of({}, mocks).own_answers)
+    answering = Answering(case_of({}, mocks).own_answers)
     about = {"integration": "erp", "operation": "get"}
     tool = replace(TOOL, name="execute_tenant_integration", input_schema={}, output_schema={})
-    assert told.answer(tool, {**about, "params": {"id": 1}}) == {**about, "status": "succeeded", "result": [5]}
-    refused = told.answer(tool, about)
+    assert answering.answer(tool, {**about, "params": {"id": 1}}) == {**about, "status": "succeeded", "result": [5]}
+    refused = answering.answer(tool, about)
     assert (refused["status"], refused["error"]) == ("denied", {"code": "policy_denied", "message": "no"})
-    assert told.calls == [ToolUse("erp:get", {"id": 1}), ToolUse("erp:get", {})]
+    assert answering.calls == [ToolUse("erp:get", {"id": 1}), ToolUse("erp:get", {})]
 
 
 def test_the_cases_that_the_manual_shows_can_be_read() -> None:

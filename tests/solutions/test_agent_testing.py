@@ -106,9 +106,9 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     folder, server = home
     code, out, errors = gos_test("--tenant", "acme", "--json", "--junit", str(folder / "report.xml"))
     assert out, errors
-    told = json.loads(out)
-    cases = {case["name"]: case for case in told["cases"]}
-    assert (code, told["passed"], told["failed"], told["left_out"]) == (1, 3, 4, 0), told
+    report = json.loads(out)
+    cases = {case["name"]: case for case in report["cases"]}
+    assert (code, report["passed"], report["failed"], report["left_out"]) == (1, 3, 4, 0), report
     assert cases["asks first"]["ok"]
     assert cases["asks first"]["output"] == {"verdict": "a"}
     assert (cases["asks first"]["kind"], cases["asks first"]["agent"]) == ("agent", "triage")
@@ -125,7 +125,7 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert cases["says otherwise"]["problems"] == ["output_where: it does not hold for {'verdict': 'a'}"]
     assert "gone" in cases["nobody"]["problems"][0]
     assert 'name="must not write"' in (folder / "report.xml").read_text()
-    assert {heard.headers["authorization"] for heard in server.heard} == {"Bearer sk-home"}
+    assert {request.headers["authorization"] for request in server.heard} == {"Bearer sk-home"}
     config = load_config(environment={}, flags={"storage.data": str(folder / "data")})
     sealer = open_store(config)
     try:

@@ -39,9 +39,9 @@ def test_an_agent_whose_integration_is_nowhere_is_blocked(place: Place) -> None:
 
 
 def test_what_is_wrong_with_an_agent_is_told_with_its_line() -> None:
-    found = problems_of(with_agent(AGENT.replace("query_entities", "query_everything")))
-    assert found.keys() == {"agents/triage.yaml"}
-    assert found["agents/triage.yaml"].startswith("agents/triage.yaml:4: /tools/0 ")
+    problems = problems_of(with_agent(AGENT.replace("query_entities", "query_everything")))
+    assert problems.keys() == {"agents/triage.yaml"}
+    assert problems["agents/triage.yaml"].startswith("agents/triage.yaml:4: /tools/0 ")
 
 
 def test_a_leftover_agent_is_pruned(place: Place) -> None:

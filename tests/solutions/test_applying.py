@@ -93,12 +93,12 @@ def watching(folder: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
 def read_until(process: "subprocess.Popen[str]", part: str) -> str:
     """What it says up to the line that holds `part`."""
     assert isinstance(process.stdout, io.TextIOWrapper)
-    said = ""
+    output_text = ""
     for line in process.stdout:
-        said += line
+        output_text += line
         if part in line:
-            return said
-    raise AssertionError(f"it ended without {part!r}: {said}")
+            return output_text
+    raise AssertionError(f"it ended without {part!r}: {output_text}")
 
 
 def test_a_watched_folder_is_applied_at_every_change_and_survives_errors(gos: Gos, folder: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_watched_folder_is_applied_at_every_change_and_survives_errors(gos: Go
         code_file.write_text("export default () => {\n  let 1;\n}\n")
         assert "processes/add/steps/sum.ts:2:" in read_until(process, "sum.ts:2")
         code_file.write_text(right.replace("+ 1", "+ 2"))
-        said = read_until(process, "small: 1 changed")
-        assert "~ process add  steps/sum.ts changed" in said
-        assert "process more" not in said, "only what changed is shown"
+        output_text = read_until(process, "small: 1 changed")
+        assert "~ process add  steps/sum.ts changed" in output_text
+        assert "process more" not in output_text, "only what changed is shown"
         (folder / "solution.yaml").rename(folder / "elsewhere.yaml")
         read_until(process, "is not a solution folder")
         (folder / "elsewhere.yaml").rename(folder / "solution.yaml")

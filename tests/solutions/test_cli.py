@@ -100,13 +100,13 @@ def test_check_tells_everything_at_once_and_nothing_twice(gos: Gos, folder: Path
     (folder / "collections/more.yaml").write_text("fields: [{name: a, type: nothing}]\n")
     code, _, errors = gos("check", folder)
     places = ["collections/more.yaml:", "processes/add/rules/price.json:", "processes/add/steps/sum.ts:2:"]
-    told = [line.strip() for line in errors.splitlines()]
-    assert (code, [place in errors for place in places], len(set(told))) == (1, [True] * 3, len(told))
+    sentences = [line.strip() for line in errors.splitlines()]
+    assert (code, [place in errors for place in places], len(set(sentences))) == (1, [True] * 3, len(sentences))
     process.write_text(process.read_text().replace("id: price", "id: price\n    whenn: = true"))
     code, _, errors = gos("check", folder)
-    told = [line.strip() for line in errors.splitlines()]
-    assert (code, [place in errors for place in places], len(set(told))) == (1, [True] * 3, len(told))
-    assert sum("processes/add/process.yaml:" in line for line in told) == 1
+    sentences = [line.strip() for line in errors.splitlines()]
+    assert (code, [place in errors for place in places], len(set(sentences))) == (1, [True] * 3, len(sentences))
+    assert sum("processes/add/process.yaml:" in line for line in sentences) == 1
 
 
 def test_a_single_error_is_printed_once(gos: Gos, folder: Path) -> None:

@@ -15,10 +15,10 @@ def problems_of(files: Mapping[str, str | bytes]) -> dict[str, str]:
     """Message by file (the first of each)."""
     with pytest.raises(DefinitionInvalid) as caught:
         read_solution({path: text if isinstance(text, bytes) else text.encode() for path, text in files.items()})
-    found: dict[str, str] = {}
+    by_file: dict[str, str] = {}
     for detail in caught.value.details:
-        found.setdefault(detail.pointer.removeprefix("/"), detail.message)
-    return found
+        by_file.setdefault(detail.pointer.removeprefix("/"), detail.message)
+    return by_file
 
 
 def test_a_valid_folder_is_typed() -> None:
@@ -63,17 +63,17 @@ def test_every_problem_is_named_with_its_file_and_line() -> None:
         "SKILLS/greet/SKILL.md": "",
         "notes.txt": "",
     }
-    found = problems_of(files)
-    assert found.keys() == (files.keys() - {"processes/add/steps/sum.ts", "processes/lost/steps/a.ts"}) | {
+    problems = problems_of(files)
+    assert problems.keys() == (files.keys() - {"processes/add/steps/sum.ts", "processes/lost/steps/a.ts"}) | {
         "processes/lost/process.yaml"
     }
-    assert found["solution.yaml"].startswith("solution.yaml:2: 'colour' is not known here")
-    assert found["collections/things.yaml"].startswith("collections/things.yaml:3: /fields/1/type must be one of")
-    assert found["integrations/erp.yaml"].startswith("integrations/erp.yaml:3: ")
-    assert found["processes/add/process.yaml"].startswith("processes/add/process.yaml:4: /steps/0/code/language")
-    assert "a version holds at least one file" in found["webapps/shop/app.yaml"]
-    assert found["SKILLS/greet/SKILL.md"].startswith("SKILLS/greet/SKILL.md: it must begin with a line ---")
-    assert "Remove this file" in found["notes.txt"]
+    assert problems["solution.yaml"].startswith("solution.yaml:2: 'colour' is not known here")
+    assert problems["collections/things.yaml"].startswith("collections/things.yaml:3: /fields/1/type must be one of")
+    assert problems["integrations/erp.yaml"].startswith("integrations/erp.yaml:3: ")
+    assert problems["processes/add/process.yaml"].startswith("processes/add/process.yaml:4: /steps/0/code/language")
+    assert "a version holds at least one file" in problems["webapps/shop/app.yaml"]
+    assert problems["SKILLS/greet/SKILL.md"].startswith("SKILLS/greet/SKILL.md: it must begin with a line ---")
+    assert "Remove this file" in problems["notes.txt"]
 
 
 @pytest.mark.parametrize(

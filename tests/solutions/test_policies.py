@@ -88,9 +88,9 @@ def test_a_leftover_policy_is_pruned_and_judges_no_more(place: Place) -> None:
 
 
 def test_what_is_wrong_with_a_policy_is_told_with_its_line() -> None:
-    found = problems_of(with_policy(POLICY.replace("effects: [read]", "effects: [reed]")))
-    assert found["policies/clerk.yaml"].startswith("policies/clerk.yaml:4: ")
-    assert "/rules/0/effects/0 input should be 'read' or 'write'" in found["policies/clerk.yaml"]
+    problems = problems_of(with_policy(POLICY.replace("effects: [read]", "effects: [reed]")))
+    assert problems["policies/clerk.yaml"].startswith("policies/clerk.yaml:4: ")
+    assert "/rules/0/effects/0 input should be 'read' or 'write'" in problems["policies/clerk.yaml"]
 
 
 def test_an_empty_policy_is_refused_and_not_overlooked() -> None:

@@ -78,8 +78,8 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 def changes(document: Any, place: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     for strange in ("taken out", "given a member", *STRANGE):
-        made = copy.deepcopy(document)
-        target = made
+        changed = copy.deepcopy(document)
+        target = changed
         for part in place[:-1]:
             target = target[part]
         if strange == "taken out":
@@ -90,7 +90,7 @@ def changes(document: Any, place: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
             target[place[-1]]["unheard_of"] = 1
         else:
             target[place[-1]] = strange
-        yield str(strange), made
+        yield str(strange), changed
 
 
 PLACES = [(kind, place) for kind, text in TEXTS.items() for place in places(yaml12.load(text))]
@@ -106,10 +106,10 @@ def test_a_file_with_every_member_is_valid(kind: str) -> None:
 def test_folder_and_schema_agree(kind: str, place: tuple[Any, ...]) -> None:
     disagreements = []
     for change, document in changes(yaml12.load(TEXTS[kind]), place):
-        refused, found = refusals(kind, document), SCHEMAS[kind].problems(document)
-        if not refused and found and change not in AS_GOOD_AS_ABSENT:
-            disagreements.append(f"{change}: the folder is taken, the schema refuses: {found[0]}")
-        elif refused and not found and not any(word in each for each in refused for word in BEYOND_A_SCHEMA):
+        refused, problems = refusals(kind, document), SCHEMAS[kind].problems(document)
+        if not refused and problems and change not in AS_GOOD_AS_ABSENT:
+            disagreements.append(f"{change}: the folder is taken, the schema refuses: {problems[0]}")
+        elif refused and not problems and not any(word in each for each in refused for word in BEYOND_A_SCHEMA):
             disagreements.append(f"{change}: the schema is content, the folder is refused: {refused[0]}")
     assert disagreements == []
 

@@ -22,10 +22,10 @@ def actions_of(changes: Any) -> dict[str, str]:
 
 def everything(place: Place) -> list[str]:
     """What the tenant holds."""
-    found = []
+    results = []
     for path, name in (("processes", "id"), ("datapool", "name"), ("integrations", "slug")):
-        found += [f"{path} {item[name]}" for item in place.api.get(f"/api/v1/{path}").json()["data"]]
-    return found
+        results += [f"{path} {item[name]}" for item in place.api.get(f"/api/v1/{path}").json()["data"]]
+    return results
 
 
 def test_a_plan_says_what_is_new_and_changes_nothing(place: Place) -> None:
@@ -160,8 +160,8 @@ def test_access_rules_are_replaced_not_merged(place: Place) -> None:
 
     place.apply(rule("{code: {_eq: a}}"))
     place.apply(rule("{weight: {_gt: 1}}"))
-    shown = place.api.get("/api/v1/datapool/things").json()["data"]
-    assert shown["access"]["list"] == {"weight": {"_gt": 1}}
+    data = place.api.get("/api/v1/datapool/things").json()["data"]
+    assert data["access"]["list"] == {"weight": {"_gt": 1}}
 
 
 def test_collections_that_lead_to_others_are_made_after_them(place: Place) -> None:

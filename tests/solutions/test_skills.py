@@ -25,8 +25,8 @@ def with_skill(about: str = ABOUT, **more: str) -> dict[str, str]:
 
 
 def skills_of(place: Place) -> Skills:
-    found: Skills = place.running.services.skills
-    return found
+    skills: Skills = place.running.services.skills
+    return skills
 
 
 def summary_of(place: Place, files: dict[str, str]) -> str:
@@ -86,12 +86,12 @@ def test_an_agent_whose_skill_is_nowhere_is_blocked(place: Place) -> None:
 
 
 def test_what_is_wrong_with_a_skill_is_told_with_its_file() -> None:
-    found = problems_of(
+    errors = problems_of(
         with_skill(ABOUT.replace("name: returns", "name: other"), **{"SKILLS/returns/a.md": "pay\u200bnow", "SKILLS/stray.md": ""})
     )
-    assert found["SKILLS/returns/SKILL.md"].startswith("SKILLS/returns/SKILL.md: its name is 'other', but its folder is 'returns'")
-    assert found["SKILLS/returns/a.md"].startswith("SKILLS/returns/a.md: line 1, column 4 contains U+200B")
-    assert "SKILLS/<name>/" in found["SKILLS/stray.md"]
+    assert errors["SKILLS/returns/SKILL.md"].startswith("SKILLS/returns/SKILL.md: its name is 'other', but its folder is 'returns'")
+    assert errors["SKILLS/returns/a.md"].startswith("SKILLS/returns/a.md: line 1, column 4 contains U+200B")
+    assert "SKILLS/<name>/" in errors["SKILLS/stray.md"]
 
 
 def test_a_folder_is_checked_without_an_appliance(gos: Gos, tmp_path: Path) -> None:

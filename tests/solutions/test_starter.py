@@ -59,8 +59,8 @@ class Intake:
         query = {"filter": filter_ or {}, "limit": 500, "sort": "created_at"}
         answer = self.api.post(f"/api/v1/datapool/{collection}/query", json=query)
         answer.raise_for_status()
-        found: list[dict[str, Any]] = answer.json()["data"]
-        return found
+        data: list[dict[str, Any]] = answer.json()["data"]
+        return data
 
 
 @pytest.fixture
@@ -68,10 +68,10 @@ def intake(make_place: Callable[..., Place]) -> Iterator[Intake]:
     """A fresh tenant with the starter and its catalogue; whatever a test ran there is replayed without a difference."""
     place = make_place()
     service.apply_solution(place.scope, place.tools, starter_solution(place.demo))
-    found = Intake(place.api)
-    found.take(to_csv([]), products=SAMPLE["products"])
-    yield found
-    found.replay_everything()
+    client = Intake(place.api)
+    client.take(to_csv([]), products=SAMPLE["products"])
+    yield client
+    client.replay_everything()
 
 
 def order(number: str, **cells: str) -> Row:
@@ -123,8 +123,8 @@ def test_a_number_that_was_taken_before_is_a_defect_unless_it_is_to_be_replaced(
     again = to_csv([order("1", quantity="7")])
     assert intake.defects(again) == [(2, "number", "duplicate_number")]
     assert intake.take(again, on_duplicate="replace")["orders"]["accepted"] == 1
-    (kept,) = intake.entities("orders")
-    assert (kept["lines"], Decimal(kept["total"])) == (1, total_of([order("1", quantity="7")]))
+    (stored,) = intake.entities("orders")
+    assert (stored["lines"], Decimal(stored["total"])) == (1, total_of([order("1", quantity="7")]))
     assert [line["quantity"] for line in intake.entities("order_lines")] == [7]
 
 
@@ -160,7 +160,7 @@ def test_columns_are_found_by_name_in_any_order_and_further_ones_are_ignored(int
     ],
 )
 def test_columns_and_fields_that_are_missing_or_too_many(intake: Intake, text: str, expected: list[Any]) -> None:
-    assert [found for found in intake.defects(text) if found in expected] == expected
+    assert [results for results in intake.defects(text) if results in expected] == expected
     assert intake.entities("orders") == []
 
 
@@ -195,9 +195,9 @@ def test_whatever_comes_the_execution_succeeds(intake: Intake) -> None:
 @pytest.mark.parametrize("broken", ['"Planted', 'Plan"ted', '"Planted" GmbH'])
 def test_a_quote_that_does_not_fit_costs_its_own_line_only(intake: Intake, broken: str) -> None:
     rows = [order("1"), order("2", customer_name="BROKEN"), order("3", customer_name='"Quoted", Inc.')]
-    found = intake.defects(to_csv(rows).replace("BROKEN", broken))
-    assert found[0] == (3, "", "bad_quoting")
-    assert {line for line, _, _ in found} == {3}
+    result = intake.defects(to_csv(rows).replace("BROKEN", broken))
+    assert result[0] == (3, "", "bad_quoting")
+    assert {line for line, _, _ in result} == {3}
     assert [each["number"] for each in intake.entities("orders")] == ["1", "3"]
 
 

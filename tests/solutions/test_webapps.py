@@ -30,8 +30,8 @@ def with_app(about: str = "spa: true\n" + ROUTES + LIST, **pages: str) -> dict[s
 
 
 def change_of(changes: list[Change]) -> Change:
-    (found,) = (change for change in changes if change.kind == "webapp")
-    return found
+    (change,) = (change for change in changes if change.kind == "webapp")
+    return change
 
 
 def numbers(place: Place) -> tuple[int | None, int]:
@@ -63,8 +63,8 @@ def test_what_is_so_already_makes_no_version(place: Place) -> None:
     later = with_app(**{"index.html": "<h1>New</h1>", "more.html": "more"})
     assert change_of(place.plan(later)).summary == "1 file added; 1 file changed; 1 file removed; published as the next version"
     assert (change_of(place.apply(later)).action, numbers(place)) == ("update", (2, 2))
-    told = {"index.html": "<h1>New</h1>", "more.html": "more"}
-    assert change_of(place.plan(with_app("spa: false\n", **told))).summary == "app.yaml changed; published as the next version"
+    files = {"index.html": "<h1>New</h1>", "more.html": "more"}
+    assert change_of(place.plan(with_app("spa: false\n", **files))).summary == "app.yaml changed; published as the next version"
     place.running.services.webapps.roll_back(place.scope, "shop", 1)
     assert change_of(place.apply(later)).summary == "version 2 has the same content and is published"
     assert numbers(place) == (2, 2)
@@ -175,8 +175,8 @@ def test_a_version_that_nobody_serves_is_not_pulled(place: Place) -> None:
     webapps = place.running.services.webapps
     place.apply(with_app())
     webapps.add_version(place.scope, "shop", webapps.prepare_version(place.scope, {"index.html": b"draft"}, Settings()))
-    found, left_out = load_published(place.scope, webapps, place.running.services.blobs)
-    assert (found["shop"].files["index.html"], found["shop"].settings.spa, left_out) == (b"<h1>Shop</h1>", True, [])
+    result, left_out = load_published(place.scope, webapps, place.running.services.blobs)
+    assert (result["shop"].files["index.html"], result["shop"].settings.spa, left_out) == (b"<h1>Shop</h1>", True, [])
     assert change_of(place.apply(with_app())).action == "unchanged"
 
 

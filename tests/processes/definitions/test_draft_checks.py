@@ -75,28 +75,28 @@ def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) ->
 
 
 def test_the_input_of_the_step_is_held_against_the_action_too(check: Check) -> None:
-    (found,) = check({"id": "call", "integration": {"use": "shop", "action": "post"}, "input": {"url": "/", "body": 1}})
-    assert (found.pointer, found.code) == ("/steps/0/input/body", "input_invalid")
+    (problem,) = check({"id": "call", "integration": {"use": "shop", "action": "post"}, "input": {"url": "/", "body": 1}})
+    assert (problem.pointer, problem.code) == ("/steps/0/input/body", "input_invalid")
 
 
 def test_an_action_that_an_integration_does_not_have_is_a_problem(check: Check) -> None:
-    (found,) = check(call({}, "psot"))
-    assert (found.pointer, found.code) == ("/steps/0/integration/action", "action_unknown")
-    assert found.message == "shop has no action 'psot'; it has either, get, post"
+    (problem,) = check(call({}, "psot"))
+    assert (problem.pointer, problem.code) == ("/steps/0/integration/action", "action_unknown")
+    assert problem.message == "shop has no action 'psot'; it has either, get, post"
     assert check({"id": "call", "integration": {"use": "other", "action": "psot", "input": {"x": 1}}}) == []
 
 
 def test_a_wrong_decision_hides_no_type_error(check: Check) -> None:
     files = {"rules/price.json": '{"nodes": [], "edges": []}', "steps/run.ts": WRONG_TYPE}
-    found = check(
+    problems = check(
         {"id": "price", "rule": {"decision": "rules/price.json"}},
         code("steps/run.ts"),
         {"id": "last", "rule": {"expression": "= steps.rnu.total"}},
         files=files,
     )
-    assert sorted({each.code for each in found}) == ["decision_invalid", "type_error"]
-    assert [(each.file, each.line) for each in found if each.file == "steps/run.ts"] == [("steps/run.ts", 2)]
-    assert [each.pointer for each in found if "rnu" in each.message] == ["/steps/2/rule/expression"]
+    assert sorted({each.code for each in problems}) == ["decision_invalid", "type_error"]
+    assert [(each.file, each.line) for each in problems if each.file == "steps/run.ts"] == [("steps/run.ts", 2)]
+    assert [each.pointer for each in problems if "rnu" in each.message] == ["/steps/2/rule/expression"]
 
 
 @pytest.mark.parametrize(
@@ -113,36 +113,36 @@ def test_a_wrong_decision_hides_no_type_error(check: Check) -> None:
 )
 def test_a_step_that_cannot_be_read_hides_no_type_error_of_another(check: Check, broken: dict[str, Any], where: str) -> None:
     last = {"id": "last", "rule": {"expression": "= steps.first.total"}}
-    found = check(broken, code("steps/run.ts"), last, files={"steps/run.ts": WRONG_TYPE})
-    assert [(each.pointer, each.code) for each in found] == [(where, "definition_invalid"), ("/steps/1/code", "type_error")]
+    problems = check(broken, code("steps/run.ts"), last, files={"steps/run.ts": WRONG_TYPE})
+    assert [(each.pointer, each.code) for each in problems] == [(where, "definition_invalid"), ("/steps/1/code", "type_error")]
 
 
 def test_a_file_that_does_not_compile_is_told_once_and_hides_no_other(check: Check) -> None:
     files = {"steps/a.ts": "import { f } from './lib.ts';\nexport default () => f();\n", "steps/lib.ts": "export const f = (;\n"}
-    found = check(code("steps/a.ts", "a"), code("steps/run.ts"), files=files | {"steps/run.ts": WRONG_TYPE})
-    assert [(each.file, each.line, each.code) for each in found] == [
+    problems = check(code("steps/a.ts", "a"), code("steps/run.ts"), files=files | {"steps/run.ts": WRONG_TYPE})
+    assert [(each.file, each.line, each.code) for each in problems] == [
         ("steps/lib.ts", 1, "syntax_error"), ("steps/run.ts", 2, "type_error"),
     ]  # fmt: skip
 
 
 def test_a_wrong_schema_leaves_the_rest_checked_and_says_nothing_of_types_of_input(check: Check) -> None:
     source = "export default (input: { a: number }) => {\n  const s: string = input.a;\n  return s;\n};\n"
-    found = check(code("steps/run.ts"), files={"steps/run.ts": source}, input={"type": "nothing"})
-    assert [(each.code, each.line) for each in found] == [("schema_invalid", None), ("type_error", 2)]
+    problems = check(code("steps/run.ts"), files={"steps/run.ts": source}, input={"type": "nothing"})
+    assert [(each.code, each.line) for each in problems] == [("schema_invalid", None), ("type_error", 2)]
 
 
 def test_a_file_that_no_step_uses_is_checked_and_stands_in_nobodys_way(check: Check) -> None:
     good = "import { n } from './lib/n';\nexport default async function () { return n; }\n"
     files = {"steps/run.ts": good, "steps/lib/n.ts": "export const n = 1;\n", "steps/new.ts": WRONG_TYPE}
-    found = check(code("steps/run.ts"), files=files)
-    assert [(each.file, each.line, each.severity) for each in found] == [("steps/new.ts", 2, "warning")]
+    problems = check(code("steps/run.ts"), files=files)
+    assert [(each.file, each.line, each.severity) for each in problems] == [("steps/new.ts", 2, "warning")]
     (alone,) = check({"id": "last", "rule": {"expression": "= 1"}}, files={"steps/new.ts": WRONG_TYPE})
     assert (alone.file, alone.line, alone.severity, alone.pointer) == ("steps/new.ts", 2, "warning", "/files")
-    found = check(code("steps/run.ts"), files=files | {"steps/new.ts": "let 1;\n"})
-    assert {(each.file, each.line, each.severity) for each in found} == {("steps/new.ts", 1, "warning")}
+    problems = check(code("steps/run.ts"), files=files | {"steps/new.ts": "let 1;\n"})
+    assert {(each.file, each.line, each.severity) for each in problems} == {("steps/new.ts", 1, "warning")}
 
 
 def test_what_a_step_imports_is_an_error_as_before(check: Check) -> None:
     files = {"steps/run.ts": "import '../lib/x.ts';\nexport default () => 1;\n", "lib/x.ts": "export const n: number = 'text';\n"}
-    (found,) = check(code("steps/run.ts"), files=files)
-    assert (found.file, found.line, found.severity) == ("lib/x.ts", 1, "error")
+    (problem,) = check(code("steps/run.ts"), files=files)
+    assert (problem.file, problem.line, problem.severity) == ("lib/x.ts", 1, "error")

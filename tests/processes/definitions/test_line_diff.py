@@ -12,8 +12,8 @@ from appliance.processes.definitions.line_diff import Hunk, Line, Piece, compare
 
 
 def hunks(old: str, new: str) -> tuple[Hunk, ...]:
-    (told,) = compare_texts([("a", old, new)])
-    return told.hunks
+    (diffs,) = compare_texts([("a", old, new)])
+    return diffs.hunks
 
 
 def test_a_line_that_changed_has_its_words_marked_and_its_numbers() -> None:
@@ -41,8 +41,8 @@ def test_what_lies_between_two_changes_is_counted() -> None:
 
 
 def test_only_what_differs_is_told_and_how_much() -> None:
-    told = compare_texts([("same", "x", "x"), ("new", None, "1\n2"), ("gone", "1", None), ("empty", None, "")])
-    assert [(each.name, each.happened, each.removed, each.added) for each in told] == [
+    diffs = compare_texts([("same", "x", "x"), ("new", None, "1\n2"), ("gone", "1", None), ("empty", None, "")])
+    assert [(each.name, each.happened, each.removed, each.added) for each in diffs] == [
         ("new", "added", 0, 2), ("gone", "removed", 1, 0), ("empty", "added", 0, 0),
     ]  # fmt: skip
 
@@ -68,22 +68,22 @@ def test_texts_made_to_be_slow_take_no_more_steps_than_there_are(monkeypatch: py
 
     sys.settrace(count)
     try:
-        found = compare_texts([("a", old, new)])
+        diffs = compare_texts([("a", old, new)])
     finally:
         sys.settrace(before)
-    assert [each.happened for each in found] == ["changed"]
+    assert [each.happened for each in diffs] == ["changed"]
     assert lines <= 10 * 20_000 + 10 * (len(old) + len(new))
 
 
 @pytest.mark.parametrize(("old", "new"), [*REPETITIVE, ("", "<&>" * 100_000), ("", "\n".join('"' * 300 for _ in range(3000)))])
 def test_what_is_shown_has_a_size_and_what_is_not_is_counted(old: str, new: str) -> None:
-    told = compare_texts([("a", old, new), ("b", old, new), ("c", "1", "2")])
-    shown = [line for each in told for hunk in each.hunks for line in hunk.lines]
-    assert sum(len(escape(piece.text)) for line in shown for piece in line.pieces) <= 80_000
-    assert sum(line.sign != "same" for line in shown) + sum(each.left_out for each in told) == sum(
-        each.removed + each.added for each in told
+    diffs = compare_texts([("a", old, new), ("b", old, new), ("c", "1", "2")])
+    lines = [line for each in diffs for hunk in each.hunks for line in hunk.lines]
+    assert sum(len(escape(piece.text)) for line in lines for piece in line.pieces) <= 80_000
+    assert sum(line.sign != "same" for line in lines) + sum(each.left_out for each in diffs) == sum(
+        each.removed + each.added for each in diffs
     )
-    assert told[0].hunks
+    assert diffs[0].hunks
 
 
 def test_a_long_line_is_shown_with_its_ends_and_what_changed() -> None:

@@ -37,14 +37,14 @@ GRANTS = Grants(ACTIONS, {"orders": frozenset({"read"})}, secrets=frozenset({"to
     ],
 )
 def test_a_literal_beyond_the_grants_is_found(call: str, missing: tuple[str, str, str] | None) -> None:
-    found = [each for _, _, each in find_missing(f"<?php return function ($input, $api) {{\n{call};\n}};", GRANTS)]
-    assert found == ([missing] if missing else [])
+    results = [each for _, _, each in find_missing(f"<?php return function ($input, $api) {{\n{call};\n}};", GRANTS)]
+    assert results == ([missing] if missing else [])
 
 
 def test_php_is_warned_of_with_its_place(sandbox: Pool) -> None:
     source = "<?php\nreturn function (array $input, $api) {\n  return $api->secrets->get('other');\n};"
     definition = define({"id": "a", "code": {"language": "php", "source": source}})
-    (found,) = type_problems(sandbox, "acme", Checkable(definition, {}, AROUND))
-    assert (found.code, found.severity, found.pointer) == ("grant_missing", "warning", "/steps/0/code")
-    assert (found.file, found.line, found.column) == ("steps/a.php", 3, 16)
-    assert found.message == "no grant for other: add grants: secrets: [other]"
+    (problem,) = type_problems(sandbox, "acme", Checkable(definition, {}, AROUND))
+    assert (problem.code, problem.severity, problem.pointer) == ("grant_missing", "warning", "/steps/0/code")
+    assert (problem.file, problem.line, problem.column) == ("steps/a.php", 3, 16)
+    assert problem.message == "no grant for other: add grants: secrets: [other]"

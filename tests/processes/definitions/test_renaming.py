@@ -20,8 +20,8 @@ def test_steps_follow_wherever_they_stand() -> None:
     draft = Draft({"steps": [{"id": "each", "for_each": {"items": "= 1", "steps": inner}}]}, {"steps/a.ts": "1", "b.ts": "2"})
     renamed = rename_file(draft, "steps/a.ts", "lib/c.ts")
     assert renamed.files == {"lib/c.ts": "1", "b.ts": "2"}
-    named = renamed.definition["steps"][0]["for_each"]["steps"]
-    assert (named[0]["code"]["file"], named[1]["rule"]["decision"]) == ("lib/c.ts", "lib/c.ts")
+    named_steps = renamed.definition["steps"][0]["for_each"]["steps"]
+    assert (named_steps[0]["code"]["file"], named_steps[1]["rule"]["decision"]) == ("lib/c.ts", "lib/c.ts")
 
 
 def test_the_text_keeps_its_comments() -> None:

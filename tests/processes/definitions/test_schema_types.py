@@ -115,6 +115,6 @@ def test_every_generated_type_is_typescript(sandbox: Pool) -> None:
   { kind: "a" } satisfies Shape,
   { kind: "a", rows: [], unknown: 1 } satisfies Shape,
 ];"""
-    found = sandbox.check_types(TypeCheck({"a.ts": source}, declared, [CodeStep("a", "a.ts")]))
-    assert isinstance(found, list)
-    assert [each.line for each in found] == [3, 4, 5, 6]
+    findings = sandbox.check_types(TypeCheck({"a.ts": source}, declared, [CodeStep("a", "a.ts")]))
+    assert isinstance(findings, list)
+    assert [each.line for each in findings] == [3, 4, 5, 6]

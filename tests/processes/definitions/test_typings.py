@@ -117,10 +117,10 @@ def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[...,
     ],
 )
 def test_a_mistake_is_told_where_it_is(problems: Callable[..., list[Problem]], line: str, column: int, words: str) -> None:
-    (found,) = problems(typescript("a", line))
-    assert (found.code, found.pointer, found.file) == ("type_error", "/steps/0/code", "steps/a.ts")
-    assert (found.line, found.column) == (2, column)
-    assert words in found.message
+    (problem,) = problems(typescript("a", line))
+    assert (problem.code, problem.pointer, problem.file) == ("type_error", "/steps/0/code", "steps/a.ts")
+    assert (problem.line, problem.column) == (2, column)
+    assert words in problem.message
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_mistake_is_told_where_it_is(problems: Callable[..., list[Problem]], l
     ],
 )
 def test_a_call_beyond_the_grants_says_what_to_add(problems: Callable[..., list[Problem]], line: str, sentence: str) -> None:
-    (found,) = problems(typescript("a", line))
-    assert (found.code, found.message, found.severity, found.line) == ("grant_missing", sentence, "error", 2)
+    (problem,) = problems(typescript("a", line))
+    assert (problem.code, problem.message, problem.severity, problem.line) == ("grant_missing", sentence, "error", 2)
 
 
 def test_the_grants_of_a_step_are_its_own_and_its_modules_know_all(problems: Callable[..., list[Problem]]) -> None:
@@ -146,14 +146,14 @@ def test_the_grants_of_a_step_are_its_own_and_its_modules_know_all(problems: Cal
     head = 'import { keep } from "../lib/keep";\nexport default async (input, api) => '
     keep = head + "{ await keep(api); await api.human.request({} as any); };"
     narrow = {"id": "a", "code": {"language": "typescript", "source": keep}, "grants": {"datapool": {"orders": ["read"]}}}
-    (found,) = problems(narrow, typescript("b", "await api.human.request({ kind: 'input', title: 'x' });"), files=files)
-    assert (found.pointer, found.message) == ("/steps/0/code", "no grant to ask people: add grants: human: true")
+    (problem,) = problems(narrow, typescript("b", "await api.human.request({ kind: 'input', title: 'x' });"), files=files)
+    assert (problem.pointer, problem.message) == ("/steps/0/code", "no grant to ask people: add grants: human: true")
 
 
 def test_a_step_has_the_type_of_the_input_it_is_given(problems: Callable[..., list[Problem]]) -> None:
-    given = {"first": "= input.order", "text": "{{ input.note }}", "steps": "= steps.b", "n": 5, "list": [1, "x"]}
+    input_data = {"first": "= input.order", "text": "{{ input.note }}", "steps": "= steps.b", "n": 5, "list": [1, "x"]}
     body = "const n: number = input.n; input.steps.any; const s: string = input.text; return input.first.nummer;"
-    found = problems(typescript("b", "return 1"), typescript("a", body, input=given))
+    found = problems(typescript("b", "return 1"), typescript("a", body, input=input_data))
     assert places(found) == [("type_error", 2, 94)]
     assert problems(typescript("a", "return input.number.length;", input="= input.order")) == []
 
@@ -210,7 +210,7 @@ def test_a_warning_does_not_stand_in_the_way(acme: httpx.Client) -> None:
     source = 'export default (input, api) => api.secrets.get("none");'
     body = {"id": "lax", "steps": [{"id": "a", "code": {"language": "javascript", "source": source}}]}
     assert acme.put("/api/v1/processes/lax", json=body).status_code == 201
-    told = acme.post("/api/v1/processes/lax/validate").json()["data"]
-    assert told["valid"] is True
-    assert [(each["code"], each["severity"], each["line"]) for each in told["problems"]] == [("grant_missing", "warning", 1)]
+    data = acme.post("/api/v1/processes/lax/validate").json()["data"]
+    assert data["valid"] is True
+    assert [(each["code"], each["severity"], each["line"]) for each in data["problems"]] == [("grant_missing", "warning", 1)]
     assert acme.post("/api/v1/processes/lax/publish", json={}).status_code == 200

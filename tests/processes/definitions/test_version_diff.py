@@ -49,8 +49,8 @@ def test_steps_are_compared_by_their_ids(old: Any, new: Any, wanted: Any) -> Non
 
 
 def test_files_are_compared_line_by_line() -> None:
-    found = diff([], [], {"a.ts": "one\ntwo\n", "gone.ts": "x\n", "same": "1"}, {"a.ts": "one\n2", "new.ts": "y\n", "same": "1"})
-    assert {change.path: (change.happened, change.diff) for change in found.files} == {
+    diffs = diff([], [], {"a.ts": "one\ntwo\n", "gone.ts": "x\n", "same": "1"}, {"a.ts": "one\n2", "new.ts": "y\n", "same": "1"})
+    assert {change.path: (change.happened, change.diff) for change in diffs.files} == {
         "a.ts": ("changed", "--- a/a.ts\n+++ b/a.ts\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n\\ No newline at end of file\n"),
         "gone.ts": ("removed", "--- a/gone.ts\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"),
         "new.ts": ("added", "--- /dev/null\n+++ b/new.ts\n@@ -0,0 +1 @@\n+y\n"),
@@ -68,11 +68,11 @@ def test_files_made_to_be_slow_are_not_compared_for_long(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(version_diff, "find_parts", counted)
     old, new = "\n".join(["a", "b"] * 300), "\n".join(["a", "c"] * 300)
-    found = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
-    assert [change.happened for change in found.files] == ["changed"] * 50
+    diffs = diff([], [], {str(n): old for n in range(50)}, {str(n): new for n in range(50)})
+    assert [change.happened for change in diffs.files] == ["changed"] * 50
     assert left == sorted(left, reverse=True)
     assert 0 <= left[-1] < left[0] < version_diff.MOST_WORK
-    assert all(change.diff and change.diff.count("\n+c") == 300 for change in found.files)
+    assert all(change.diff and change.diff.count("\n+c") == 300 for change in diffs.files)
 
 
 def test_versions_over_http(acme: httpx.Client, globex: httpx.Client) -> None:

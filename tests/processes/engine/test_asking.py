@@ -25,13 +25,13 @@ def start(world: World, steps: list[dict[str, Any]], given: Any = None) -> str:
 
 
 def children_of(world: World, execution: str) -> list[Any]:
-    found = list_executions(world.scope, ExecutionFilter(), PageRequest(limit=500)).items
-    return sorted((each for each in found if each.parent == execution), key=lambda each: each.id)
+    items = list_executions(world.scope, ExecutionFilter(), PageRequest(limit=500)).items
+    return sorted((each for each in items if each.parent == execution), key=lambda each: each.id)
 
 
 def asked(world: World, execution: str) -> list[approvals.Approval]:
-    found = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest()).items
-    return sorted(found, key=lambda each: each.created_at)
+    items = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest()).items
+    return sorted(items, key=lambda each: each.created_at)
 
 
 def nothing_waits() -> bool:
@@ -218,8 +218,8 @@ def test_answers_are_replayed_while_the_same_is_asked(world: World) -> None:
     assert len(children_of(world, execution)) == 1
     other = {"id": "approve", "human": {**APPROVE["human"], "title": "Send {{ input.n }}?"}}  # type: ignore[dict-item]
     world.save(row.process_id, [other, EVENT, {"id": "sub", "process": {"use": child, "input": {"n": 1}}}], grants={})
-    told = results(replay(world, row, draft=True))
-    assert (told["approve"], told["event"], told["sub"]) == ("diverged", "identical", "diverged")
+    result = results(replay(world, row, draft=True))
+    assert (result["approve"], result["event"], result["sub"]) == ("diverged", "identical", "diverged")
 
 
 def test_a_retry_keeps_answers(world: World) -> None:

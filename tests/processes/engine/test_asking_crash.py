@@ -31,8 +31,8 @@ def test_a_crash_at_any_write_leaves_everything_asked_once(idle_world: World, wh
         row = world.get(execution)
         assert row.status == "succeeded", (number, row.error)
         assert world.marks() == [("approved12:8", None)], number
-        asked = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
-        assert [each.status for each in asked.items] == ["approved"], number
+        requests = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
+        assert [each.status for each in requests.items] == ["approved"], number
         children = list_executions(world.scope, ExecutionFilter(process_id=child), PageRequest(limit=500)).items
         assert [each.status for each in children if each.parent == execution] == ["succeeded"], number
         assert {run.attempt for run in world.steps(execution).values()} == {1}
@@ -78,8 +78,8 @@ def test_a_crash_at_any_write_leaves_what_nobody_decided_expired_and_asked_again
         cut = expire(world, execution, number, when)
         row = world.get(execution)
         assert (row.error["code"], row.error["attempt"]) == ("approval_expired", 2), number
-        asked = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
-        assert [each.status for each in asked.items] == ["expired", "expired"], number
+        requests = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
+        assert [each.status for each in requests.items] == ["expired", "expired"], number
         if not cut:
             break
     assert 4 < number < MOST_WRITES

@@ -17,8 +17,8 @@ HOUR = {"ttl": "1h"}
 
 def run(world: World, process: str, given: Any = None) -> Any:
     """How the step `a` of another execution came to what."""
-    made = world.steps(world.finish(world.start(process, given)))["a"]
-    return made.result_source, made.output
+    step_run = world.steps(world.finish(world.start(process, given)))["a"]
+    return step_run.result_source, step_run.output
 
 
 def test_a_second_execution_takes_the_output_of_the_first(world: World) -> None:
@@ -27,7 +27,7 @@ def test_a_second_execution_takes_the_output_of_the_first(world: World) -> None:
     assert run(world, process, {"n": 1}) == ("cached", {"rung": {"n": 1}})
     assert run(world, process, {"n": 2})[0] == "executed", "another input is another result"
     assert run(world, process, {"n": 2, "beside": 1})[0] == "cached", "what the step is not given does not count"
-    assert [given for _, given in Bell.rung] == [{"n": 1}, {"n": 2}]
+    assert [input_data for _, input_data in Bell.rung] == [{"n": 1}, {"n": 2}]
 
 
 def test_another_version_is_another_result_unless_the_key_says_otherwise(world: World) -> None:

@@ -49,20 +49,20 @@ def test_a_step_that_holds_steps_is_closed_with_what_failed_in_it_and_the_rest_i
 
 def test_an_item_that_fails_leaves_its_place_to_the_next_one() -> None:
     flow = define(each([{"id": "a", **PLAIN}, {"id": "b", **PLAIN}], on_error="continue"))
-    begun = run_of(flow, "each", "running", state={"items": [1, 2]})
+    open_run = run_of(flow, "each", "running", state={"items": [1, 2]})
     broken = run_of(flow, "each/a", "failed", "0", error=ERROR)
-    assert ready(decide(flow, begun, broken)) == [("each/a", "1")]
+    assert ready(decide(flow, open_run, broken)) == [("each/a", "1")]
     over = [run_of(flow, f"each/{step}", "succeeded", "1", output=5) for step in "ab"]
-    (close,) = decide(flow, begun, broken, *over).close
+    (close,) = decide(flow, open_run, broken, *over).close
     assert (close.output, close.errors) == ([None, 5], {0: ERROR})
     stopping = define(each([{"id": "a", **PLAIN}]))
-    assert decide(stopping, begun, run_of(stopping, "each/a", "failed", "0", error=ERROR)).failed is not None
+    assert decide(stopping, open_run, run_of(stopping, "each/a", "failed", "0", error=ERROR)).failed is not None
 
 
 def test_an_item_that_was_cancelled_is_not_passed_over() -> None:
     flow = define(each([{"id": "a", **PLAIN}], on_error="continue"))
-    begun = run_of(flow, "each", "running", state={"items": [1]})
-    decision = decide(flow, begun, run_of(flow, "each/a", "cancelled", "0"))
+    open_run = run_of(flow, "each", "running", state={"items": [1]})
+    decision = decide(flow, open_run, run_of(flow, "each/a", "cancelled", "0"))
     assert decision.failed is not None
     assert not decision.close
 

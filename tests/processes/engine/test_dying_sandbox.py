@@ -50,9 +50,9 @@ def test_what_no_sandbox_could_check_is_not_called_wrong(world: World) -> None:
     stopped.start()
     stopped.stop()
     world.save("unseen", [code("a", "return 1")])
-    judges = versions.Judges(stopped, know_nothing, thorough=False)
+    context = versions.Judges(stopped, know_nothing, thorough=False)
     with pytest.raises(Overloaded, match="try again"):
-        versions.publish_process(world.scope, judges, "unseen", PublishRequest())
+        versions.publish_process(world.scope, context, "unseen", PublishRequest())
 
 
 def test_nor_is_a_solution_of_which_it_is_a_part() -> None:

@@ -89,9 +89,9 @@ BRANCH = define(
 
 
 def test_a_branch_goes_the_way_it_took_and_closes_with_its_output() -> None:
-    taken = run_of(BRANCH, "c", "running", state={"taken": 1})
-    assert ready(decide(BRANCH, taken)) == [("c/y", "")]
-    decision = decide(BRANCH, taken, run_of(BRANCH, "c/y", "succeeded", output=7))
+    option = run_of(BRANCH, "c", "running", state={"taken": 1})
+    assert ready(decide(BRANCH, option)) == [("c/y", "")]
+    decision = decide(BRANCH, option, run_of(BRANCH, "c/y", "succeeded", output=7))
     assert [(each.step.id, each.output) for each in decision.close] == [("c", 7)]
     assert ready(decide(BRANCH, run_of(BRANCH, "c", "succeeded", output=7))) == [("z", "")]
 
@@ -102,11 +102,11 @@ EACH = define(
 
 
 def test_a_for_each_begins_as_many_as_it_may_and_goes_on_with_each_by_itself() -> None:
-    begun = run_of(EACH, "e", "running", state={"items": [1, 2, 3, 4]})
-    assert ready(decide(EACH, begun)) == [("e/i", "0"), ("e/i", "1")]
-    one_on = decide(EACH, begun, run_of(EACH, "e/i", "succeeded", "1"))
+    open_run = run_of(EACH, "e", "running", state={"items": [1, 2, 3, 4]})
+    assert ready(decide(EACH, open_run)) == [("e/i", "0"), ("e/i", "1")]
+    one_on = decide(EACH, open_run, run_of(EACH, "e/i", "succeeded", "1"))
     assert ready(one_on) == [("e/i", "0"), ("e/j", "1")]
-    next_one = decide(EACH, begun, run_of(EACH, "e/i", "succeeded", "0"), run_of(EACH, "e/j", "succeeded", "0", output="o"))
+    next_one = decide(EACH, open_run, run_of(EACH, "e/i", "succeeded", "0"), run_of(EACH, "e/j", "succeeded", "0", output="o"))
     assert ready(next_one) == [("e/i", "1"), ("e/i", "2")]
 
 
@@ -121,18 +121,18 @@ def test_a_for_each_closes_with_the_outputs_in_order_whatever_the_order_of_ends(
 
 
 def test_a_failure_in_one_iteration_begins_no_other() -> None:
-    begun = run_of(EACH, "e", "running", state={"items": [1, 2, 3, 4]})
-    decision = decide(EACH, begun, run_of(EACH, "e/i", "failed", "0"))
+    open_run = run_of(EACH, "e", "running", state={"items": [1, 2, 3, 4]})
+    decision = decide(EACH, open_run, run_of(EACH, "e/i", "failed", "0"))
     assert decision.failed is not None
     assert decision.ready == []
 
 
 def test_waiting_iterations_take_a_place_and_the_earliest_timer_counts() -> None:
     each = define({"id": "e", "for_each": {"items": [1, 2, 3], "concurrency": 2, "steps": [{"id": "w", "wait": {"for": "1s"}}]}})
-    begun = run_of(each, "e", "running", state={"items": [1, 2, 3]})
+    open_run = run_of(each, "e", "running", state={"items": [1, 2, 3]})
     decision = decide(
         each,
-        begun,
+        open_run,
         run_of(each, "e/w", "waiting", "0", next_run_at=NOW + 9),
         run_of(each, "e/w", "waiting", "1", next_run_at=NOW + 3),
     )
@@ -173,18 +173,18 @@ BOTH = define(
 
 
 def test_the_branches_of_a_parallel_go_on_by_themselves_and_close_by_name() -> None:
-    begun = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
-    assert ready(decide(BOTH, begun)) == [("p/a", ""), ("p/c", "")]
-    assert ready(decide(BOTH, begun, run_of(BOTH, "p/a", "succeeded"))) == [("p/b", ""), ("p/c", "")]
-    one_over = decide(BOTH, begun, run_of(BOTH, "p/c", "succeeded", output=3))
+    open_run = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
+    assert ready(decide(BOTH, open_run)) == [("p/a", ""), ("p/c", "")]
+    assert ready(decide(BOTH, open_run, run_of(BOTH, "p/a", "succeeded"))) == [("p/b", ""), ("p/c", "")]
+    one_over = decide(BOTH, open_run, run_of(BOTH, "p/c", "succeeded", output=3))
     assert (ready(one_over), one_over.close) == ([("p/a", "")], [])
     over = [run_of(BOTH, f"p/{name}", "succeeded", output=name) for name in "abc"]
-    assert [each.output for each in decide(BOTH, begun, *over).close] == [{"left": "b", "right": "c"}]
+    assert [each.output for each in decide(BOTH, open_run, *over).close] == [{"left": "b", "right": "c"}]
 
 
 def test_a_failing_branch_fails_the_parallel_and_a_skipped_one_hides_its_steps() -> None:
-    begun = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
-    assert decide(BOTH, begun, run_of(BOTH, "p/c", "failed", error={"code": "x"})).failed is not None
+    open_run = run_of(BOTH, "p", "running", state={"branches": ["left", "right"]})
+    assert decide(BOTH, open_run, run_of(BOTH, "p/c", "failed", error={"code": "x"})).failed is not None
     history = History(BOTH)
     history.put(run_of(BOTH, "p", "skipped"))
     assert history.outputs_for("") == {"p": None, "a": None, "b": None, "c": None}
@@ -194,18 +194,18 @@ def test_a_stop_ends_everything_with_its_output_wherever_it_stands() -> None:
     stop = {"id": "s", "stop": {"output": 1}}
     each = {"id": "e", "for_each": {"items": [1, 2], "concurrency": 2, "steps": [{"id": "i", **RULE}, stop]}}
     held = define({"id": "p", "parallel": {"left": [each], "right": [{"id": "w", "wait": {"for": "1s"}}]}}, {"id": "z", **RULE})
-    begun = [
+    open_runs = [
         run_of(held, "p", "running", state={"branches": ["left", "right"]}),
         run_of(held, "p/e", "running", state={"items": [1, 2]}),
         run_of(held, "p/e/i", "failed", "1", error={"code": "x"}),
         run_of(held, "p/w", "waiting", next_run_at=NOW + 5),
     ]
-    assert decide(held, *begun).failed is not None
+    assert decide(held, *open_runs).failed is not None
     stopped = run_of(held, "p/e/s", "succeeded", "0", output=7)
-    decision = decide(held, *begun, stopped)
+    decision = decide(held, *open_runs, stopped)
     assert (decision.done, decision.stopped, decision.output) == (True, stopped, 7)
     assert (decision.ready, decision.close, decision.failed, decision.wake_at) == ([], [], None, None)
-    passed = decide(held, *begun[:2], run_of(held, "p/e/s", "skipped", "0"))
+    passed = decide(held, *open_runs[:2], run_of(held, "p/e/s", "skipped", "0"))
     assert not passed.done
 
 
@@ -216,32 +216,32 @@ def test_a_stop_ends_everything_with_its_output_wherever_it_stands() -> None:
 def steps_of(draw: st.DrawFn, depth: int = 0, stops: bool = False) -> list[dict[str, Any]]:
     kinds = ["rule", "rule", "wait", "ask", *(["stop"] if stops else [])]
     kinds += ["branch", "for_each", "parallel"] if depth < 3 else []
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for _ in range(draw(st.integers(1, 3))):
         kind = draw(st.sampled_from(kinds))
         if kind == "rule":
-            found.append(dict(RULE))
+            results.append(dict(RULE))
         elif kind == "wait":
-            found.append({"wait": {"for": "1s"}})
+            results.append({"wait": {"for": "1s"}})
         elif kind == "ask":
-            found.append({"wait": {"event": "paid"}})
+            results.append({"wait": {"event": "paid"}})
         elif kind == "stop":
-            found.append({"stop": {}})
+            results.append({"stop": {}})
         elif kind == "branch":
             options = [{"when": "= true", "steps": draw(steps_of(depth + 1, stops))} for _ in range(draw(st.integers(1, 2)))]
-            found.append({"branch": options})
+            results.append({"branch": options})
         elif kind == "parallel":
-            found.append({"parallel": {f"way{n}": draw(steps_of(depth + 1, stops)) for n in range(draw(st.integers(1, 3)))}})
+            results.append({"parallel": {f"way{n}": draw(steps_of(depth + 1, stops)) for n in range(draw(st.integers(1, 3)))}})
         else:
             items = list(range(draw(st.integers(0, 4))))
             inner = draw(steps_of(depth + 1, stops))
-            found.append({"for_each": {"items": items, "concurrency": draw(st.integers(1, 3)), "steps": inner}})
-    return found
+            results.append({"for_each": {"items": items, "concurrency": draw(st.integers(1, 3)), "steps": inner}})
+    return results
 
 
 def named(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, Any]]:
     """The same steps with ids."""
-    found = []
+    results = []
     for step in steps:
         count[0] += 1
         copy = {"id": f"s{count[0]}", **step}
@@ -251,8 +251,8 @@ def named(steps: list[dict[str, Any]], count: list[int]) -> list[dict[str, Any]]
             copy["parallel"] = {name: named(inner, count) for name, inner in step["parallel"].items()}
         if "for_each" in step:
             copy["for_each"] = {**step["for_each"], "steps": named(step["for_each"]["steps"], count)}
-        found.append(copy)
-    return found
+        results.append(copy)
+    return results
 
 
 class Simulation:
@@ -305,8 +305,8 @@ class Simulation:
         elif step.kind == "wait":
             self._put(step, each.iteration, "waiting", next_run_at=self.now + self.data.draw(st.integers(1, 9)))
         elif step.kind == "branch":
-            taken = self.data.draw(st.integers(0, len(step.blocks) - 1))
-            self._put(step, each.iteration, "running", state={"taken": taken})
+            option = self.data.draw(st.integers(0, len(step.blocks) - 1))
+            self._put(step, each.iteration, "running", state={"taken": option})
         elif step.kind == "parallel":
             self._put(step, each.iteration, "running", state={"branches": [block.name for block in step.blocks]})
         elif step.kind == "for_each" and step.templates["items"].value:

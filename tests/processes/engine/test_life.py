@@ -211,9 +211,9 @@ def test_a_scheduled_execution_begins_when_it_is_due_and_not_before(world: World
 
 def test_the_same_token_answers_the_same_execution(world: World) -> None:
     process = world.publish([{"id": "w", "datapool": {"collection": "marks", "create": {"values": {"what": "once"}}}}])
-    found = {world.start(process, token="t1") for _ in range(3)}
-    world.finish(found.pop())
-    assert not found
+    result = {world.start(process, token="t1") for _ in range(3)}
+    world.finish(result.pop())
+    assert not result
     assert len(world.marks()) == 1
 
 
@@ -235,24 +235,24 @@ def test_a_deleted_process_takes_its_running_executions_along_and_its_code_is_no
 def test_input_that_breaks_the_schema_leaves_no_execution(world: World) -> None:
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
     process = world.publish([rule("a", "= input.n")], input=schema)
-    for given in ({}, {"n": "x"}, {"n": 1, "m": 2}):
+    for input_data in ({}, {"n": "x"}, {"n": 1, "m": 2}):
         with pytest.raises(ValidationFailed) as refused:
-            world.start(process, given)
+            world.start(process, input_data)
         assert refused.value.details
     assert db.rows("SELECT count(*) FROM execution WHERE process_id = ?", (process,)) == [(0,)]
 
 
 def test_many_at_once_all_finish(world: World) -> None:
     process = world.publish([code("a", "return input.n * 2"), {"id": "p", "wait": {"for": "5ms"}}, rule("b", "= steps.a + 1")])
-    found: list[str] = []
+    results: list[str] = []
     threads = [
-        threading.Thread(target=lambda n=n: found.append(world.start(process, {"n": n}, soon=n % 2 == 0))) for n in range(40)
+        threading.Thread(target=lambda n=n: results.append(world.start(process, {"n": n}, soon=n % 2 == 0))) for n in range(40)
     ]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert sorted(world.finish(each).output for each in found) == sorted(n * 2 + 1 for n in range(40))
+    assert sorted(world.finish(each).output for each in results) == sorted(n * 2 + 1 for n in range(40))
 
 
 # -- sandbox processes that are killed

@@ -105,8 +105,8 @@ def test_a_stop_cancels_whatever_else_is_under_way(world: World) -> None:
 def test_what_was_stopped_is_replayed_and_goes_on_from_a_later_step(world: World) -> None:
     Bell.go_on.set()
     row = world.run(everything_at_once())
-    told = replay(world, row)
-    assert (told.is_identical, set(results(told).values())) == (True, {"identical"}), told.first
+    result = replay(world, row)
+    assert (result.is_identical, set(results(result).values())) == (True, {"identical"}), result.first
     again = world.finish(world.flow.retry_execution(world.scope, row.id, start_from="last").id)
     assert world.marks()[-1] == ("last", None)
     assert again.output["what"] == "last"

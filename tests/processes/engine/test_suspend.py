@@ -162,8 +162,8 @@ def test_a_child_whose_process_is_deleted_is_an_error_in_the_step(world: World) 
     execution = start(world, body, grants={"processes": [child]})
     (wait,) = waiting(world, execution)
     world.flow.delete_process(world.scope, child, force=True)
-    found, message = world.finish(execution).output
-    assert found == "child_failed"
+    result, message = world.finish(execution).output
+    assert result == "child_failed"
     assert wait["execution_id"] in message
 
 
@@ -191,8 +191,8 @@ def test_a_process_that_executes_itself_ends(world: World) -> None:
 )
 def test_a_call_that_may_not_wait_is_an_error_with_the_next_step(world: World, call: str, code_: str, says: str) -> None:
     body = f"try {{ await {call}; }} catch (error) {{ return [error.code, error.message]; }}"
-    found, message = world.finish(start(world, body, grants=GRANTS)).output
-    assert found == code_
+    result, message = world.finish(start(world, body, grants=GRANTS)).output
+    assert result == code_
     assert says in message
 
 
@@ -205,8 +205,8 @@ def test_a_request_nobody_decides_expires(world: World) -> None:
     body = 'return (await api.human.request({kind: "approval", title: "?", expires: "1s"})).status;'
     execution = start(world, body)
     assert world.finish(execution).output == "expired"
-    found = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
-    assert [each.status for each in found.items] == ["expired"]
+    items = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
+    assert [each.status for each in items.items] == ["expired"]
 
 
 def test_a_cancelled_execution_withdraws_its_questions_and_cancels_its_children(world: World) -> None:
@@ -231,8 +231,8 @@ def test_a_step_that_fails_withdraws_what_it_asked(world: World) -> None:
     body = 'api.human.request({kind: "approval", title: "?"}); await api.datapool.query("marks"); throw new Error("x");'
     execution = start(world, body)
     assert world.finish(execution).status == "failed"
-    found = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
-    assert [each.status for each in found.items] == ["cancelled"]
+    items = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
+    assert [each.status for each in items.items] == ["cancelled"]
 
 
 def test_events_are_for_the_execution_that_waits_and_come_once(world: World) -> None:

@@ -79,8 +79,8 @@ def test_a_crash_at_any_write_of_a_step_that_sleeps_leaves_everything_done_once(
             "before": row.output["note"], "between": f"approved:{row.output['between']}", "after": f"12:8:{row.output['rest']}",
         }  # fmt: skip
         assert len(marks) == 3, number
-        asked = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
-        assert [each.status for each in asked.items] == ["approved"], number
+        requests = approvals.list_approvals(world.scope, approvals.ApprovalFilter(execution_id=execution), PageRequest())
+        assert [each.status for each in requests.items] == ["approved"], number
         children = list_executions(world.scope, ExecutionFilter(process_id=child), PageRequest(limit=500)).items
         assert [each.status for each in children if each.parent == execution] == ["succeeded"], number
         assert world.steps(execution)["a"].attempt == 1

@@ -42,8 +42,8 @@ def spans(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 def work(client: httpx.Client, collector: Collector) -> None:
     settings = {"base_url": collector.url, "auth": {"kind": "bearer", "token": TOKEN}}
-    given = {"slug": "erp", "connector": "http", "settings": settings}
-    client.post("/api/v1/integrations", json=given).raise_for_status()
+    input_data = {"slug": "erp", "connector": "http", "settings": settings}
+    client.post("/api/v1/integrations", json=input_data).raise_for_status()
     publish(client, "order", [code("fetch", CALL), rule("double", "= 2 * 2")], {"integrations": {"erp": ["get"]}})
     fault = code("boom", f'throw new Error("{SECRET}")')
     publish(client, "broken", [fault])
@@ -72,8 +72,8 @@ def visit(live: Running) -> None:
 
 
 def only(spans: list[Any], name: str) -> Any:
-    (found,) = [each for each in spans if each[0].name == name]
-    return found
+    (results,) = [each for each in spans if each[0].name == name]
+    return results
 
 
 def test_the_trace_of_a_caller_goes_on_into_the_call_of_a_step(spans: list[Any]) -> None:

@@ -154,8 +154,8 @@ def test_steps_of_on_failure_see_the_error_and_change_nothing_about_the_end(worl
 
 
 def handlers_of(world: World, execution: str) -> list[Any]:
-    found = list_executions(world.scope, ExecutionFilter(), PageRequest(limit=500)).items
-    return [each for each in found if each.handles == execution]
+    items = list_executions(world.scope, ExecutionFilter(), PageRequest(limit=500)).items
+    return [each for each in items if each.handles == execution]
 
 
 def test_a_process_is_started_with_what_failed_and_its_own_failure_ends_there(world: World) -> None:

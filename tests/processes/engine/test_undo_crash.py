@@ -44,8 +44,8 @@ def test_a_crash_at_any_write_undoes_everything_once(idle_world: World, when: Wh
         assert (row.status, row.error["step"]) == ("failed", "gate"), (number, row.error)
         assert [what for what, _ in world.marks()] == ["two is gone", "no one", "noted"], number
         assert [place["path"] for place in row.aftermath["undone"]] == ["two", "one"], number
-        found = list_executions(world.scope, ExecutionFilter(process_id=handler), PageRequest(limit=500)).items
-        assert len([each for each in found if each.handles == execution]) == 1, number
+        items = list_executions(world.scope, ExecutionFilter(process_id=handler), PageRequest(limit=500)).items
+        assert len([each for each in items if each.handles == execution]) == 1, number
         if not cut:
             break
     assert 8 < number < MOST_WRITES

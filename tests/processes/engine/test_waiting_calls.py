@@ -26,11 +26,11 @@ catch (e) { return {name: e.name, code: e.code, retryable: e.retryable, failure_
 @pytest.fixture(scope="module")
 def hasty(folder: Path, sandbox: Pool) -> Iterator[World]:
     """A call of step code may take one second."""
-    made = make_world(folder / "hasty", sandbox, limits__step_call_seconds=1)
-    made.flow.start()
-    yield made
-    made.flow.stop(5)
-    made.presence.close()
+    created = make_world(folder / "hasty", sandbox, limits__step_call_seconds=1)
+    created.flow.start()
+    yield created
+    created.flow.stop(5)
+    created.presence.close()
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def test_a_call_past_its_deadline_is_answered_and_its_late_answer_is_nobodys(wor
     done = world.run([code("a", CATCH), code("b", "return 'went on'")])
     assert clock.monotonic() - began < 15, "it would have been held for twenty seconds"
     assert done.status == "succeeded"
-    found = world.steps(done)["a"].output
-    assert {name: found[name] for name in ("code", "retryable", "failure_class")} == {
+    result = world.steps(done)["a"].output
+    assert {name: result[name] for name in ("code", "retryable", "failure_class")} == {
         "code": "call_timed_out",
         "retryable": True,
         "failure_class": "timeout",
     }
-    assert found["message"] == (
+    assert result["message"] == (
         "the call took longer than 1 s and may still be carried out; ask for less, or raise limits.step_call_seconds"
     )
     entry = executions.list_journal(world.scope, done, PageRequest(50)).items[0]
@@ -62,8 +62,8 @@ def test_a_call_past_its_deadline_is_answered_and_its_late_answer_is_nobodys(wor
 
 def calls_of(world: World, execution_id: str) -> list[Any]:
     """The record of calls to foreign systems, which has what became of each."""
-    wanted = history.CallFilter(execution_id=execution_id)
-    return list(history.list_calls(world.scope, "bell", wanted, PageRequest(50)).items)
+    expected = history.CallFilter(execution_id=execution_id)
+    return list(history.list_calls(world.scope, "bell", expected, PageRequest(50)).items)
 
 
 def test_an_uncaught_deadline_fails_the_step_as_a_timeout(world: World) -> None:

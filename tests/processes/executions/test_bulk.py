@@ -27,12 +27,12 @@ def test_a_filter_cancels_what_it_names_and_nothing_else(world: World) -> None:
     spared = [world.start(process, label="blue"), world.start(other, label="red")]
     for each in (*red, *spared):
         world.wait_for_status(each, "waiting")
-    wanted = ExecutionFilter(process, label="red")
-    assert act(world, wanted, "cancel", world.other) == BulkResult()
-    assert act(world, wanted, "cancel") == BulkResult(matched=3, done=3)
+    expected = ExecutionFilter(process, label="red")
+    assert act(world, expected, "cancel", world.other) == BulkResult()
+    assert act(world, expected, "cancel") == BulkResult(matched=3, done=3)
     assert {world.get(each).status for each in red} == {"cancelled"}
     assert {world.get(each).status for each in spared} == {"waiting"}
-    assert act(world, wanted, "cancel") == BulkResult()
+    assert act(world, expected, "cancel") == BulkResult()
     for process_id in (process, other):
         act(world, ExecutionFilter(process_id), "cancel")
 
@@ -41,9 +41,9 @@ def test_what_failed_is_retried_once_however_often_it_is_asked_for(world: World)
     process = world.publish([rule("one", "= input.missing.deep")])
     failed = [world.start(process) for _ in range(3)]
     assert {world.finish(each).status for each in failed} == {"failed"}
-    wanted = ExecutionFilter(process, until=max(world.get(each).created_at for each in failed) + 1)
-    assert act(world, wanted, "retry").done == 3
-    assert act(world, wanted, "retry") == BulkResult()
+    expected = ExecutionFilter(process, until=max(world.get(each).created_at for each in failed) + 1)
+    assert act(world, expected, "retry").done == 3
+    assert act(world, expected, "retry") == BulkResult()
 
 
 def test_monitor_and_bulk_retry_what_failed_once_between_them(world: World) -> None:
@@ -91,13 +91,13 @@ def test_what_a_limit_refused_is_asked_again_by_the_next_retry_of_all(world: Wor
     work = FailedWork(world.flow)
     world.flow.pause_process(world.scope, process)
     holder = world.start(process)
-    outcome = failures.retry_all(world.scope, group.id, work)
-    assert (outcome.retried, outcome.refused, outcome.remaining, sorted(outcome.waiting)) == ({}, {}, 2, sorted(failed))
+    result = failures.retry_all(world.scope, group.id, work)
+    assert (result.retried, result.refused, result.remaining, sorted(result.waiting)) == ({}, {}, 2, sorted(failed))
     world.flow.cancel_execution(world.scope, holder)
-    outcome = failures.retry_all(world.scope, group.id, work)
-    assert (len(outcome.retried), len(outcome.waiting), outcome.remaining) == (1, 1, 1)
-    assert set(outcome.retried) | set(outcome.waiting) == set(failed)
-    world.flow.cancel_execution(world.scope, next(iter(outcome.retried.values())))
+    result = failures.retry_all(world.scope, group.id, work)
+    assert (len(result.retried), len(result.waiting), result.remaining) == (1, 1, 1)
+    assert set(result.retried) | set(result.waiting) == set(failed)
+    world.flow.cancel_execution(world.scope, next(iter(result.retried.values())))
     assert failures.retry_all(world.scope, group.id, work).remaining == 0
 
 
@@ -108,7 +108,7 @@ def test_a_child_is_retried_with_the_execution_that_waited_for_it(world: World) 
     going_on = world.publish([{"id": "sub", "process": {"use": child, "input": {}}, "continue_on_error": ["validation"]}])
     parents = [world.finish(world.start(process)) for process in (waiting, sending, going_on)]
     assert [parent.status for parent in parents] == ["failed", "succeeded", "succeeded"]
-    own, *free = (world.finish(found.id) for parent in parents for found in children_of(world, parent.id))
+    own, *free = (world.finish(result.id) for parent in parents for result in children_of(world, parent.id))
     assert {own.status, *(each.status for each in free)} == {"failed"}
     failed = [own.id, parents[0].id, *(each.id for each in free)]
     work, left = FailedWork(world.flow), {parents[0].id, *(each.id for each in free)}
@@ -150,8 +150,8 @@ def test_a_group_of_children_is_resolved_with_the_executions_that_waited_for_the
 
 def test_what_is_deleted_keeps_no_group_open(world: World) -> None:
     process = world.publish([rule("one", "= input.missing.deep")])
-    gone, failed = (world.finish(world.start(process)).id for _ in range(2))
-    db.write(world.scope.delete(Execution).where(Execution.id == gone).execute)
+    removed, failed = (world.finish(world.start(process)).id for _ in range(2))
+    db.write(world.scope.delete(Execution).where(Execution.id == removed).execute)
     world.republish(process, [rule("one", "= 1")])
     world.finish(world.flow.retry_execution(world.scope, failed, published=True).id)
     assert state_of(world, process)[0] == "resolved"

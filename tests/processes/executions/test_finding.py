@@ -78,8 +78,8 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
     count = "SELECT count(*) FROM execution_input WHERE execution_id = ?"
     assert db.rows(count, (row.id,)) == [(1,)]
     sql, values = list_query(world)
-    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
-    assert "execution_input_value" in told
+    result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert "execution_input_value" in result
     world.flow.delete_process(world.scope, process)
     assert db.rows(count, (row.id,)) == [(0,)]
 
@@ -98,9 +98,9 @@ def test_the_values_go_with_their_execution_and_the_search_uses_its_index(world:
 def test_lists_are_read_from_indexes(world: World, wanted: ExecutionFilter, indexes: list[str]) -> None:
     query = matching(world.scope, wanted).order_by(Execution.created_at.desc(), Execution.id.desc()).limit(51)
     sql, values = query.sql()
-    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
-    assert [name for name in indexes if name not in told] == [], told
-    assert "SCAN t1" not in told.replace("SCAN t1 USING COVERING INDEX", ""), told
+    result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", tuple(values)))
+    assert [name for name in indexes if name not in result] == [], result
+    assert "SCAN t1" not in result.replace("SCAN t1 USING COVERING INDEX", ""), result
 
 
 @pytest.mark.parametrize("many", [2, 2_000])
@@ -128,8 +128,8 @@ def test_the_newest_of_each_process_is_read_from_an_index(world: World) -> None:
 
 def test_the_queue_is_counted_by_an_index(world: World) -> None:
     sql = "SELECT count(*), min(enqueued_at) FROM execution WHERE tenant_id = ? AND status = 'queued'"
-    told = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id,)))
-    assert "execution_state" in told
+    result = " ".join(str(line[3]) for line in db.rows(f"EXPLAIN QUERY PLAN {sql}", (world.scope.tenant_id,)))
+    assert "execution_state" in result
 
 
 def list_query(world: World) -> tuple[str, list[Any]]:

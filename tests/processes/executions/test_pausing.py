@@ -8,8 +8,8 @@ from tests.processes.world import Bell, World, rule, wait_until
 
 
 def paused_at(world: World, process: str) -> int | None:
-    found: int | None = world.scope.get(Process, id=process).paused_at
-    return found
+    value: int | None = world.scope.get(Process, id=process).paused_at
+    return value
 
 
 def test_what_is_executed_while_paused_waits_until_the_process_goes_on(world: World) -> None:
@@ -28,13 +28,13 @@ def test_what_is_executed_while_paused_waits_until_the_process_goes_on(world: Wo
 def test_what_has_begun_goes_on_and_what_was_queued_does_not_begin(world: World) -> None:
     ring = {"id": "ring", "integration": {"use": "bell", "action": "hold", "input": {}}}
     process = world.publish([ring, {"id": "pause", "wait": {"for": "20ms"}}, rule("last", "= 1")])
-    begun = world.start(process)
+    open_run = world.start(process)
     assert Bell.arrived.acquire(timeout=10)
     later = world.start(process, run_at=clock.now_ms() + 3_600_000)
     world.flow.pause_process(world.scope, process)
     db.write(lambda: db.execute("UPDATE execution SET next_run_at = ? WHERE id = ?", (clock.now_ms(), later)))
     Bell.go_on.set()
-    assert world.finish(begun).output == 1
+    assert world.finish(open_run).output == 1
     wait_until(lambda: world.get(later).status == "queued")
     assert world.get(later).wait_reason == "paused"
     world.flow.resume_process(world.scope, process)

@@ -37,12 +37,12 @@ def fates(told: RetryPlan) -> dict[str, str]:
 def test_the_plan_is_what_the_retry_does(world: World) -> None:
     _, failed = failing_once(world)
     for start_from in ("failed", "start", "ring", "mark", "end"):
-        told = fates(plan(world, world.get(failed), start_from))
+        planned = fates(plan(world, world.get(failed), start_from))
         again = world.finish(world.flow.retry_execution(world.scope, failed, start_from=start_from).id)
         sources = {name: run.result_source for name, run in world.steps(again).items()}
-        assert {name for name, fate in told.items() if fate == "reused"} == {n for n, s in sources.items() if s == "reused"}
+        assert {name for name, fate in planned.items() if fate == "reused"} == {n for n, s in sources.items() if s == "reused"}
         ran = {name for name, source in sources.items() if source == "executed"}
-        assert ran <= {name for name, fate in told.items() if fate != "reused"}
+        assert ran <= {name for name, fate in planned.items() if fate != "reused"}
     assert fates(plan(world, world.get(failed))) == {
         "mark": "reused", "each": "continued", "ring@0": "reused", "ring@1": "again", "end": "first",
     }  # fmt: skip
@@ -54,22 +54,22 @@ def test_effects_of_code_come_from_its_journal(world: World, monkeypatch: pytest
     process = world.publish([mark("first"), RING, look, code("code", BODY)], grants=MORE_GRANTS)
     row = world.finish(world.start(process, {"bad": True}))
     assert row.status == "failed"
-    wanted = [
+    expected = [
         ("code", "datapool.create", "marks", True), ("code", "integrations.execute", "bell/ring", False),
         ("code", "integrations.execute", "bell/ring", True),
     ]  # fmt: skip
-    told = plan(world, row)
-    assert [(e.step, e.method, e.target, e.certain) for e in told.effects] == wanted
-    assert told.sentences == [
+    planned = plan(world, row)
+    assert [(e.step, e.method, e.target, e.certain) for e in planned.effects] == expected
+    assert planned.sentences == [
         "Step runs: 3 reused, 1 run again.", "code would write another record to marks.",
         "code would call ring of bell again, under a new idempotency key; it may have been done before.",
         "code would call ring of bell again, under a new idempotency key.",
     ]  # fmt: skip
     before = [("first", "datapool.create", "marks", True), ("ring", "integrations.execute", "bell/ring", True)]
-    assert [(e.step, e.method, e.target, e.certain) for e in plan(world, row, "start").effects] == [*before, *wanted]
+    assert [(e.step, e.method, e.target, e.certain) for e in plan(world, row, "start").effects] == [*before, *expected]
     retried = world.finish(world.flow.retry_execution(world.scope, row.id).id)
     from_start = plan(world, retried, "start")
-    assert [(e.step, e.method, e.target, e.certain) for e in from_start.effects] == [*before, *wanted], "made by the one before"
+    assert [(e.step, e.method, e.target, e.certain) for e in from_start.effects] == [*before, *expected], "made by the one before"
 
 
 def test_people_children_and_nothing(world: World) -> None:
@@ -79,8 +79,9 @@ def test_people_children_and_nothing(world: World) -> None:
         {"id": "ask", "human": {"kind": "approval", "title": "Well?", "expires": "1s"}}, rule("end", "= input.no.thing"),
     ]  # fmt: skip
     row = world.run(steps)
-    told = plan(world, row, "start")
-    assert [effect.sentence for effect in told.effects] == [f"sub would execute {child} again.", "ask would ask the person again."]
+    planned = plan(world, row, "start")
+    sentences = [effect.sentence for effect in planned.effects]
+    assert sentences == [f"sub would execute {child} again.", "ask would ask the person again."]
     assert plan(world, row).sentences == ["Step runs: 3 reused, 1 run again.", "No external action will be repeated."]
 
 
