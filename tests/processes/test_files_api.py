@@ -71,5 +71,5 @@ def test_a_replay_takes_files_as_they_were(world: World) -> None:
     ]
     result = world.run(steps, {"d": store(world, "orders.csv", CSV)})
     assert result.status == "succeeded", result.error
-    result = replay(world, result)
-    assert [step.result for step in result.steps] == ["identical"] * 3
+    replayed = replay(world, result)
+    assert [step.result for step in replayed.steps] == ["identical"] * 3
