@@ -241,7 +241,7 @@ def test_after_a_day_an_idempotency_key_is_new_again(acme: httpx.Client, make: M
     assert second["input"] == {"n": 2}
 
 
-def test_a_key_whose_record_is_gone_still_refuses_another_input(acme: httpx.Client, make: Make) -> None:
+def test_a_key_whose_record_was_deleted_still_refuses_another_input(acme: httpx.Client, make: Make) -> None:
     path = f"{make([rule('a', '= 1')])}/execute?wait=10"
     once = {"Idempotency-Key": "caller-left"}
     first = data(acme.post(path, json={"n": 1}, headers=once))
@@ -266,7 +266,7 @@ def test_versions_are_published_pinned_executed_and_rolled_back(acme: httpx.Clie
     assert data(acme.get(f"{address}/versions/2"))["definition"]["steps"][0]["rule"] == {"expression": "= 'two'"}
 
 
-def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(acme: httpx.Client) -> None:
+def test_an_unfinished_draft_is_saved_and_refused_at_publish_with_every_problem(acme: httpx.Client) -> None:
     address = f"{BASE}/unfinished"
     draft = {"definition": {"steps": [{"id": "a", "rule": {"expression": "= 1 +"}}, code("b", "return 1 +")]}, "files": {}}
     created = acme.put(address, json=draft)
@@ -278,7 +278,7 @@ def test_a_draft_is_kept_unfinished_and_refused_at_publish_with_every_problem(ac
     assert any("steps/b.ts:" in d["message"] for d in refused["details"])
 
 
-def test_an_output_of_null_is_told(acme: httpx.Client, make: Make) -> None:
+def test_an_output_of_null_is_returned(acme: httpx.Client, make: Make) -> None:
     address = make([code("nothing", "return"), rule("never", "= 1") | {"when": "= false"}])
     done = data(acme.post(f"{address}/execute?wait=20", json={}))
     assert (done["status"], done["output"]) == ("succeeded", None)

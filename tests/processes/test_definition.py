@@ -32,7 +32,7 @@ def of_step(step: Any, **more: Any) -> dict[str, str]:
     return problems({"id": "p", "steps": [step], **more})
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     found = problems(
         {
             "id": "Not A Slug", "nmae": "x", "timeout": "soon", "grants": {"datapool": {"orders": ["red"]}},
@@ -174,7 +174,7 @@ def test_a_grant_of_documents_is_to_read_or_to_write() -> None:
         ({"id": "a", "for_each": {"items": [], "steps": INNER}, "retry": {"max_attempts": 2}}, "/steps/0/retry"),
     ],
 )  # fmt: skip
-def test_a_wrong_member_is_told_with_its_place(step: Any, pointer: str) -> None:
+def test_an_invalid_member_is_reported_with_its_pointer(step: Any, pointer: str) -> None:
     assert list(of_step(step)) == [pointer]
 
 
@@ -310,7 +310,7 @@ def test_what_waits_may_have_expressions_in_it_and_a_former_wait_a_limit(step: d
     assert of_step({"id": "a", **step}) == {}
 
 
-def test_the_triggers_of_the_page_are_taken() -> None:
+def test_the_triggers_of_the_docs_page_are_accepted() -> None:
     page = (Path(__file__).parents[2] / "docs" / "processes.md").read_text("utf-8")
     view = yaml12.load(page.split("## Triggers", 1)[1].split("```yaml\n", 1)[1].split("```", 1)[0])
     definition = parse_definition({"id": "p", "steps": [RULE], **view}, {})
@@ -340,7 +340,7 @@ def test_the_triggers_of_the_page_are_taken() -> None:
         ({"id": "Nightly", "document": {}}, "/id"),
     ],
 )
-def test_a_trigger_that_cannot_work_is_told_with_its_place(trigger: Any, pointer: str) -> None:
+def test_an_invalid_trigger_is_reported_with_its_pointer(trigger: Any, pointer: str) -> None:
     assert list(of_step(RULE, triggers=[trigger])) == [f"/triggers/0{pointer}"]
 
 

@@ -139,7 +139,7 @@ def test_documents_are_packed_and_unpacked(world: World) -> None:
     assert zipfile.ZipFile(archive).namelist() == ["a.txt", "b.txt"]
 
 
-def test_unpacked_files_stand_in_their_folders(world: World) -> None:
+def test_unpacked_files_are_in_their_folders(world: World) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("x/y/a.txt", "A")

@@ -70,7 +70,7 @@ def test_there_is_one_document_after_a_crash_at_any_write(idle_world: World, whe
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_every_row_stands_once_after_a_crash_at_any_write(idle_world: World, when: When, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_exists_once_after_a_crash_at_any_write(idle_world: World, when: When, monkeypatch: pytest.MonkeyPatch) -> None:
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
     read = {"operation": "parse", "document": "= input.d", "to": {"collection": "marks"}}
@@ -95,7 +95,7 @@ def run_twice(world: World, read: dict[str, Any], given: dict[str, Any]) -> str:
     return world.start(process, given, soon=False)
 
 
-def test_a_retry_goes_on_behind_what_is_stored(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_continues_after_the_stored_rows(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The row that stands in the way in the first attempt is taken away before the second."""
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)
@@ -117,7 +117,7 @@ def test_a_retry_goes_on_behind_what_is_stored(idle_world: World, monkeypatch: p
     assert sorted(item["what"] for item in items) == [f"r{number}" for number in range(7)]
 
 
-def test_a_retry_begins_anew_with_another_content(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_starts_over_with_another_content(idle_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is corrected between the attempts: its first rows are not those that stand already."""
     world = idle_world
     monkeypatch.setattr(loading, "ROWS_AT_ONCE", 2)

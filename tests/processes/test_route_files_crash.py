@@ -43,7 +43,7 @@ def told(world: World, folder: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_write_leaves_no_document_that_nobody_was_told_of(idle_world: World, when: When) -> None:
+def test_a_crash_at_any_write_leaves_no_unreported_document(idle_world: World, when: When) -> None:
     world, folder = idle_world, f"sent-{when}"
     process = world.publish([rule("a", "= input")], input=INPUT)
     for number in range(1, MOST_WRITES):

@@ -58,7 +58,7 @@ def test_a_graph_inside_a_graph_is_refused_whatever_it_holds(sandbox: Pool, inne
     assert [problems.pointer for problems in judge(sandbox, decision)] == ["/steps/0/rule/decision/nodes/1/type"]
 
 
-def test_what_is_wrong_in_a_file_is_told_with_its_line(sandbox: Pool) -> None:
+def test_a_problem_in_a_file_is_reported_with_its_line(sandbox: Pool) -> None:
     decision = table([{"t": ">> 3", "d": "0", "c": "'x'"}], hitPolicy="unique")
     text = json.dumps(decision, indent=1)
     problems = judge(sandbox, "rules/r.json", {"rules/r.json": text})
@@ -162,11 +162,11 @@ def test_a_table_without_a_decision_is_refused() -> None:
         ({"a/b": 1}, {"a/b": 2}, ["/a~1b"]), (False, 0, [""]),
     ],
 )  # fmt: skip
-def test_only_what_is_named_is_compared(expected: Any, found: Any, pointers: list[str]) -> None:
+def test_only_listed_members_are_compared(expected: Any, found: Any, pointers: list[str]) -> None:
     assert [each.pointer for each in find_differences(expected, found)] == pointers
 
 
-def test_a_difference_is_told_in_words() -> None:
+def test_a_difference_is_described_in_words() -> None:
     sentences = [each.describe() for each in find_differences({"a": 1, "b": ["x"]}, {"b": ["x", "y" * 400]})]
     assert sentences[0] == "/a: expected 1, found nothing"
     assert sentences[1].startswith('/b/1: expected nothing, found "yyy')

@@ -81,7 +81,7 @@ def test_a_file_is_read_with_answers_of_its_own_and_shared_ones() -> None:
         ({"process": "x"}, "'process' is not known here"),
     ],
 )
-def test_what_is_wrong_with_a_case_is_said_where_it_is(case: dict[str, Any], problem: str) -> None:
+def test_a_problem_of_a_case_is_reported_with_its_pointer(case: dict[str, Any], problem: str) -> None:
     cases, problems = read({"agent": "triage", "cases": [{"input": "go", **case}]})
     assert cases == []
     assert any(problem in each for each in problems), problems

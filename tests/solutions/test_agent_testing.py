@@ -135,7 +135,7 @@ def test_cases_of_agents_are_tried_with_the_tenants_profile_which_is_charged(hom
     assert (used.calls, used.cost_nano) == (len(server.heard), len(server.heard) * 120_000)
 
 
-def test_without_a_tenant_no_model_is_asked_and_it_is_said_what_was_left_out(home: Home, gos_test: GosTest) -> None:
+def test_without_a_tenant_no_model_is_called_and_skipped_cases_are_reported(home: Home, gos_test: GosTest) -> None:
     _, server = home
     code, out, errors = gos_test()
     assert (code, errors, server.heard) == (0, "", [])

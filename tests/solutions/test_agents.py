@@ -38,7 +38,7 @@ def test_an_agent_whose_integration_is_nowhere_is_blocked(place: Place) -> None:
         place.apply(with_agent(AGENT.replace("erp:get", "crm:get")))
 
 
-def test_what_is_wrong_with_an_agent_is_told_with_its_line() -> None:
+def test_a_problem_of_an_agent_is_reported_with_its_line() -> None:
     problems = problems_of(with_agent(AGENT.replace("query_entities", "query_everything")))
     assert problems.keys() == {"agents/triage.yaml"}
     assert problems["agents/triage.yaml"].startswith("agents/triage.yaml:4: /tools/0 ")

@@ -131,7 +131,7 @@ def test_a_watch_in_json_is_a_plan_per_line(gos: Gos, folder: Path) -> None:
     assert [c["id"] for c in second["changes"] if c["action"] == "update"] == ["more"]
 
 
-def test_an_appliance_that_does_not_answer_is_told_once_and_asked_again(gos: Gos, folder: Path) -> None:
+def test_an_unreachable_appliance_is_reported_once_and_retried(gos: Gos, folder: Path) -> None:
     with watching(folder, "--to", "http://127.0.0.1:9") as process:
         assert "does not answer" in read_until(process, "does not answer")
         process.send_signal(signal.SIGINT)

@@ -44,7 +44,7 @@ def test_a_zip_is_read_back_and_equal_files_give_equal_bytes() -> None:
 
 
 @pytest.mark.parametrize("make", [make_zip, make_tar])
-def test_a_single_folder_around_everything_is_taken_away(make: Callable[..., bytes]) -> None:
+def test_a_single_folder_around_everything_is_removed(make: Callable[..., bytes]) -> None:
     wrapped = [(f"shop-main/{path}", content) for path, content in FILES.items()]
     assert read_archive(make(*wrapped), LIMITS) == FILES
 

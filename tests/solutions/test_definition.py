@@ -47,7 +47,7 @@ def test_what_is_for_people_is_ignored() -> None:
     assert read(make_solution(**extra)) == read(make_solution())
 
 
-def test_every_problem_is_named_with_its_file_and_line() -> None:
+def test_every_problem_is_reported_with_its_file_and_line() -> None:
     files: dict[str, str | bytes] = {
         **make_solution(),
         "solution.yaml": "name: Not A Slug\ncolour: red\n",

@@ -87,7 +87,7 @@ def test_a_leftover_policy_is_pruned_and_judges_no_more(place: Place) -> None:
     assert verdict(place) == "deny"
 
 
-def test_what_is_wrong_with_a_policy_is_told_with_its_line() -> None:
+def test_a_problem_of_a_policy_is_reported_with_its_line() -> None:
     problems = problems_of(with_policy(POLICY.replace("effects: [read]", "effects: [reed]")))
     assert problems["policies/clerk.yaml"].startswith("policies/clerk.yaml:4: ")
     assert "/rules/0/effects/0 input should be 'read' or 'write'" in problems["policies/clerk.yaml"]

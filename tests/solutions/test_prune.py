@@ -26,7 +26,7 @@ def blocked_by(place: Place, files: dict[str, str], **options: bool) -> dict[str
     return {f"{change.kind} {change.id}": change.blocked or "" for change in plan if change.action == "delete"}
 
 
-def test_what_is_left_over_is_told_and_stays(place: Place) -> None:
+def test_leftovers_are_reported_and_not_deleted(place: Place) -> None:
     place.apply(with_more())
     before = everything(place)
     changes = place.apply(make_solution())
@@ -58,7 +58,7 @@ def test_what_somebody_else_made_is_never_deleted(place: Place) -> None:
     assert everything(place) == ["processes late", "processes mine", "datapool parts", "datapool things"]
 
 
-def test_what_stands_in_the_way_is_named(place: Place) -> None:
+def test_obstacles_of_a_prune_are_reported(place: Place) -> None:
     files = with_more(**{"processes/calls/process.yaml": CALLS})
     place.apply(files)
     place.api.post("/api/v1/datapool/parts/entities", json={}).raise_for_status()

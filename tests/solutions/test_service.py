@@ -80,7 +80,7 @@ def test_a_version_rolled_back_is_published_again(place: Place) -> None:
     assert place.api.get("/api/v1/processes/add").json()["data"]["published_version"] == 2
 
 
-def test_a_missing_secret_is_named_and_blocks_everything(make_place: Callable[..., Place]) -> None:
+def test_a_missing_secret_is_reported_and_blocks_everything(make_place: Callable[..., Place]) -> None:
     place = make_place()
     missing = [change for change in place.plan(make_solution()) if change.blocked]
     assert [(change.kind, change.id, change.action) for change in missing] == [("secret", "erp_token", "missing")]
@@ -96,7 +96,7 @@ def test_a_connector_that_is_not_installed_blocks(place: Place) -> None:
         place.apply(files)
 
 
-def test_code_that_does_not_compile_is_named_by_file_and_line_and_nothing_is_applied(place: Place) -> None:
+def test_code_that_does_not_compile_is_reported_by_file_and_line_and_nothing_is_applied(place: Place) -> None:
     files = make_solution(**{"processes/add/steps/sum.ts": "export default function () {\n  return 1 +;\n}\n"})
     with pytest.raises(DefinitionInvalid) as caught:
         place.apply(files)
@@ -104,7 +104,7 @@ def test_code_that_does_not_compile_is_named_by_file_and_line_and_nothing_is_app
     assert everything(place) == []
 
 
-def test_settings_that_do_not_suit_the_connector_are_named_by_line(place: Place) -> None:
+def test_invalid_settings_are_reported_by_line(place: Place) -> None:
     files = make_solution(**{"integrations/erp.yaml": "connector: http\nsettings:\n  base_url: ftp://x\n  speed: 3\n"})
     with pytest.raises(DefinitionInvalid) as caught:
         place.plan(files)

@@ -85,7 +85,7 @@ def test_an_agent_whose_skill_is_nowhere_is_blocked(place: Place) -> None:
         place.apply(make_solution(**{"agents/clerk.yaml": agent}))
 
 
-def test_what_is_wrong_with_a_skill_is_told_with_its_file() -> None:
+def test_a_problem_of_a_skill_is_reported_with_its_file() -> None:
     errors = problems_of(
         with_skill(ABOUT.replace("name: returns", "name: other"), **{"SKILLS/returns/a.md": "pay\u200bnow", "SKILLS/stray.md": ""})
     )

@@ -78,7 +78,7 @@ def order(number: str, **cells: str) -> Row:
     return {**GOOD, "number": number, "sku": "T-100", "product": "Darjeeling", **cells}
 
 
-def test_the_sample_is_taken_but_for_its_two_defects(intake: Intake) -> None:
+def test_the_sample_is_accepted_except_for_its_two_defects(intake: Intake) -> None:
     output = intake.take(SAMPLE["orders"])
     assert output["orders"] == {"read": 12, "accepted": 10, "rejected": 2}
     assert output["lines"] == {"read": 18, "accepted": 16}
@@ -118,7 +118,7 @@ def test_a_number_that_comes_again_further_down_is_a_defect_and_the_first_one_st
     assert [(each["number"], each["lines"]) for each in intake.entities("orders")] == [("1", 1), ("2", 1)]
 
 
-def test_a_number_that_was_taken_before_is_a_defect_unless_it_is_to_be_replaced(intake: Intake) -> None:
+def test_a_repeated_number_is_a_defect_unless_it_is_replaced(intake: Intake) -> None:
     intake.take(to_csv([order("1"), order("1", sku="C-310")]))
     again = to_csv([order("1", quantity="7")])
     assert intake.defects(again) == [(2, "number", "duplicate_number")]
@@ -164,7 +164,7 @@ def test_columns_and_fields_that_are_missing_or_too_many(intake: Intake, text: s
     assert intake.entities("orders") == []
 
 
-def test_a_file_of_the_most_lines_is_taken_and_a_longer_one_is_not(intake: Intake) -> None:
+def test_a_file_with_the_maximum_of_lines_is_accepted_and_a_longer_one_is_not(intake: Intake) -> None:
     rows = [order(f"many-{number}", customer_name="名" * 20, discount="") for number in range(1000)]
     rejected = intake.take(to_csv([*rows, order("one-more")]))
     assert [(d["line"], d["code"]) for d in rejected["defects"]] == [(1002, "too_many_lines")]

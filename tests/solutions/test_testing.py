@@ -114,7 +114,7 @@ def with_cases(folder: Path, *cases: dict[str, Any], **more: Any) -> None:
     (folder / "tests/take.yaml").write_text(yaml12.dump({"process": "take", **more, "cases": list(cases)}))
 
 
-def test_cases_that_hold_are_told_in_a_line_each_also_beside_sealed_secrets(gos_test: GosTest, folder: Path) -> None:
+def test_passing_cases_are_printed_one_per_line_also_with_sealed_secrets(gos_test: GosTest, folder: Path) -> None:
     assert "{sealed: true}" in (folder / "integrations/pulled.yaml").read_text()
     code, out, errors = gos_test(folder)
     assert (code, errors) == (0, "")
@@ -124,7 +124,7 @@ def test_cases_that_hold_are_told_in_a_line_each_also_beside_sealed_secrets(gos_
     assert not (folder.parent / "data").exists(), "nothing is left behind"
 
 
-def test_what_does_not_hold_is_told_with_all_differences(gos_test: GosTest, folder: Path) -> None:
+def test_a_failing_case_is_reported_with_all_differences(gos_test: GosTest, folder: Path) -> None:
     with_cases(
         folder,
         {"name": "wrong", "input": {"n": 2}, "mocks": {"each": {"output": ["z"]}, "datapool.update": {"output": 1}}, "expect": {
@@ -209,7 +209,7 @@ def test_the_starter_holds_its_own_tests() -> None:
         ("process: p\ncases: [5]", 2, "an object"), ("process: p\ncases: [{name: 5}]", 2, "must be texts"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_of_cases_is_told_with_its_line(text: str, line: int, part: str) -> None:
+def test_a_problem_of_a_case_file_is_reported_with_its_line(text: str, line: int, part: str) -> None:
     cases, problems = read_cases({"tests/a.yaml": text.encode(), "sample/bad.json": b"{", "sample/a.json": b"{}"})
     assert cases == []
     assert (problems[0].file, problems[0].line, part in problems[0].message) == ("tests/a.yaml", line, True), problems

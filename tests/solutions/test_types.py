@@ -69,7 +69,7 @@ MISTAKES = [
 ]
 
 
-def test_a_mistake_against_a_real_schema_is_told_at_its_line(gos: Gos, folder: Path) -> None:
+def test_a_type_error_against_a_real_schema_is_reported_at_its_line(gos: Gos, folder: Path) -> None:
     """Each in a process of its own, all in one check; of each exactly one is told."""
     places = []
     for number, (old, new, at, _) in enumerate(MISTAKES):
@@ -107,7 +107,7 @@ def test_apply_refuses_types_that_do_not_fit_and_leaves_nothing(gos: Gos, folder
     assert gos("apply", folder)[0] == 0
 
 
-def test_apply_knows_what_the_tenant_has_beside_the_solution(gos: Gos, folder: Path) -> None:
+def test_apply_knows_what_the_tenant_has_besides_the_solution(gos: Gos, folder: Path) -> None:
     assert gos("apply", folder)[0] == 0
     (folder / "collections/things.yaml").unlink()
     (folder / "integrations/erp.yaml").unlink()

@@ -57,7 +57,7 @@ def test_an_app_is_made_and_published_with_everything_it_leads_to(place: Place) 
         assert visitor.get("/").text == "<h1>Shop</h1>"
 
 
-def test_what_is_so_already_makes_no_version(place: Place) -> None:
+def test_unchanged_content_creates_no_version(place: Place) -> None:
     place.apply(with_app())
     assert (change_of(place.apply(with_app())).action, numbers(place)) == ("unchanged", (1, 1))
     later = with_app(**{"index.html": "<h1>New</h1>", "more.html": "more"})
@@ -171,7 +171,7 @@ def test_a_prune_leaves_an_app_that_somebody_else_has_made(place: Place) -> None
     assert [app.id for app in webapps.list_apps(place.scope, PageRequest()).items] == ["other", "shop"]
 
 
-def test_a_version_that_nobody_serves_is_not_pulled(place: Place) -> None:
+def test_an_unpublished_version_is_not_pulled(place: Place) -> None:
     webapps = place.running.services.webapps
     place.apply(with_app())
     webapps.add_version(place.scope, "shop", webapps.prepare_version(place.scope, {"index.html": b"draft"}, Settings()))
@@ -199,7 +199,7 @@ def test_a_pulled_app_is_the_one_that_is_served(gos: Gos, place: Place, tmp_path
     assert (code, "    failed: version 2 was not published: GET / answered 200 instead of 204" in out) == (1, True)
 
 
-def test_an_app_too_large_for_a_solution_is_named_and_left_out(
+def test_an_app_too_large_for_a_solution_is_listed_and_left_out(
     gos: Gos, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.apply(with_app())

@@ -61,7 +61,7 @@ def code(file: str, step_id: str = "run", **more: Any) -> dict[str, Any]:
         ({"url": "/", "lines": ["= input.a", "= input.b"]}, []),
     ],
 )
-def test_what_a_step_writes_out_must_suit_the_action(check: Check, given: Any, found: list[tuple[str, str]]) -> None:
+def test_literal_input_must_match_the_actions_schema(check: Check, given: Any, found: list[tuple[str, str]]) -> None:
     problems = check(call(given))
     assert [(each.pointer, each.code, each.severity) for each in problems] == [
         (f"/steps/0/integration/input{pointer}", "input_invalid", "error") for pointer, _ in found
@@ -74,7 +74,7 @@ def test_what_depends_on_an_expression_is_left_to_the_execution(check: Check) ->
     assert [each.pointer for each in check(call({"kind": "a"}, "either"))] == ["/steps/0/integration/input/b"]
 
 
-def test_the_input_of_the_step_is_held_against_the_action_too(check: Check) -> None:
+def test_the_input_option_of_a_step_is_checked_against_the_action_too(check: Check) -> None:
     (problem,) = check({"id": "call", "integration": {"use": "shop", "action": "post"}, "input": {"url": "/", "body": 1}})
     assert (problem.pointer, problem.code) == ("/steps/0/input/body", "input_invalid")
 
@@ -117,7 +117,7 @@ def test_a_step_that_cannot_be_read_hides_no_type_error_of_another(check: Check,
     assert [(each.pointer, each.code) for each in problems] == [(where, "definition_invalid"), ("/steps/1/code", "type_error")]
 
 
-def test_a_file_that_does_not_compile_is_told_once_and_hides_no_other(check: Check) -> None:
+def test_a_file_that_does_not_compile_is_reported_once_and_hides_no_other(check: Check) -> None:
     files = {"steps/a.ts": "import { f } from './lib.ts';\nexport default () => f();\n", "steps/lib.ts": "export const f = (;\n"}
     problems = check(code("steps/a.ts", "a"), code("steps/run.ts"), files=files | {"steps/run.ts": WRONG_TYPE})
     assert [(each.file, each.line, each.code) for each in problems] == [
@@ -131,7 +131,7 @@ def test_a_wrong_schema_leaves_the_rest_checked_and_says_nothing_of_types_of_inp
     assert [(each.code, each.line) for each in problems] == [("schema_invalid", None), ("type_error", 2)]
 
 
-def test_a_file_that_no_step_uses_is_checked_and_stands_in_nobodys_way(check: Check) -> None:
+def test_an_unused_file_is_checked_but_only_gives_warnings(check: Check) -> None:
     good = "import { n } from './lib/n';\nexport default async function () { return n; }\n"
     files = {"steps/run.ts": good, "steps/lib/n.ts": "export const n = 1;\n", "steps/new.ts": WRONG_TYPE}
     problems = check(code("steps/run.ts"), files=files)

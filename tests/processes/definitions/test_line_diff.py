@@ -40,7 +40,7 @@ def test_what_lies_between_two_changes_is_counted() -> None:
     assert (second.lines[0].old, second.lines[0].new) == (48, 48)
 
 
-def test_only_what_differs_is_told_and_how_much() -> None:
+def test_only_differences_are_reported_with_their_size() -> None:
     diffs = compare_texts([("same", "x", "x"), ("new", None, "1\n2"), ("gone", "1", None), ("empty", None, "")])
     assert [(each.name, each.happened, each.removed, each.added) for each in diffs] == [
         ("new", "added", 0, 2), ("gone", "removed", 1, 0), ("empty", "added", 0, 0),
@@ -92,7 +92,7 @@ def test_a_long_line_is_shown_with_its_ends_and_what_changed() -> None:
     assert [piece.text for piece in hunk.lines[0].pieces if piece.is_changed] == ["1"]
 
 
-def test_a_long_text_whose_lines_all_changed_is_told_old_and_new_in_turn() -> None:
+def test_a_completely_changed_long_text_alternates_old_and_new_lines() -> None:
     (hunk,) = hunks("\n".join(f"old {n}" for n in range(100)), "\n".join(f"new {n}" for n in range(100)))
     assert [line.sign for line in hunk.lines[:41:20]] == ["removed", "added", "removed"]
     assert [line.old for line in hunk.lines if line.old] == list(range(1, 101))

@@ -44,7 +44,7 @@ def problems(step: dict[str, Any], **more: Any) -> dict[str, str]:
         ({"id": "a", "for_each": {**EACH, "on_error": "shrug"}}, "/steps/0/for_each/on_error"),
     ],
 )  # fmt: skip
-def test_a_wrong_option_is_told_with_its_place(step: Any, pointer: str) -> None:
+def test_an_invalid_option_is_reported_with_its_pointer(step: Any, pointer: str) -> None:
     found = problems(step)
     assert pointer in found
     assert found[pointer]
@@ -60,11 +60,11 @@ def test_a_wrong_option_is_told_with_its_place(step: Any, pointer: str) -> None:
         ({"process": "x", "retry": 1}, "/on_failure/retry"),
     ],
 )  # fmt: skip
-def test_a_wrong_on_failure_is_told_with_its_place(value: Any, pointer: str) -> None:
+def test_an_invalid_on_failure_is_reported_with_its_pointer(value: Any, pointer: str) -> None:
     assert pointer in problems(RULE, on_failure=value)
 
 
-def test_no_step_has_the_name_under_which_those_of_on_failure_stand() -> None:
+def test_on_failure_is_reserved_as_a_step_id_when_it_has_steps() -> None:
     assert problems({**RULE, "id": "on_failure"}, on_failure={"steps": [{**RULE, "id": "s"}]}) == {
         "/steps/0": "'on_failure' is reserved because on_failure has steps; rename this step"
     }

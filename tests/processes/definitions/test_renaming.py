@@ -31,7 +31,7 @@ def test_the_text_keeps_its_comments() -> None:
     )
 
 
-def test_a_text_that_would_come_to_mean_something_else_is_refused() -> None:
+def test_a_rename_that_would_change_the_meaning_of_the_text_is_refused() -> None:
     source = SOURCE.replace("name: It", "name: steps/a.ts")
     draft = Draft({"id": "it", "name": "steps/a.ts", "steps": [STEP]}, {"steps/a.ts": "1"}, source)
     with pytest.raises(ValidationFailed, match="change it there first"):

@@ -69,7 +69,7 @@ def test_directions_differ_in_what_is_left_open() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"properties": {}}, {"additionalProperties": True}])
-def test_an_object_about_which_nothing_is_said_can_be_handed_to_any_parameter(more: dict[str, Any]) -> None:
+def test_an_object_without_a_schema_can_be_passed_to_any_parameter(more: dict[str, Any]) -> None:
     schema = {"type": "object", **more}
     assert to_typescript(schema, RECEIVED) == "any"
     assert to_typescript({"type": "array", "items": schema}, OPEN) == "any[]"

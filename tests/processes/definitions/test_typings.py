@@ -116,7 +116,7 @@ def test_code_that_keeps_to_what_is_there_has_no_problem(problems: Callable[...,
         ("await fetch('x');", 7, "'fetch' does not exist in a step; call a foreign system by api.integrations.execute"),
     ],
 )
-def test_a_mistake_is_told_where_it_is(problems: Callable[..., list[Problem]], line: str, column: int, words: str) -> None:
+def test_a_type_error_has_its_position(problems: Callable[..., list[Problem]], line: str, column: int, words: str) -> None:
     (problem,) = problems(typescript("a", line))
     assert (problem.code, problem.pointer, problem.file) == ("type_error", "/steps/0/code", "steps/a.ts")
     assert (problem.line, problem.column) == (2, column)
@@ -206,7 +206,7 @@ def test_validate_lists_what_publish_refuses(world: World) -> None:
     assert "nme" in detail.message
 
 
-def test_a_warning_does_not_stand_in_the_way(acme: httpx.Client) -> None:
+def test_a_warning_does_not_block_publishing(acme: httpx.Client) -> None:
     source = 'export default (input, api) => api.secrets.get("none");'
     body = {"id": "lax", "steps": [{"id": "a", "code": {"language": "javascript", "source": source}}]}
     assert acme.put("/api/v1/processes/lax", json=body).status_code == 201

@@ -115,7 +115,7 @@ def test_the_time_of_waiting_for_a_person_is_counted_apart(world: World) -> None
 
 
 @pytest.mark.parametrize(("on_timeout", "status"), [(None, "rejected"), ("reject", "rejected"), ("continue", "expired")])
-def test_what_nobody_decides_in_time_is_as_on_timeout_says(world: World, on_timeout: str | None, status: str) -> None:
+def test_a_request_not_decided_in_time_follows_on_timeout(world: World, on_timeout: str | None, status: str) -> None:
     human = {**APPROVE["human"], "expires": "1s"} | ({"on_timeout": on_timeout} if on_timeout else {})  # type: ignore[dict-item]
     done = world.finish(start(world, [{"id": "approve", "human": human}]))
     assert (done.status, done.output["status"], done.output["decided_by"]) == ("succeeded", status, None)
@@ -147,7 +147,7 @@ def test_the_output_of_a_child_is_the_output(world: World) -> None:
     assert nothing_waits()
 
 
-def test_a_child_that_nobody_waits_for_goes_its_own_way(world: World) -> None:
+def test_a_child_without_wait_runs_independently(world: World) -> None:
     child = world.publish([rule("double", "= input.n * 2")])
     done = world.finish(start(world, [{"id": "sub", "process": {"use": child, "wait": False}}]))
     (row,) = children_of(world, done.id)
@@ -191,7 +191,7 @@ def test_a_cancel_withdraws_everything_that_is_asked(world: World) -> None:
     assert nothing_waits()
 
 
-def test_a_skipped_step_asks_nobody_and_each_item_of_a_for_each_asks_by_itself(world: World) -> None:
+def test_a_skipped_step_makes_no_request_and_each_for_each_item_makes_its_own(world: World) -> None:
     each = {"items": [1, 2], "concurrency": 2, "steps": [{"id": "e", "when": "= item > 1", "wait": {"event": "n{{ item }}"}}]}
     execution = start(world, [{"id": "each", "for_each": each}])
     (wait,) = waiting(world, execution)

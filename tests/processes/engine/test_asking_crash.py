@@ -68,7 +68,7 @@ def expire(world: World, execution: str, number: int, when: When) -> bool:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_any_write_leaves_what_nobody_decided_expired_and_asked_again(idle_world: World, when: When) -> None:
+def test_after_a_crash_at_any_write_undecided_requests_expire_and_are_asked_again(idle_world: World, when: When) -> None:
     world = idle_world
     human = {"kind": "approval", "title": "?", "expires": "1s", "on_timeout": "fail"}
     retry = {"max_attempts": 2, "initial": "0s", "classes": ["timeout"]}

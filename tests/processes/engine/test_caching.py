@@ -44,12 +44,12 @@ def test_another_version_is_another_result_unless_the_key_says_otherwise(world: 
     assert run(world, other, {"n": 11}) == ("cached", {"n": 1, "twice": 2})
 
 
-def test_a_failure_is_not_kept(world: World) -> None:
+def test_a_failure_is_not_cached(world: World) -> None:
     process = world.publish([code("a", "throw new Error('x')", cache=HOUR, continue_on_error=True)])
     assert [run(world, process)[0] for _ in range(2)] == ["executed", "executed"]
 
 
-def test_what_is_past_its_time_or_too_large_is_not_taken(world: World) -> None:
+def test_expired_or_too_large_outputs_are_not_reused(world: World) -> None:
     process = world.publish([code("a", "return 'x'.repeat(input.n)", cache=HOUR)])
     large = {"n": caching.MOST_BYTES}
     assert [run(world, process, large)[0] for _ in range(2)] == ["executed", "executed"]
@@ -82,7 +82,7 @@ def test_a_cached_run_replays_as_it_was(world: World) -> None:
     assert world.flow.replay_execution(world.scope, second.id, ReplayRequest()).is_identical
 
 
-def test_what_was_cut_off_by_a_crash_goes_on_with_what_it_has_done(idle_world: World) -> None:
+def test_code_interrupted_by_a_crash_continues_from_its_journal(idle_world: World) -> None:
     world = idle_world
     body = "const made = await api.datapool.create('marks', {what: 'once'}); return made.id"
     process = world.publish([code("a", body, cache=HOUR)])

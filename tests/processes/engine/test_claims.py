@@ -53,7 +53,7 @@ def test_an_execution_that_never_gets_anywhere_is_given_up(idle_world: World) ->
     assert (row.status, row.error["code"], row.failure_class) == ("failed", "poisoned", "system")
 
 
-def test_what_a_database_that_is_away_interrupts_goes_on_later(idle_world: World) -> None:
+def test_executions_interrupted_by_a_missing_database_continue_later(idle_world: World) -> None:
     """A server that is restarted, or has no room for a further connection, is no failure of what was accepted."""
     world = idle_world
     execution = world.start(world.publish([rule("a", "= 1")]), soon=False)
@@ -129,7 +129,7 @@ def test_messages_that_come_twice_or_for_nothing_are_harmless(idle_world: World)
     assert len(world.marks()) == 1
 
 
-def test_a_stop_ends_at_a_commit_and_the_next_start_goes_on(folder: Path, sandbox: Pool) -> None:
+def test_a_stop_ends_at_a_commit_and_the_next_start_resumes(folder: Path, sandbox: Pool) -> None:
     Bell.forget()
     world = make_world(folder, sandbox)
     world.wipe()

@@ -26,7 +26,7 @@ def each(steps: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 # -- decided
 
 
-def test_the_engine_goes_on_behind_a_class_that_is_named_and_no_other() -> None:
+def test_the_engine_continues_only_after_a_listed_failure_class() -> None:
     both = define({"id": "a", "continue_on_error": ["connector"], **PLAIN}, {"id": "b", **PLAIN})
     assert ready(decide(both, run_of(both, "a", "failed", error=ERROR))) == [("b", "")]
     other = decide(both, run_of(both, "a", "failed", error={**ERROR, "failure_class": "policy"}))
@@ -91,7 +91,7 @@ def test_only_what_failed_counts_as_passed_over() -> None:
 # -- run
 
 
-def test_a_failed_step_has_no_output_and_its_error_is_told(world: World) -> None:
+def test_a_failed_step_has_no_output_and_its_error_is_available(world: World) -> None:
     steps = [{"id": "ring", "continue_on_error": True, **RING}, rule("seen", WHEN_BROKEN), rule("none", "= steps.ring")]
     execution = world.run(steps)
     assert (execution.status, execution.output) == ("succeeded", None)
@@ -102,7 +102,7 @@ def test_a_failed_step_has_no_output_and_its_error_is_told(world: World) -> None
     assert fine.output == "fine"
 
 
-def test_a_class_that_is_not_named_ends_the_execution(world: World) -> None:
+def test_an_unlisted_failure_class_ends_the_execution(world: World) -> None:
     execution = world.run([{"id": "ring", "continue_on_error": ["policy"], **RING}, rule("seen", WHEN_BROKEN)])
     assert (execution.status, execution.failure_class) == ("failed", "connector")
 
@@ -118,7 +118,7 @@ def test_each_failure_class_has_its_own_policy(world: World) -> None:
     assert world.steps(world.run([code("a", "throw new Error('x')", retry=policies)]))["a"].attempt == 2
 
 
-def test_what_waits_beside_a_failure_that_is_passed_over_is_withdrawn(world: World) -> None:
+def test_requests_beside_a_tolerated_failure_are_withdrawn(world: World) -> None:
     inner = {"left": [{"id": "ring", **RING}], "right": [{"id": "event", "wait": {"event": "never"}}]}
     execution = world.run([{"id": "both", "continue_on_error": True, "parallel": inner}, rule("last", "= errors.both.step")])
     assert (execution.status, execution.output) == ("succeeded", "ring")
@@ -128,7 +128,7 @@ def test_what_waits_beside_a_failure_that_is_passed_over_is_withdrawn(world: Wor
     assert db.rows("SELECT count(*) FROM pending_call WHERE execution_id = ?", (execution.id,)) == [(0,)]
 
 
-def test_a_for_each_goes_on_behind_items_that_fail(world: World) -> None:
+def test_a_for_each_continues_after_items_that_fail(world: World) -> None:
     steps = [boom("step", "input === 2"), rule("twice", "= steps.step * 2")]
     last = rule("last", "= ({each: steps.each, errors: errors.each})")
     execution = world.run([each(steps, on_error="continue", concurrency=2), last], {"lines": [1, 2, 3]})
@@ -179,7 +179,7 @@ def replayed(world: World, execution: str, **request: Any) -> Replay:
     return world.flow.replay_execution(world.scope, execution, ReplayRequest(**request))
 
 
-def test_a_replay_goes_on_where_the_execution_did(world: World) -> None:
+def test_a_replay_continues_where_the_execution_did(world: World) -> None:
     inner = {"left": [{"id": "rung", **RING}], "right": [{"id": "event", "wait": {"event": "never"}}]}
     both = {"id": "both", "continue_on_error": True, "parallel": inner}
     process = world.publish([*THREE[:2], both, rule("last", "= [errors.ring.code, errors.both.step, errors.each.length]")])

@@ -23,7 +23,7 @@ def start_later(world: World, when_finished: Callable[[], None]) -> str:
     return str(world.flow.start_execution(world.scope, process_id, request, when_finished=when_finished).id)
 
 
-def test_an_end_by_another_process_is_told_to_whoever_waits(world: World) -> None:
+def test_callers_are_notified_of_an_end_in_another_process(world: World) -> None:
     over, other = threading.Event(), threading.Event()
     tell_other = other.set
     execution, unfinished = start_later(world, over.set), start_later(world, tell_other)

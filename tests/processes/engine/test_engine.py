@@ -101,7 +101,7 @@ EACH = define(
 )
 
 
-def test_a_for_each_begins_as_many_as_it_may_and_goes_on_with_each_by_itself() -> None:
+def test_a_for_each_starts_up_to_its_concurrency_and_advances_each_item_independently() -> None:
     open_run = run_of(EACH, "e", "running", state={"items": [1, 2, 3, 4]})
     assert ready(decide(EACH, open_run)) == [("e/i", "0"), ("e/i", "1")]
     one_on = decide(EACH, open_run, run_of(EACH, "e/i", "succeeded", "1"))
@@ -341,7 +341,7 @@ def test_random_processes_end_with_every_step_done_once_and_in_order(data: st.Da
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), steps=steps_of(stops=True))
-def test_random_processes_end_with_the_first_stop_they_come_to(data: st.DataObject, steps: list[dict[str, Any]]) -> None:
+def test_random_processes_end_with_the_first_stop_they_reach(data: st.DataObject, steps: list[dict[str, Any]]) -> None:
     definition = define(*named(steps, [0]))
     simulation = Simulation(definition, data)
     decision = simulation.run()

@@ -148,7 +148,7 @@ def test_a_retry_from_failed_keeps_what_succeeded(world: World) -> None:
     assert len(Bell.rung) == rung + 1
 
 
-def test_a_retry_of_the_published_version_goes_on_in_the_new_one(world: World) -> None:
+def test_a_retry_with_the_published_version_continues_in_the_new_one(world: World) -> None:
     process, failed = failing_once(world)
     inner = code("ring", "return 'mended'")
     mark = {"id": "mark", "datapool": {"collection": "marks", "create": {"values": {"what": "marked"}}}}
@@ -217,7 +217,7 @@ def test_the_same_token_answers_the_same_execution(world: World) -> None:
     assert len(world.marks()) == 1
 
 
-def test_a_deleted_process_takes_its_running_executions_along_and_its_code_is_not_kept(world: World) -> None:
+def test_deleting_a_process_ends_its_executions_and_drops_its_cached_code(world: World) -> None:
     process = world.publish([{"id": "a", "integration": HOLD}])
     execution = world.start(process)
     assert Bell.arrived.acquire(timeout=10)

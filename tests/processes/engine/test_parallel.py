@@ -45,7 +45,7 @@ def test_a_failing_branch_fails_the_execution_and_the_others_end_with_the_step_t
     assert sum(key.endswith(".both/l") for key, _ in Bell.rung) == 1
 
 
-def test_a_parallel_stands_inside_of_a_for_each_and_of_itself(world: World) -> None:
+def test_a_parallel_can_be_nested_in_a_for_each_and_in_a_parallel(world: World) -> None:
     inner = {"id": "in", "parallel": {"x": [rule("ix", "= item * 10")], "y": [rule("iy", "= index")]}}
     each = {"id": "each", "for_each": {"items": [1, 2], "concurrency": 2, "steps": [{"id": "out", "parallel": {"only": [inner]}}]}}
     assert world.run([each]).output == [{"only": {"x": 10, "y": 0}}, {"only": {"x": 20, "y": 1}}]
@@ -102,7 +102,7 @@ def test_a_stop_cancels_whatever_else_is_under_way(world: World) -> None:
     Bell.go_on.set()
 
 
-def test_what_was_stopped_is_replayed_and_goes_on_from_a_later_step(world: World) -> None:
+def test_a_stopped_execution_is_replayed_and_retried_from_a_later_step(world: World) -> None:
     Bell.go_on.set()
     row = world.run(everything_at_once())
     result = replay(world, row)

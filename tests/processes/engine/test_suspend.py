@@ -54,7 +54,7 @@ def decide(world: World, approval_id: str, status: approvals.Status = "approved"
     db.write(write)
 
 
-def test_a_step_sleeps_until_a_person_decides_and_goes_on_with_its_locals(world: World) -> None:
+def test_a_step_sleeps_until_a_person_decides_and_resumes_with_its_locals(world: World) -> None:
     execution = start(
         world,
         """
@@ -201,7 +201,7 @@ def test_an_event_that_does_not_come_in_time_is_an_error(world: World) -> None:
     assert world.finish(start(world, body)).output == ["wait_timed_out", "the event 'payment' did not arrive in time"]
 
 
-def test_a_request_nobody_decides_expires(world: World) -> None:
+def test_an_undecided_request_expires(world: World) -> None:
     body = 'return (await api.human.request({kind: "approval", title: "?", expires: "1s"})).status;'
     execution = start(world, body)
     assert world.finish(execution).output == "expired"
@@ -258,7 +258,7 @@ def test_a_request_is_not_answered_by_a_key(world: World) -> None:
         tell(world, execution, wait["approval_id"])
 
 
-def test_a_condition_is_not_asked_again_when_the_step_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_is_not_evaluated_again_when_the_step_resumes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     wall, later = Wall(monkeypatch), clock.now_ms() + 3_600_000
     process = world.publish([code("late", 'await api.events.wait("go"); return "went";', when=f"= Date.now() < {later}")])
     execution = world.start(process)
@@ -284,7 +284,7 @@ def test_what_a_step_used_before_it_slept_counts_once_for_the_executions_timeout
     assert done.output == "in time", done.error
 
 
-def test_steps_of_a_for_each_sleep_beside_each_other(world: World) -> None:
+def test_steps_of_a_for_each_sleep_at_the_same_time(world: World) -> None:
     inner = code("each", "return item + (await api.events.wait('go-' + item)).more;", input="= item")
     inner["code"]["source"] = inner["code"]["source"].replace("return item", "const item = input; return item")
     process = world.publish([{"id": "all", "for_each": {"items": "= input.items", "concurrency": 3, "steps": [inner]}}])

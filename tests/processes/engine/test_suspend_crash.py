@@ -89,7 +89,7 @@ def test_a_crash_at_any_write_of_a_step_that_sleeps_leaves_everything_done_once(
     assert 20 < number < MOST_WRITES
 
 
-def test_clock_and_chance_of_every_visit_stand_in_the_journal(idle_world: World) -> None:
+def test_clock_and_random_values_of_every_visit_are_journaled(idle_world: World) -> None:
     world = idle_world
     body = """
       const seen = [Date.now()];

@@ -33,7 +33,7 @@ def flow_of(folder: Path, settings: Settings) -> Iterator[World]:
         pool.stop()
 
 
-def test_a_vm_of_a_former_worker_goes_on_in_another(folder: Path, tmp_path: Path) -> None:
+def test_a_vm_of_a_former_worker_continues_in_another(folder: Path, tmp_path: Path) -> None:
     """A new flow with a new pool, as after a restart, resumes what the first one stored."""
     body = 'const kept = {a: [1, 2n, "x"]}; const e = await api.events.wait("go"); return kept.a.map(String).join() + e;'
     process = f"former{next(PROCESSES)}"
@@ -48,7 +48,7 @@ def test_a_vm_of_a_former_worker_goes_on_in_another(folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_a_step_of_a_former_version_goes_on_in_its_template_or_not_at_all(folder: Path, tmp_path: Path, *, kept: bool) -> None:
+def test_a_step_of_an_earlier_release_continues_in_its_template_or_fails(folder: Path, tmp_path: Path, *, kept: bool) -> None:
     """The appliance is updated while a step sleeps; without its template it fails clearly, and never wakes in another."""
     (tmp_path / "older").mkdir()
     make_older(tmp_path / "older")

@@ -76,7 +76,7 @@ def only(spans: list[Any], name: str) -> Any:
     return results
 
 
-def test_the_trace_of_a_caller_goes_on_into_the_call_of_a_step(spans: list[Any]) -> None:
+def test_the_trace_of_a_caller_continues_into_the_call_of_a_step(spans: list[Any]) -> None:
     mine = [each for each in spans if each[0].trace_id.hex() == TRACE]
     request, about = only(mine, "POST /api/v1/processes/<process_id>/execute")
     execution, told_of_it = only(mine, "execute order")
@@ -104,7 +104,7 @@ def test_a_process_within_a_process_is_in_the_same_trace(spans: list[Any]) -> No
     assert (inner.trace_id, inner.parent_span_id) == (outer.trace_id, outer.span_id)
 
 
-def test_a_failure_is_told_by_its_class(spans: list[Any]) -> None:
+def test_a_failed_span_has_its_failure_class(spans: list[Any]) -> None:
     execution, about = only(spans, "execute broken")
     step, told_of_step = only(spans, "step boom")
     assert (execution.status.code, about["error.type"], about["gos.status"]) == (2, "user_code", "failed")

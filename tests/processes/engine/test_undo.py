@@ -74,7 +74,7 @@ def test_a_failed_execution_is_undone_in_reverse_and_stays_failed(world: World) 
     assert (fine.status, fine.aftermath) == ("succeeded", None)
 
 
-def test_what_cannot_be_undone_is_told_and_keeps_no_other_from_it(world: World) -> None:
+def test_a_failed_undo_is_reported_and_does_not_prevent_others(world: World) -> None:
     broken = {**rule("two", "= 2"), "undo": {"integration": {"use": "bell", "action": "ring", "input": {"reject": True}}}}
     execution = world.run([done("one"), broken, GATE], {})
     assert execution.status == "failed"
@@ -174,7 +174,7 @@ def test_a_process_is_started_with_what_failed_and_its_own_failure_ends_there(wo
     assert handlers_of(world, world.run([GATE], {"open": True}, on_failure={"process": handler}).id) == []
 
 
-def test_a_handler_that_cannot_be_started_is_told_and_does_not_keep_the_end(world: World) -> None:
+def test_a_handler_that_cannot_be_started_is_reported_and_does_not_block_the_end(world: World) -> None:
     failed = world.run([GATE], {}, on_failure={"process": "nobody"})
     assert failed.status == "failed"
     assert told(world, failed)["handler"]["error"]["code"] == "not_found"
@@ -204,7 +204,7 @@ def test_nothing_is_retried_from_what_only_follows_a_failure(world: World) -> No
     assert {step.path for step in plan.steps} == {"one", "gate"}
 
 
-def test_a_retry_undoes_what_it_kept_and_could_not_be_undone_before(world: World) -> None:
+def test_a_retry_undoes_reused_steps_that_became_undoable(world: World) -> None:
     broken = {**rule("two", "= 2"), "undo": {"integration": {"use": "bell", "action": "ring", "input": {"fail": 1}}}}
     failed = world.run([broken, GATE], {})
     assert told(world, failed)["undone"] == []
@@ -230,7 +230,7 @@ def test_an_undone_execution_replays_as_it_was(world: World) -> None:
     assert world.flow.replay_execution(world.scope, execution, ReplayRequest()).is_identical
 
 
-def test_a_child_is_undone_before_its_parent_hears_of_it(world: World) -> None:
+def test_a_child_is_undone_before_its_parent_is_answered(world: World) -> None:
     child = world.publish([done("one"), GATE])
     parent = world.run([{"id": "sub", "process": {"use": child, "input": {}}}])
     assert (parent.status, parent.error["code"]) == ("failed", "child_failed")

@@ -40,7 +40,7 @@ def world(hasty: World) -> World:
     return hasty
 
 
-def test_a_call_past_its_deadline_is_answered_and_its_late_answer_is_nobodys(world: World) -> None:
+def test_a_call_past_its_deadline_is_answered_and_its_late_answer_is_dropped(world: World) -> None:
     began = clock.monotonic()
     done = world.run([code("a", CATCH), code("b", "return 'went on'")])
     assert clock.monotonic() - began < 15, "it would have been held for twenty seconds"

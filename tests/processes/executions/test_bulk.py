@@ -73,7 +73,7 @@ def test_more_than_fit_are_done_by_asking_again(world: World, monkeypatch: pytes
     assert counts == [(2, True), (2, True), (1, False)]
 
 
-def test_what_is_refused_is_counted_and_told(world: World) -> None:
+def test_refusals_are_counted_and_listed(world: World) -> None:
     process = world.publish([rule("one", "= input.missing.deep")], concurrency={"limit": 1, "behaviour": "reject"})
     failed = world.finish(world.start(process))
     world.flow.pause_process(world.scope, process)

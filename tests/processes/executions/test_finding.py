@@ -63,11 +63,11 @@ def test_an_execution_is_found_by_a_value_of_its_input(world: World) -> None:
         ([1], [("", "1")]),
     ],
 )
-def test_so_much_of_an_input_is_kept(given: Any, wanted: list[tuple[str, str]]) -> None:
+def test_the_first_values_of_an_input_are_indexed(given: Any, wanted: list[tuple[str, str]]) -> None:
     assert list(values_of(given)) == wanted
 
 
-def test_numbers_are_kept_as_they_are_written() -> None:
+def test_numbers_are_indexed_as_they_are_written() -> None:
     texts = [text_of(value) for value in (1, 1.0, 1.5, 2**60, True, "1.0", None)]
     assert texts == ["1", "1", "1.5", str(2**60), "true", "1.0", None]
 

@@ -12,7 +12,7 @@ def paused_at(world: World, process: str) -> int | None:
     return value
 
 
-def test_what_is_executed_while_paused_waits_until_the_process_goes_on(world: World) -> None:
+def test_executions_started_while_paused_wait_until_the_process_resumes(world: World) -> None:
     process = world.publish([rule("one", "= 7")])
     world.flow.pause_process(world.scope, process)
     for soon in (True, False):
@@ -25,7 +25,7 @@ def test_what_is_executed_while_paused_waits_until_the_process_goes_on(world: Wo
     assert world.finish(execution.id).output == 7
 
 
-def test_what_has_begun_goes_on_and_what_was_queued_does_not_begin(world: World) -> None:
+def test_started_executions_continue_and_queued_ones_are_held_back(world: World) -> None:
     ring = {"id": "ring", "integration": {"use": "bell", "action": "hold", "input": {}}}
     process = world.publish([ring, {"id": "pause", "wait": {"for": "20ms"}}, rule("last", "= 1")])
     open_run = world.start(process)

@@ -57,7 +57,7 @@ def test_a_retry_from_any_step(world: World, start_from: str, wanted: str) -> No
     assert replay(world, again).is_identical
 
 
-def test_a_step_that_was_not_come_to_is_refused_with_the_step_to_take(world: World) -> None:
+def test_a_step_that_was_not_reached_is_refused_with_an_alternative(world: World) -> None:
     options = [{"when": "= false", "steps": [mark("never")]}, {"steps": [mark("always")]}]
     left = {"id": "left", "when": "= false", "parallel": {"a": [mark("inner")]}}
     row = world.run([{"id": "choose", "branch": options}, left])
@@ -79,7 +79,7 @@ def test_a_retry_inside_a_for_each_that_failed(world: World) -> None:
     assert (again.status, sources["mark"], sources["ring@0"]) == ("failed", "reused", "executed")
 
 
-def test_a_stop_beside_the_step_is_passed_over(world: World) -> None:
+def test_a_stop_beside_the_step_is_skipped(world: World) -> None:
     halt = {"id": "halt", "when": "= input.stops", "stop": {"output": "= 'halted'"}}
     branches = {"left": [mark("l1"), halt, mark("l2")], "right": [{"id": "pause", "wait": {"for": "1s"}}, mark("r2")]}
     row = world.finish(world.start(world.publish([{"id": "both", "parallel": branches}, mark("last")]), {"stops": True}))
