@@ -1,4 +1,4 @@
-"""A tenant's configured connectors: their settings and sealed secrets, and the record of every call."""
+"""Integrations: configured connectors of a tenant with sealed secrets, and the record of every call."""
 
 import lazy_loader
 

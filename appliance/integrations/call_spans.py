@@ -1,4 +1,4 @@
-"""A span for each call to a foreign system: of which integration and action, and how it ended; nothing that was said."""
+"""Tracing spans for calls to foreign systems: integration, action and result, but no content."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from .connections import Ready
 
 @contextmanager
 def call_span(scope: TenantScope, ready: Ready, action: str) -> Iterator[None]:
-    """Around one call, under the span that the scope names."""
+    """Record a span around one call, below the scope's span."""
     if not spans.is_on:
         yield
         return

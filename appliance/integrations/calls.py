@@ -1,4 +1,4 @@
-"""The road to a foreign system: one call on a live connector, with deadline, log and secrets blotted out."""
+"""Runs one call on a live connector, with a deadline, logging, and secrets redacted."""
 
 import json
 import logging
@@ -40,21 +40,21 @@ LogSink = Callable[[Level, str, Json], None]
 HIDDEN_LINE = "the connector wrote a line here; a rule hides what this integration says"
 _CHECK_SECONDS = 20.0
 DISCOVERY_BYTES = 32 << 20
-"""An answer that describes a whole system may be larger than one about a thing in it."""
+"""A description of a whole system may be larger than the answer to a single request."""
 
 _log = logging.getLogger(__name__)
 
 
 class TimedDocuments(Protocol):
-    """The documents of a call that has not begun."""
+    """The documents of a call that has not begun yet."""
 
     def until(self, deadline: float) -> Documents:
-        """Usable until the deadline, in monotonic seconds."""
+        """The documents, usable until the deadline, in monotonic seconds."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One call to be made: `key` is what the foreign system sees, `seconds` the time it may take."""
+    """A call to make: `key` is the idempotency key sent to the foreign system, `seconds` its time limit."""
 
     action: Action
     input: Json
@@ -64,13 +64,13 @@ class Shot:
     traffic: Traffic = field(default_factory=Traffic)
     documents: TimedDocuments | None = None
     is_discreet: bool = False
-    """Whether nothing that the foreign system says may be in any log, because rules hide a part of it."""
+    """Whether the foreign system's words must not appear in any log, because rules redact part of them."""
     admit: Admit | None = None
 
 
 @dataclass(frozen=True)
 class PollShot:
-    """One poll to be made: `query` and `cursor` are the trigger's; `is_discreet` as for a `Shot`."""
+    """A poll to make: `query` and `cursor` are the trigger's; `is_discreet` as for a `Shot`."""
 
     trigger: str
     query: Json
@@ -82,7 +82,7 @@ class PollShot:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What a connector is run with."""
+    """The parameters a connector runs with."""
 
     key: str
     seconds: float
@@ -94,7 +94,7 @@ class _Terms:
 
 
 def log_to_process(level: Level, message: str, fields: Json) -> None:
-    """Where a connector's lines go when no execution takes them."""
+    """The log sink for a connector's lines outside executions."""
     _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", message, extra={"fields": dict(fields)})
 
 
@@ -107,7 +107,7 @@ class Calls:
         self._stopping = threading.Event()
 
     def effect_of(self, ready: Ready, action: Action, given: Json) -> Effect:
-        """The effect of this very call."""
+        """The effect of this particular call."""
 
         def ask() -> Effect:
             with self._connections.use(ready) as live:
@@ -116,10 +116,10 @@ class Calls:
         return _guarded(ready, ask)
 
     def make(self, ready: Ready, shot: Shot) -> dict[str, Any]:
-        """The action's output with the integration's secrets blotted out; ConnectorError as the contract has it.
+        """Run an action; returns its output with the integration's secrets redacted.  ConnectorError as in the contract.
 
-        Whatever else a plugin raises, or answers against its contract or its action's `output`, becomes a SystemFailure
-        of unknown outcome: the call was made, and a success that is not what was promised proves nothing.
+        Any other exception of a plugin, or output that violates its contract or schema, becomes a SystemFailure with an unknown
+        outcome: the call was made, and an unexpected answer does not prove success.
         """
 
         def act(connector: Connector, ctx: Context) -> dict[str, Any]:
@@ -135,21 +135,21 @@ class Calls:
         return output
 
     def preview(self, ready: Ready, shot: Shot) -> list[preview.SentRequest]:
-        """The HTTP request that the call would send first, secrets blotted out; none where its connector cannot tell.
+        """The first HTTP request of the call with secrets redacted; empty if its connector does not support previews.
 
-        The connector is one of its own, so that nothing open already can be used.  ConnectorError as `make`.
+        Uses a separate connector instance, so that no open connection can be used.  ConnectorError as `make`.
         """
         return _guarded(ready, lambda: [shown_request(ready.redactor, each) for each in _rehearse(ready, shot)])
 
     def first_request(self, ready: Ready, shot: Shot) -> HttpRequest | None:
-        """The HTTP request that the call would send first, as it is; None where its connector cannot tell.
+        """The first HTTP request of the call, unredacted; None if its connector does not support previews.
 
-        ConnectorError as `make`.  It carries credentials: nothing of it may be kept or shown.
+        ConnectorError as `make`.  It contains credentials: it must not be stored or shown.
         """
         return _guarded(ready, lambda: next(iter(_rehearse(ready, shot)), None))
 
     def poll(self, ready: Ready, shot: PollShot) -> Polled:
-        """What a trigger found, secrets blotted out of its items; ConnectorError as the contract has it."""
+        """Poll a trigger; returns its items with secrets redacted.  ConnectorError as in the contract."""
 
         def act(connector: Connector, ctx: Context) -> Polled:
             found = connector.poll(shot.trigger, shot.query, shot.cursor, ctx)
@@ -166,7 +166,7 @@ class Calls:
         return self._run_noted(ready, terms, act)
 
     def check(self, ready: Ready) -> str:
-        """What the connector says about its settings; ConnectorError when they do not work."""
+        """The connector's message about its settings; ConnectorError if they do not work."""
 
         def act(connector: Connector, ctx: Context) -> str:
             return str(connector.check(ctx))
@@ -174,7 +174,7 @@ class Calls:
         return ready.redactor.text(self._run(ready, "check", _CHECK_SECONDS, log_to_process, act))
 
     def discover(self, ready: Ready, seconds: float) -> list[Action]:
-        """The actions the integration's system has beside the declared ones, secrets blotted out; ConnectorError."""
+        """The actions discovered in the foreign system besides the declared ones, secrets redacted; ConnectorError."""
         client = EgressClient(replace(self._connections.egress, max_answer_bytes=DISCOVERY_BYTES))
 
         def act(connector: Connector, ctx: CallContext) -> list[Action]:
@@ -191,11 +191,11 @@ class Calls:
             client.close()
 
     def oauth_of(self, ready: Ready) -> OAuth | None:
-        """The OAuth 2 part of the integration's credentials; None when they are of another kind."""
+        """The OAuth 2 settings of the integration's credentials; None if they are of another kind."""
         return _guarded(ready, lambda: oauth_of(ready.auth))
 
     def exchange_code(self, ready: Ready, oauth: OAuth, granted: tuple[str, str, str]) -> TokenAnswer:
-        """The tokens of an authorization code, given with its verifier and redirect address; ConnectorError."""
+        """Exchange an authorization code, given with its verifier and redirect URI, for tokens; ConnectorError."""
 
         def run() -> TokenAnswer:
             with self._connections.use(ready) as live:
@@ -206,7 +206,7 @@ class Calls:
         return _guarded(ready, run)
 
     def stop(self) -> None:
-        """End every pause and close idle connectors; calls in flight run to their deadline."""
+        """Interrupt pauses and close idle connectors; calls in progress run to their deadline."""
         self._stopping.set()
         self._connections.close()
 
@@ -234,7 +234,7 @@ class Calls:
 
 
 def _rehearse(ready: Ready, shot: Shot) -> list[HttpRequest]:
-    """The call up to its first request, on a connector of its own, so that nothing open already can be used."""
+    """Run the call up to its first request, on a separate connector instance, so that no open connection can be used."""
     if not ready.installed.connector.previews:
         return []
     connector, ctx = ready.installed.connector(ready.settings), PreviewContext(shot.key)
@@ -248,7 +248,7 @@ def _rehearse(ready: Ready, shot: Shot) -> list[HttpRequest]:
 
 
 def _blotted(ready: Ready, action: Action) -> Action:
-    """The same action without secrets in it, in a form that can be stored."""
+    """The action without secrets, in a form that can be stored."""
     parts: Any = [action.summary, action.input, action.output, action.sample, action.plan, action.withheld]
     text = db.dump_json(parts)
     if not text.isascii() or ready.redactor.text(text) != text:
@@ -257,23 +257,23 @@ def _blotted(ready: Ready, action: Action) -> Action:
 
 
 def _storable(value: T) -> T:
-    """The same as plain JSON, without halves of surrogate pairs, which foreign systems send and no UTF-8 text can hold."""
+    """The value as plain JSON, without lone surrogates, which foreign systems may send but UTF-8 cannot encode."""
     cleaned: T = json.loads(db.dump_json(value).encode("utf-8", "replace"))
     return cleaned
 
 
 def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
-    """SystemFailure at the first place where an answer breaks its connector's own schema; it names no value."""
+    """SystemFailure at the first violation of the connector's own schema; the message contains no value."""
     try:
         problem = promised.first_problem(value, namespace=ready.tenant_id)
     except Overloaded as refusal:
-        message = f"{ready.slug} answered, but its answer could not be checked: {refusal.message}"
+        message = f"{ready.slug} answered, but the answer could not be validated: {refusal.message}"
         raise SystemFailure(message, outcome="unknown") from refusal
     if problem:
         where = problem.pointer or "/"
         raise SystemFailure(
-            f"{ready.slug} answered something its connector does not promise: {what}, at {where}: {problem.message} "
-            f"Look at what the foreign system sends; if it is right, {ready.connector_label} needs a mended release.",
+            f"{ready.slug} returned an answer that violates its connector's schema: {what}, at {where}: {problem.message} "
+            f"Check what the foreign system sends; if it is correct, {ready.connector_label} needs a fixed release.",
             outcome="unknown",
             details={"pointer": where, "rule": problem.code},
         )
@@ -284,9 +284,9 @@ def _terms_of(shot: Shot) -> _Terms:
 
 
 def _guarded(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:
-    """The contract's errors without secrets in them; a plugin's bug is logged in full and told as a SystemFailure.
+    """Redact secrets from contract errors; log a plugin's bug in full and convert it to a SystemFailure.
 
-    Discreetly it is logged without its own words, which may quote what the foreign system said.
+    With `is_discreet`, the log omits the exception's message, which may quote the foreign system.
     """
     try:
         return act()
@@ -297,13 +297,15 @@ def _guarded(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -
         raise
     except (Exception, SystemExit) as error:
         for secret in ready.redactor.learnt:
-            logs.remember_secret(secret)  # only now: tokens change too often for each of them to be remembered
+            logs.remember_secret(secret)  # only on failure: tokens change too often to remember every one
         if is_discreet:
             where = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("the connector %s failed on its own (%s)\n%s", ready.connector_label, type(error).__name__, where)
+            _log.error(
+                "the connector %s failed with an internal error (%s)\n%s", ready.connector_label, type(error).__name__, where
+            )
         else:
-            _log.exception("the connector %s failed on its own", ready.connector_label)
+            _log.exception("the connector %s failed with an internal error", ready.connector_label)
         raise SystemFailure(
-            f"The connector {ready.connector_label} failed on its own ({type(error).__name__}); see the log.",
+            f"The connector {ready.connector_label} failed with an internal error ({type(error).__name__}); see the log.",
             outcome="unknown",
         ) from error

@@ -1,4 +1,4 @@
-"""What the audit trail says of a change to an integration: which settings, and of digests which; never another value."""
+"""Audit details of changes to integrations: which settings changed, and old and new digests, but no other values."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,10 @@ _MOST_NAMED = 100
 
 
 def note(scope: TenantScope, action: str, slug: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Inside a write: enter `integration.<action>` with the connector and the pointers of all settings that differ.
+    """Inside a write: audit `integration.<action>` with the connector and the pointers of all changed settings.
 
-    `before` and `after` have `connector`, `settings` with markers for secrets, and `secrets` by pointer, or are empty.
-    A digest is told with what it was before, since it says what somebody accepted.
+    `before` and `after` contain `connector`, `settings` with markers for secrets, and `secrets` by pointer, or are empty.
+    A changed digest is recorded with its previous value, because it shows what somebody accepted.
     """
     old, new = ({**dict(_leaves(each.get("settings", {}), "")), **each.get("secrets", {})} for each in (before, after))
     changed = sorted(pointer for pointer in old.keys() | new.keys() if old.get(pointer) != new.get(pointer))
@@ -28,7 +28,7 @@ def note(scope: TenantScope, action: str, slug: str, before: Mapping[str, Any], 
 
 
 def _leaves(value: Any, under: str) -> Iterator[tuple[str, Any]]:
-    """Every member of settings by its pointer; lists are one value."""
+    """Every setting by its pointer; a list counts as one value."""
     if isinstance(value, Mapping) and value.get("sealed") is not True:
         for name, each in value.items():
             yield from _leaves(each, f"{under}/{pointer_token(name)}")

@@ -1,10 +1,10 @@
-"""Decides whether a foreign system is asked at all: a circuit breaker, and the patience it asked for.
+"""A circuit breaker per foreign system, which also honours Retry-After.
 
-closed      every call goes out; `FAILURES` in a row of the kind that a dead system gives open the circuit
-open        nothing goes out until `open_until`, twice as long with each opening that follows a failed try
-half_open   one call goes out; an answer closes the circuit, a failure opens it again
+closed      every call is sent; `FAILURES` consecutive failures of an unavailable system open the circuit
+open        nothing is sent until `open_until`; the pause doubles with each opening that follows a failed probe
+half_open   one call is sent as a probe; an answer closes the circuit, a failure opens it again
 
-A system that says no is alive: a refusal, wrong credentials and a request for patience all close the circuit.
+A system that refuses is available: a refusal, wrong credentials and a rate limit all close the circuit.
 """
 
 import math
@@ -32,7 +32,7 @@ Why = Literal["circuit_open", "rate_limited", "busy"]
 
 
 class Withheld(TransientError):
-    """The call was not sent, and may be made again after `retry_after` seconds; `why` says what held it back."""
+    """The call was not sent, and can be repeated after `retry_after` seconds; `why` names the reason."""
 
     def __init__(self, message: str, why: Why, retry_after: float) -> None:
         super().__init__(message, details={"withheld": why})
@@ -41,14 +41,14 @@ class Withheld(TransientError):
 
 
 class AskedForPatience(Withheld):
-    """The foreign system asked to be left alone, and the time is not over."""
+    """The foreign system sent a rate limit whose time is not over yet."""
 
     error_class = "rate_limited"
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """How a foreign system fares; times in epoch milliseconds.  `reason` is the sentence of the last failure."""
+    """The state of a foreign system; times in epoch milliseconds.  `reason` is the message of the last failure."""
 
     failures: int = 0
     openings: int = 0
@@ -58,21 +58,21 @@ class Circuit:
     reason: str = ""
 
     def state(self, now: int) -> State:
-        """Closed, open, or half-open once the pause is over."""
+        """The state at this time: closed, open, or half-open once the pause is over."""
         if self.open_until is None:
             return "closed"
         return "open" if now < self.open_until else "half_open"
 
     def holds(self, now: int) -> bool:
-        """Whether the foreign system asked for patience that is not over."""
+        """Whether a rate limit sent by the foreign system is still in effect."""
         return self.held_until is not None and now < self.held_until
 
 
 def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
-    """Why a call is not sent now; None when it may be."""
+    """The error for a call that must not be sent now; None if it may be sent."""
     if circuit.held_until is not None and now < circuit.held_until:
         seconds = _seconds(circuit.held_until - now)
-        told = f"{slug} asked for patience, so nothing is sent to it for another {seconds:g} s; the call may be made again then."
+        told = f"{slug} is rate limiting, so nothing is sent to it for another {seconds:g} s; the call can be repeated after that."
         return AskedForPatience(told, "rate_limited", seconds)
     state = circuit.state(now)
     if state == "closed" or circuit.open_until is None:
@@ -84,24 +84,24 @@ def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
     else:
         return None
     told = (
-        f"{slug} failed {circuit.failures} times in a row and is left alone for another {seconds:g} s; then it is tried "
-        f"again by itself. The last failure: {circuit.reason}"
+        f"{slug} failed {circuit.failures} times in a row; calls to it are paused for another {seconds:g} s, then it is tried "
+        f"again automatically. The last failure: {circuit.reason}"
     )
     return Withheld(told, "circuit_open", seconds)
 
 
 def probing(circuit: Circuit, now: int, seconds: float) -> Circuit:
-    """The half-open circuit while one call tries; should its process die, another may try after a minute at most."""
+    """The half-open circuit during a probe; if its process dies, another may probe after a minute at most."""
     return replace(circuit, probing_until=now + min(LONGEST_PROBE_MS, int(seconds * 1000)))
 
 
 def after_answer(circuit: Circuit) -> Circuit:
-    """The foreign system answered; patience it asked for stays."""
+    """The circuit after an answer; a rate limit stays in effect."""
     return Circuit(held_until=circuit.held_until)
 
 
 def after_error(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
-    """What an error says about the foreign system; nothing when it never came so far."""
+    """The circuit after an error; unchanged if the foreign system was not reached."""
     if isinstance(error, Withheld):
         return circuit
     if isinstance(error, RateLimited):
@@ -114,7 +114,7 @@ def after_error(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
 
 
 def _held(circuit: Circuit, error: RateLimited, now: int) -> Circuit:
-    """A system that asks for days is believed for an hour; nonsense is no request."""
+    """Apply a rate limit, at most one hour; an invalid Retry-After is ignored."""
     asked = error.retry_after
     if asked is None or not asked > 0:
         return circuit
@@ -126,7 +126,7 @@ def _failed(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
     failed = replace(circuit, failures=circuit.failures + 1, reason=error.message[:500])
     state = circuit.state(now)
     if state == "open" or failed.failures < FAILURES:
-        return failed  # one that was under way when the circuit opened says nothing new
+        return failed  # a call already in progress when the circuit opened adds no information
     pause = min(LONGEST_OPEN_MS, FIRST_OPEN_MS * 2 ** min(circuit.openings, 10))
     return replace(failed, openings=circuit.openings + 1, open_until=now + pause, probing_until=None)
 

@@ -1,8 +1,8 @@
-"""Connecting an integration: a person allows access at the provider, whose code becomes the integration's tokens.
+"""Connects an integration by OAuth: a person allows access at the provider, whose code is exchanged for tokens.
 
-The state is random, kept as a digest, used once, and ends after ten minutes.  It is bound to the integration, to whom
-its settings name, and to the session of the browser that asked; asked for by a program it is bound to none, and whoever
-comes back with it confirms first.
+The state is random, stored as a digest, valid once and for ten minutes.  It is bound to the integration, to the audience of
+its settings, and to the browser session that started it; if a program started it, it is bound to none, and the person who
+returns with it must confirm first.
 """
 
 import hmac
@@ -30,7 +30,7 @@ CALLBACK = "/console/oauth/callback"
 
 @dataclass(frozen=True)
 class Consent:
-    """Where a person allows access, until when (epoch ms), and where the provider sends the browser back to."""
+    """The address where a person allows access, its expiry (epoch ms), and the redirect URI."""
 
     url: str = field(repr=False)
     expires_at: int
@@ -39,8 +39,8 @@ class Consent:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the provider sent back through a browser; `session` is the digest of that browser's, `confirmed` that its person
-    said yes to what a program had begun."""
+    """The provider's reply through a browser; `session` is the digest of that browser's session, `confirmed` that its person
+    confirmed a connection started by a program."""
 
     state: str = field(repr=False)
     code: str = field(repr=False)
@@ -50,18 +50,18 @@ class Reply:
 
 
 def connection(integrations: Integrations, scope: TenantScope, slug: str) -> Connection | None:
-    """How the integration stands with its provider; None unless a person has to connect it."""
+    """The integration's connection to its provider; None unless a person has to connect it."""
     try:
         ready = integrations.ready(scope, slug)
         oauth = integrations.calls.oauth_of(ready)
     except (ApplianceError, ConnectorError):
-        return None  # its settings cannot be used: its pages say so themselves
+        return None  # its settings are invalid, which its pages show anyway
     by_person = oauth is not None and oauth.grant == "authorization_code"
     return integrations.calls.tokens.connection(scope, ready) if by_person else None
 
 
 def ask_consent(integrations: Integrations, scope: TenantScope, slug: str, redirect_uri: str, session: str = "") -> Consent:
-    """Begin to connect; Conflict when nobody's consent is needed, ConnectorFailed when the settings do not suffice."""
+    """Start connecting; Conflict if no consent is needed, ConnectorFailed if the settings are incomplete."""
     ready = integrations.ready(scope, slug)
     oauth = _oauth(integrations, ready)
     state, verifier, until = secrets.token_urlsafe(32), make_verifier(), clock.now_ms() + CONSENT_MS
@@ -81,16 +81,16 @@ def ask_consent(integrations: Integrations, scope: TenantScope, slug: str, redir
 
 
 def needs_confirming(integrations: Integrations, scope: TenantScope, state: str) -> str | None:
-    """The integration to be connected, when the state is bound to no session; None otherwise."""
+    """The integration to connect if the state is bound to no session; None otherwise."""
     row = scope.find(ConsentRow, digest=_digest(integrations, state))
     return row.integration_id if row is not None and row.session == "" and row.expires_at > clock.now_ms() else None
 
 
 def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
-    """Exchange the code for tokens and keep them; answers the integration.  Conflict, ConnectorFailed."""
+    """Exchange the code for tokens and store them; returns the integration's slug.  Conflict, ConnectorFailed."""
     row = db.write(lambda: _take(integrations, scope, reply))
     if row is None:
-        raise Conflict("this consent was used already, is too old or belongs to another browser; connect the integration again")
+        raise Conflict("this consent was already used, has expired or belongs to another browser; connect the integration again")
     slug = str(row.integration_id)
     if reply.error or not reply.code:
         raise Conflict(Sentence(
@@ -100,7 +100,7 @@ def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
     ready = integrations.ready(scope, slug)
     oauth = _oauth(integrations, ready)
     if not hmac.compare_digest(row.audience, integrations.calls.tokens.audience(ready)):
-        raise Conflict(Sentence("the settings of %(slug)s have changed meanwhile; connect it again", slug=slug))
+        raise Conflict(Sentence("the settings of %(slug)s have changed in the meantime; connect it again", slug=slug))
     verifier = integrations.sealer.open(bytes(row.sealed), _context(scope, row.digest)).decode()
     try:
         answer = integrations.calls.exchange_code(ready, oauth, (reply.code, verifier, row.redirect_uri))
@@ -117,7 +117,7 @@ def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
 
 
 def disconnect(integrations: Integrations, scope: TenantScope, slug: str) -> None:
-    """Forget the integration's tokens; what the provider granted ends there, not here."""
+    """Delete the integration's tokens; the grant at the provider must be revoked there."""
     integrations.get_integration(scope, slug)
 
     def forget() -> None:
@@ -128,12 +128,12 @@ def disconnect(integrations: Integrations, scope: TenantScope, slug: str) -> Non
 
 
 def session_digest(integrations: Integrations, cookie: str) -> str:
-    """What a consent keeps of a session."""
+    """The digest of a session stored with a consent."""
     return integrations.sealer.digest(f"consent session {cookie}".encode()).hex()
 
 
 def _take(integrations: Integrations, scope: TenantScope, reply: Reply) -> ConsentRow | None:
-    """Inside a write: the consent this reply belongs to, which is used up by it."""
+    """Inside a write: the consent this reply belongs to, which can be used only once."""
     row = scope.find(ConsentRow, digest=_digest(integrations, reply.state))
     if row is None:
         return None
@@ -148,7 +148,7 @@ def _oauth(integrations: Integrations, ready: Ready) -> OAuth:
     except ConnectorError as error:
         raise _failed(error) from error
     if oauth is None or oauth.grant != "authorization_code":
-        raise Conflict(Sentence("the credentials of %(slug)s need nobody's consent; test the integration instead", slug=ready.slug))
+        raise Conflict(Sentence("the credentials of %(slug)s need no consent; test the integration instead", slug=ready.slug))
     return oauth
 
 
@@ -159,7 +159,7 @@ def _failed(error: ConnectorError) -> ConnectorFailed:
 
 
 def _plain(text: str) -> str:
-    """A code of the provider's as a sentence may show it."""
+    """A provider's error code reduced to characters that are safe to show."""
     return "".join(each for each in text[:60] if each.isascii() and (each.isalnum() or each in "_-"))
 
 

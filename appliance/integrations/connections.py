@@ -1,4 +1,4 @@
-"""Live connectors: made from opened settings, shared by calls, closed when settings change or nobody calls."""
+"""A pool of live connectors, shared by calls, and closed when settings change or when idle."""
 
 import hashlib
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ready:
-    """An integration whose settings are opened: what a call needs."""
+    """An integration with its settings opened, ready to be called."""
 
     tenant_id: str
     slug: str
@@ -34,21 +34,21 @@ class Ready:
     settings: dict[str, Any] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
     basis: str = ""
-    """What a discovery of its actions rests on, where its connector discovers any."""
+    """The digest of connector and settings that discovered actions depend on; empty if nothing is discovered."""
     concurrency: int = USUAL_AT_ONCE
     version: int = 0
-    """How often its settings were given."""
+    """The version of its settings."""
     is_trial: bool = False
-    """Whether these settings are only tried: nothing is kept of it."""
+    """Whether these settings are only tested: nothing is stored."""
 
     @property
     def connector_label(self) -> str:
-        """Name and version of the connector, as records name it."""
+        """Name and version of the connector, as stored in records."""
         return f"{self.installed.name} {self.installed.connector.version}"
 
     @cached_property
     def auth(self) -> Json:
-        """The block of credentials in effect; asks the plugin."""
+        """The credentials block in effect, as determined by the plugin."""
         return self.installed.connector.auth_of(self.settings)
 
     @cached_property
@@ -63,7 +63,7 @@ class Ready:
 
 @dataclass
 class Live:
-    """A connector in use; `users` counts the calls that run on it."""
+    """A connector in the pool; `users` is the number of calls using it."""
 
     fingerprint: bytes
     connector: Connector
@@ -73,9 +73,9 @@ class Live:
     used_at: float = 0.0
 
     def close(self) -> None:
-        """Give back what the connector and its connections hold.
+        """Release the resources of the connector and its connections.
 
-        Whoever closes it is somebody else, or has its answer already: what a plugin raises here is logged and no more.
+        An exception of the plugin is only logged: the caller has its answer already, or is unrelated.
         """
         try:
             self.connector.close()
@@ -86,7 +86,7 @@ class Live:
 
 
 class Connections:
-    """At most one live connector per integration; no two integrations share one, so they share no credentials."""
+    """At most one live connector per integration; integrations never share one, so they share no credentials."""
 
     def __init__(self, egress: Egress, folders: AllowedFolders = AllowedFolders()) -> None:  # noqa: B008 - frozen
         self.egress = egress
@@ -96,7 +96,7 @@ class Connections:
 
     @contextmanager
     def use(self, ready: Ready) -> Iterator[Live]:
-        """The integration's connector, made when there is none for these settings; on trial it is one of its own."""
+        """The integration's connector, created if there is none for these settings; a separate one for a test."""
         if ready.is_trial:
             tried = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
             try:
@@ -116,17 +116,17 @@ class Connections:
                 live.close()
 
     def close(self) -> None:
-        """Close every connector that runs no call; the others close with their last call."""
+        """Close every idle connector; the others close after their last call."""
         with self._lock:
             stale = [live for key in list(self._live) if (live := self._retire(key))]
         _close_all(stale)
 
     def _take(self, key: tuple[str, str], ready: Ready, stale: list[Live]) -> Live:
-        """The connector to use; what it replaces is added to `stale`, to be closed outside the lock."""
+        """Take the connector to use; replaced ones are added to `stale`, to be closed outside the lock."""
         with self._lock:
             stale += self._expired()
             live = self._live.get(key)
-            # Another class of the same name and version is what development reloads.
+            # A different class of the same name and version comes from a reload during development.
             if live is None or live.fingerprint != ready.fingerprint or type(live.connector) is not ready.installed.connector:
                 stale += [old] if (old := self._retire(key)) else []
                 live = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
@@ -137,14 +137,14 @@ class Connections:
             return live
 
     def _expired(self) -> list[Live]:
-        """Called under the lock: take out the connectors that are idle for long or too many."""
+        """With the lock held: remove connectors that have been idle for long or exceed the maximum."""
         now = clock.monotonic()
         keys = [key for key, live in self._live.items() if live.users == 0 and now - live.used_at > _IDLE_SECONDS]
         keys += [key for key in list(self._live)[: max(0, len(self._live) - _MOST_LIVE)] if key not in keys]
         return [live for key in keys if (live := self._retire(key))]
 
     def _retire(self, key: tuple[str, str]) -> Live | None:
-        """Called under the lock: nobody new gets this one; the caller closes what is returned."""
+        """With the lock held: remove a connector from the pool; returns it if the caller must close it."""
         live = self._live.pop(key, None)
         if live is None:
             return None

@@ -1,4 +1,4 @@
-"""Whom an integration sends secrets to, as its settings say it: the place that secrets are bound to."""
+"""Determines where an integration's settings send its secrets: the destination that secrets are bound to."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -16,14 +16,14 @@ from .settings import Path, member_at, open_settings, secret_targets, value_at
 
 _MOST_HOSTS = 500
 _NO_PLACE = frozenset({"port", "tls", "ca", "host_key", "profile"})
-"""Targets that are no place by themselves."""
+"""Targets that are not an address by themselves."""
 
 
 def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any]) -> Destination:
-    """The place these settings, as they are stored, send secrets to.
+    """The destination that these stored settings send secrets to.
 
-    It changes with every setting that the connector marks `secret_target`, and with the address that the file of a declared
-    connector fixes.  Of a connector that marks none outside its credentials the whole settings are the place.
+    It changes with every setting that the connector marks `secret_target`, and with the fixed address in a declarative
+    connector's file.  If a connector marks none outside its credentials, it changes with all settings.
     """
     targets = _targets(installed, settings)
     fixed = _fixed_address(installed, settings)
@@ -35,7 +35,7 @@ def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any])
 
 
 def secret_names(settings: Mapping[str, Any]) -> list[str]:
-    """The tenant's secrets that settings refer to."""
+    """The names of the tenant's secrets that settings refer to."""
     names: list[str] = []
 
     def note(name: str) -> str:
@@ -47,12 +47,12 @@ def secret_names(settings: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
-    """ValidationFailed for secrets in settings that leave it to each call where they go."""
+    """ValidationFailed if settings with secrets let each call choose the address."""
     needed = installed.connector.settings_schema.get("secrets_need")
     if isinstance(needed, str) and value_at(settings, (needed,)) is None:
         raise ValidationFailed(
             Sentence(
-                "these settings name a secret and leave the address to each call, which could send it anywhere; set %(needed)s",
+                "these settings use a secret but let each call choose the address, which could send it anywhere; set %(needed)s",
                 needed=needed,
             ),
             pointer=f"/settings/{needed}",
@@ -60,7 +60,7 @@ def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
 
 
 def _targets(installed: Installed, settings: Mapping[str, Any]) -> dict[Path, Any]:
-    """The settings that decide, or what the connector takes without them."""
+    """The target settings, or the connector's defaults for them."""
     schema = installed.connector.settings_schema
     found = {}
     for path in secret_targets(schema):
@@ -74,7 +74,7 @@ def _marks_its_address(installed: Installed) -> bool:
 
 
 def _fixed_address(installed: Installed, settings: Mapping[str, Any]) -> str:
-    """The base address of a connector that a file declares; empty for every other, and where the settings make none."""
+    """The base address of a declarative connector; empty for others, or if the settings yield none."""
     if not issubclass(installed.connector, DeclarativeConnector):
         return ""
     try:

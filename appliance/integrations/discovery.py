@@ -1,4 +1,4 @@
-"""Actions that an integration's system was found to offer: kept as rows, read one at a time, searched by words."""
+"""Discovered actions of integrations: stored as rows, loaded one at a time, searched by words."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _ORDER = "action"
 
 @dataclass(frozen=True)
 class Listed:
-    """An action as a list shows it."""
+    """An action as shown in a list."""
 
     name: str
     summary: str
@@ -36,15 +36,15 @@ class Listed:
 
 
 def basis_of(installed: Installed, settings: Mapping[str, Any]) -> str:
-    """What a discovery rests on: the connector's release and the stored settings, which hold markers instead of secrets."""
+    """The digest a discovery depends on: the connector's release and the stored settings, with markers instead of secrets."""
     connector = installed.connector
     return hashlib.sha256(f"{connector.name} {connector.version}\0{db.dump_json(settings)}".encode()).hexdigest()
 
 
 class StoredActions(Mapping[str, Action]):
-    """The actions of an integration: the declared ones, and those that are kept, each read from its row when asked for.
+    """The actions of an integration: declared ones, and stored ones, which are loaded on access.
 
-    One that is withheld can be asked for by its name, to learn why, and is in no list.
+    A withheld action can be loaded by its name, to see the reason, but is not listed.
     """
 
     def __init__(self, scope: TenantScope, slug: str, declared: Mapping[str, Action]) -> None:
@@ -80,18 +80,18 @@ class StoredActions(Mapping[str, Action]):
 
 
 def is_current(scope: TenantScope, slug: str, basis: str) -> bool:
-    """Whether what is kept was discovered with these settings and this release of the connector."""
+    """Whether the stored actions were discovered with these settings and this release of the connector."""
     row = scope.find(DiscoveryRow, integration_id=slug)
     return row is not None and row.basis == basis
 
 
 def is_known(scope: TenantScope, slug: str) -> bool:
-    """Whether anything was discovered yet, with whatever settings."""
+    """Whether any actions were ever discovered, with whatever settings."""
     return scope.find(DiscoveryRow, integration_id=slug) is not None
 
 
 def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, actions: Sequence[Action]) -> None:
-    """Replace what is kept, in one transaction; TransientError when the settings are others by now."""
+    """Replace the stored actions in one transaction; TransientError if the settings have changed since."""
     packed = [(scope.tenant_id, slug, each.name, each.summary, each.effect, _pack(each), each.withheld) for each in actions]
     digest = hashlib.sha256(repr([row[2:] for row in sorted(packed)]).encode()).hexdigest()
     values = {"basis": basis, "digest": digest, "discovered_at": clock.now_ms()}
@@ -114,16 +114,16 @@ def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, action
 
 
 def withhold(scope: TenantScope, slug: str, name: str, reason: str) -> None:
-    """Inside a write: offer an action no longer, until the actions are discovered again; the audit trail says why."""
+    """Inside a write: stop offering an action until the next discovery; the audit trail records the reason."""
     rows = scope.update(ActionRow, withheld=reason).where((ActionRow.integration_id == slug) & (ActionRow.name == name))
     if rows.execute():
-        # What is found next is kept, even if it is what was found last.
+        # Clear the digest, so that the next discovery is stored even if it equals the last one.
         scope.update(DiscoveryRow, digest="").where(DiscoveryRow.integration_id == slug).execute()
         audit.record(scope, "integration.withhold", f"{slug}/{name}", {"reason": reason})
 
 
 def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[Listed]:
-    """The actions whose name and summary together contain every word, by name; a sort order is not offered."""
+    """The actions whose name and summary together contain every word, by name; other sort orders are not available."""
     check_limit(page)
     wanted = words.lower().split()
     listed = actions.listed() if isinstance(actions, StoredActions) else [_listed(actions[name]) for name in sorted(actions)]
@@ -146,7 +146,7 @@ def _listed(action: Action) -> Listed:
 
 
 def _pack(action: Action) -> bytes:
-    """What a list does not need, small: a thousand actions share most of their words."""
+    """The parts a list does not need, compressed: a thousand actions share most of their words."""
     parts = {"input": action.input, "output": action.output, "sample": action.sample, "plan": action.plan}
     return zlib.compress(db.dump_json(parts).encode(), 6)
 
@@ -159,7 +159,7 @@ def _unpack(row: ActionRow) -> Action:
 
 
 class Turns:
-    """One discovery of an integration at a time in this process; who waited finds it done."""
+    """Allows one discovery per integration at a time in this process; whoever waited finds it done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,13 +167,13 @@ class Turns:
 
     @contextmanager
     def take(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
-        """TransientError when the one before takes longer than that."""
+        """Wait for the lock; TransientError after `seconds`."""
         with self._lock:
             turn, users = self._held.get(key, (threading.Lock(), 0))
             self._held[key] = (turn, users + 1)
         try:
             if not turn.acquire(timeout=seconds):
-                raise TransientError(f"The actions of {key[1]} are being discovered and that takes long; try again.")
+                raise TransientError(f"The actions of {key[1]} are still being discovered; try again later.")
             try:
                 yield
             finally:

@@ -1,4 +1,4 @@
-"""The gate before every call: how many run at once per integration, and whether its foreign system is asked at all."""
+"""Controls every call: the number of concurrent calls per integration, and the circuit breaker of its foreign system."""
 
 import threading
 from collections import Counter
@@ -17,7 +17,7 @@ from appliance.integrations.models import CircuitRow
 from appliance.monitor import Line, metrics, write_lines
 
 USUAL_AT_ONCE = 16
-"""How many calls of an integration run at once in each process, unless its `concurrency` says otherwise."""
+"""Concurrent calls of an integration per process, unless its `concurrency` says otherwise."""
 MOST_AT_ONCE = 64
 LONGEST_WAIT = 10.0
 _BUSY_RETRY_S = 1.0
@@ -26,9 +26,9 @@ WITHHELD = metrics.registry.counter("gos_integration_calls_withheld_total", "Cal
 CIRCUITS = metrics.registry.counter("gos_integration_circuit_changes_total", "Circuits that changed.", ("state",))
 
 _KEPT = "failures, openings, open_until, probing_until, held_until, reason, changed_at"
-# An integration that was deleted meanwhile keeps nothing.
+# Nothing is stored for an integration that was deleted meanwhile.
 _KEEP = (
-    f"INSERT INTO integration_circuit ({_KEPT}, tenant_id, integration_id) "  # noqa: S608 - names of our own
+    f"INSERT INTO integration_circuit ({_KEPT}, tenant_id, integration_id) "  # noqa: S608 - constant names
     "SELECT ?, ?, ?, ?, ?, ?, ?, tenant_id, id FROM integration WHERE tenant_id = ? AND id = ? "
     "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _KEPT.split(", "))
 )
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Health:
-    """How a foreign system fares: `open_until` is when it is asked again, in epoch ms; `failures` in a row, `reason` the last."""
+    """A foreign system's state: `open_until` is when it is tried again (epoch ms), `failures` in a row, `reason` of the last one."""
 
     state: State = "closed"
     failures: int = 0
@@ -52,38 +52,38 @@ class Health:
 
 
 def health(scope: TenantScope, slug: str) -> Health:
-    """How the integration's foreign system fares now."""
+    """The current state of the integration's foreign system."""
     found, now = _read(scope, slug), clock.now_ms()
     held_until = found.held_until if found.holds(now) else None
     return Health(found.state(now), found.failures, found.reason, found.open_until, held_until)
 
 
 def failing(scope: TenantScope) -> list[str]:
-    """The integrations whose foreign system is left alone after failures, by slug."""
+    """The slugs of integrations whose circuit is not closed."""
     query = scope.select(CircuitRow, CircuitRow.integration_id).where(CircuitRow.open_until.is_null(False))
     return [row.integration_id for row in query.order_by(CircuitRow.integration_id)]
 
 
 def forget(scope: TenantScope, slug: str) -> None:
-    """Inside a write: settings changed, or a person saw it answer; what was learnt before says nothing more."""
+    """Inside a write: reset the circuit, because settings changed or a person tested the system successfully."""
     scope.delete(CircuitRow).where(CircuitRow.integration_id == slug).execute()
 
 
 def open_circuits() -> int:
-    """Circuits of all tenants that are not closed."""
+    """The number of circuits of all tenants that are not closed."""
     ((count,),) = db.rows("SELECT COUNT(*) FROM integration_circuit WHERE open_until IS NOT NULL")
     return int(count)
 
 
 class Gate:
-    """Lets calls through; its circuits are rows that every process shares, its count of running calls is this process's."""
+    """Admits calls; circuits are rows shared by all processes, the number of running calls is per process."""
 
     def __init__(self) -> None:
         self._running: Counter[tuple[str, str]] = Counter()
         self._freed = threading.Condition()
 
     def run(self, scope: TenantScope, slug: str, seconds: float, call: Callable[[float], T], most: int = USUAL_AT_ONCE) -> T:
-        """`call` with the seconds that are left of `seconds`, as one of `most` at once; Withheld when nothing was sent."""
+        """Run `call` with the remaining seconds, as one of at most `most` at once; Withheld if nothing was sent."""
         try:
             with self._slot(scope, slug, seconds, most) as left:
                 _admit(scope, slug, left)
@@ -98,7 +98,7 @@ class Gate:
         began = clock.monotonic()
         with self._freed:
             if not self._freed.wait_for(lambda: self._running[key] < most, min(LONGEST_WAIT, seconds / 2)):
-                told = f"{most} calls of {slug} are under way and none ended in time; the call may be made again."
+                told = f"{most} calls of {slug} are in progress and none finished in time; the call can be repeated."
                 raise Withheld(told, "busy", _BUSY_RETRY_S)
             self._running[key] += 1
         try:
@@ -112,7 +112,7 @@ class Gate:
 
 
 def _admit(scope: TenantScope, slug: str, seconds: float) -> None:
-    """Withheld unless the call may go out; through a half-open circuit goes one."""
+    """Withheld unless the call may be sent; a half-open circuit admits one."""
     now = clock.now_ms()
     found = _read(scope, slug)
     if found.open_until is not None and deciding.refusal(found, slug, now) is None:
@@ -124,7 +124,7 @@ def _admit(scope: TenantScope, slug: str, seconds: float) -> None:
 
 
 def _take_probe(scope: TenantScope, slug: str, seconds: float) -> Withheld | None:
-    """Inside a write: of many who see the circuit half-open, in whatever process, one goes."""
+    """Inside a write: claim the probe of a half-open circuit, which only one caller of any process gets."""
     now = clock.now_ms()
     until = deciding.probing(_read(scope, slug), now, seconds).probing_until
     changed = db.execute(_PROBE, (until, scope.tenant_id, slug, now, now))
@@ -142,7 +142,7 @@ def _observed(scope: TenantScope, slug: str, call: Callable[[], T]) -> T:
 
 
 def _learn(scope: TenantScope, slug: str, error: ConnectorError | None) -> None:
-    """Keep what a call taught; writes nothing while all is well."""
+    """Update the circuit after a call; writes nothing if its state does not change."""
 
     def after(found: Circuit) -> Circuit:
         return deciding.after_answer(found) if error is None else deciding.after_error(found, error, clock.now_ms())
@@ -160,15 +160,15 @@ def _learn(scope: TenantScope, slug: str, error: ConnectorError | None) -> None:
 
 
 def _tell(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> None:
-    """Inside a write: the monitor's line when a circuit opens or closes."""
+    """Inside a write: log a line when a circuit opens or closes."""
     now = clock.now_ms()
     if after.open_until == before.open_until:
         return
     if after.open_until is None:
-        line = Line(now, "info", "integration", f"{slug} answers again; its circuit is closed", {"circuit": "closed"})
+        line = Line(now, "info", "integration", f"{slug} is responding again; its circuit is closed", {"circuit": "closed"})
     else:
         pause = round((after.open_until - now) / 1000)
-        told = f"{slug} failed {after.failures} times in a row; it is left alone for {pause} s and then tried again"
+        told = f"{slug} failed {after.failures} times in a row; calls to it are paused for {pause} s"
         line = Line(now, "warn", "integration", told, {"circuit": "open", "reason": after.reason})
     write_lines(scope, [line])
     state = "closed" if after.open_until is None else "open"

@@ -1,4 +1,4 @@
-"""What was called: lists and single records of calls, a person's verdict on those of unknown outcome, retention."""
+"""Call records: lists, single records, settling of unknown outcomes, and retention."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -19,7 +19,7 @@ STATUSES: tuple[Status, ...] = ("queued", "running", "waiting", "succeeded", "fa
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One call as it is read back; `ahead` is how many queued calls of the tenant come before it, None unless queued.
+    """A recorded call; `ahead` is the number of the tenant's queued calls before it, None unless queued.
 
     `error` is `{class, message, details, retry_after?}`; times are epoch milliseconds.
     """
@@ -50,7 +50,7 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class CallFilter:
-    """What a list of calls may be narrowed to; times in epoch ms, `before` is not included."""
+    """Criteria of a list of calls; times in epoch ms, `before` is exclusive."""
 
     status: str | None = None
     action: str | None = None
@@ -62,16 +62,18 @@ class CallFilter:
 
 
 def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
-    """The calls of an integration, newest first; NotFound when there is no such integration."""
+    """The calls of an integration, newest first; NotFound if there is no such integration."""
     scope.get(IntegrationRow, id=slug)
     return search_calls(scope, replace(wanted, integration=slug), page)
 
 
 def search_calls(scope: TenantScope, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
-    """The calls of all integrations, newest first; ValidationFailed for a status or outcome there is not."""
+    """The calls of all integrations, newest first; ValidationFailed for an unknown status or outcome."""
     for name, value, known in (("status", wanted.status, STATUSES), ("outcome", wanted.outcome, OUTCOMES)):
         if value is not None and value not in known:
-            raise ValidationFailed(Sentence("%(name)s is one of %(known)s", name=name, known=', '.join(known)), pointer=f"/{name}")
+            raise ValidationFailed(
+                Sentence("%(name)s must be one of %(known)s", name=name, known=", ".join(known)), pointer=f"/{name}"
+            )
     query = scope.select(CallRow)
     equal = {
         CallRow.status: wanted.status, CallRow.action: wanted.action, CallRow.execution_id: wanted.execution_id,
@@ -89,22 +91,26 @@ def search_calls(scope: TenantScope, wanted: CallFilter, page: PageRequest) -> P
 
 
 def get_call(scope: TenantScope, slug: str, call_id: str) -> CallRecord:
-    """One call of an integration; NotFound otherwise."""
+    """One call of an integration; NotFound."""
     return _record(scope, _row(scope, slug, call_id))
 
 
 def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, output: Any) -> CallRecord:
-    """A person's verdict on a call of unknown outcome: it happened (with this output), or it did not.
+    """Settle a call of unknown outcome by a person's decision: it happened (with this output), or it did not.
 
-    Conflict when the call does not wait for a verdict.
+    Conflict if the call does not wait for a decision.
     """
 
     def settle() -> None:
         row = _row(scope, slug, call_id)
         if row.status != "waiting":
-            raise Conflict(Sentence(
-                "the call %(call_id)s is %(status)s; only one of unknown outcome is settled", call_id=call_id, status=row.status
-            ))
+            raise Conflict(
+                Sentence(
+                    "the call %(call_id)s is %(status)s; only a call of unknown outcome can be settled",
+                    call_id=call_id,
+                    status=row.status,
+                )
+            )
         changes: dict[str, Any] = {"outcome": "not_done", "status": "failed"}
         if done:
             changes = {"outcome": "done", "status": "succeeded", "output": output, "output_kept": 1, "error": None}
@@ -115,7 +121,7 @@ def settle_call(scope: TenantScope, slug: str, call_id: str, *, done: bool, outp
 
 
 def purge_calls(older_than_ms: int) -> int:
-    """Delete finished calls, in every tenant, except those whose outcome nobody settled yet; answers how many."""
+    """Delete finished calls of every tenant, except those of unknown outcome that are not settled; returns their number."""
     sql = "DELETE FROM integration_call WHERE finished_at < ? AND status IN ('succeeded', 'failed')"
     return db.write(lambda: db.execute(sql, (clock.now_ms() - older_than_ms,)))
 

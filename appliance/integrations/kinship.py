@@ -1,4 +1,4 @@
-"""Which integrations of a tenant use the same credential: whoever restricts one of them means the others too."""
+"""Finds integrations that share a credential, so that restricting one also restricts the others."""
 
 import hashlib
 import threading
@@ -17,14 +17,14 @@ Stamp = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class _Known:
-    """What was found out of a tenant's integrations while they had these versions."""
+    """The result for a tenant, valid while its integrations and secrets have these versions."""
 
     stamp: tuple[Stamp, Stamp]
     kin: Mapping[str, tuple[str, ...]]
 
 
 class Kinship:
-    """Compares opened settings; keeps names alone, and only until an integration or a secret changes."""
+    """Compares opened settings; caches only names, until an integration or a secret changes."""
 
     def __init__(self, ready: Callable[[TenantScope, str], Ready]) -> None:
         self._ready = ready
@@ -32,7 +32,7 @@ class Kinship:
         self._known: dict[str, _Known] = {}
 
     def kin_of(self, scope: TenantScope, slug: str) -> tuple[str, ...]:
-        """The other integrations that send a secret which this one sends, or lead to the same place where neither has one."""
+        """The other integrations that send one of this integration's secrets, or, without secrets, call the same address."""
         stamp = _stamp(scope)
         known = self._known.get(scope.tenant_id)
         if known is None or known.stamp != stamp:
@@ -49,7 +49,7 @@ class Kinship:
             try:
                 ready = self._ready(scope, slug)
             except ApplianceError:
-                continue  # its settings cannot be opened, so nobody calls it either
+                continue  # its settings cannot be opened, so it cannot be called either
             for mark in _marks(ready):
                 users.setdefault(mark, set()).add(slug)
         kin: dict[str, set[str]] = {}
@@ -67,7 +67,7 @@ def _stamp(scope: TenantScope) -> tuple[Stamp, Stamp]:
 
 
 def _marks(ready: Ready) -> Iterable[bytes]:
-    """What two integrations have in common that use one credential."""
+    """Digests that integrations with a common credential share."""
     secrets = [each for each in ready.secrets if each]
     if secrets:
         return {hashlib.sha256(b"secret\0" + each.encode("utf-8", "surrogatepass")).digest() for each in secrets}

@@ -1,4 +1,4 @@
-"""Tables of integrations and their calls."""
+"""Database tables of integrations and their calls."""
 
 import peewee
 
@@ -27,7 +27,7 @@ class IntegrationRow(TenantModel):
 
 
 class CallRow(TenantModel):
-    """One call; `sent_key` is the idempotency key the foreign system saw, `pending` the sealed input while queued."""
+    """One call; `sent_key` is the idempotency key sent to the foreign system, `pending` the sealed input while queued."""
 
     label = "integration call"
     id = peewee.TextField()
@@ -39,7 +39,7 @@ class CallRow(TenantModel):
     outcome = peewee.TextField(null=True)  # done | not_done | unknown
     input = JsonField(null=True)
     output = JsonField(null=True)
-    output_kept = peewee.IntegerField()  # 0 when the output was too large to be kept
+    output_kept = peewee.IntegerField()  # 0 if the output was too large to store
     error = ErrorField(null=True)
     idempotency_key = peewee.TextField(null=True)
     request_digest = peewee.TextField()
@@ -54,9 +54,9 @@ class CallRow(TenantModel):
     host_call = peewee.IntegerField(null=True)
     tries = peewee.IntegerField()
     owner = peewee.TextField()
-    approval_id = peewee.TextField(null=True)  # the approval that was used up for it
-    decision = JsonField(null=True)  # what the policies said, to whom
-    retry_of = peewee.TextField(null=True)  # the call that this one makes again
+    approval_id = peewee.TextField(null=True)  # the approval used for it
+    decision = JsonField(null=True)  # the policies' decision, with its subject
+    retry_of = peewee.TextField(null=True)  # the call that this one retries
     traffic = JsonField(null=True)  # {hosts, requests?, sent_bytes?, received_bytes?}
     deadline_at = peewee.BigIntegerField()
     created_at = peewee.BigIntegerField()
@@ -69,7 +69,7 @@ class CallRow(TenantModel):
 
 
 class CircuitRow(TenantModel):
-    """How an integration's foreign system fares; no row while all is well.  Times in epoch ms."""
+    """The circuit of an integration's foreign system; no row in its initial state.  Times in epoch ms."""
 
     label = "integration circuit"
     integration_id = peewee.TextField()
@@ -87,7 +87,7 @@ class CircuitRow(TenantModel):
 
 
 class DiscoveryRow(TenantModel):
-    """When an integration's own actions were discovered, and from what: `basis` is the digest of connector and settings."""
+    """The latest discovery of an integration's actions; `basis` is the digest of connector and settings."""
 
     label = "discovery"
     integration_id = peewee.TextField()
@@ -101,7 +101,7 @@ class DiscoveryRow(TenantModel):
 
 
 class ActionRow(TenantModel):
-    """One discovered action; `packed` is compressed JSON of its schemas, sample and plan, `withheld` why it is not offered."""
+    """One discovered action; `packed` is compressed JSON of its schemas, sample and plan, `withheld` the reason if not offered."""
 
     label = "action"
     integration_id = peewee.TextField()
@@ -117,11 +117,11 @@ class ActionRow(TenantModel):
 
 
 class TokenRow(TenantModel):
-    """The tokens of an integration that uses OAuth 2; `generation` counts them, who holds the lease may renew them."""
+    """OAuth 2 tokens of an integration; `generation` counts renewals, the lease's owner may renew them."""
 
     label = "integration token"
     integration_id = peewee.TextField()
-    audience = peewee.TextField()  # digest of whom the tokens are for
+    audience = peewee.TextField()  # digest of the audience of the tokens
     sealed = peewee.BlobField()
     renew_at = peewee.BigIntegerField(null=True)
     generation = peewee.IntegerField()
@@ -138,7 +138,7 @@ class TokenRow(TenantModel):
 
 
 class ConsentRow(TenantModel):
-    """A consent that a person is being asked for; `digest` is that of the state, `session` that of the browser's, if bound."""
+    """A pending consent; `digest` is that of the state, `session` that of the browser's session, if bound."""
 
     label = "consent"
     digest = peewee.TextField()

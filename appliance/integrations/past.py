@@ -1,4 +1,4 @@
-"""The record of calls read back in bulk, newest first and no more than fits, for those who judge them anew."""
+"""Reads call records in batches, newest first, for replay."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _SELECT = (
 
 @dataclass(frozen=True)
 class PastCall:
-    """A call as it was recorded.
+    """A recorded call.
 
-    `input` is without secrets, and None where it was too large to be kept or was not asked for; `decision` is what the policies
-    said then, to whom, None in records older than that; `hosts` are those it came past.
+    `input` has secrets redacted, and is None if it was too large to store or not requested; `decision` is the policies' decision
+    with its subject, None in old records; `hosts` are those the call contacted.
     """
 
     id: str
@@ -41,7 +41,7 @@ class PastCall:
 
 
 def past_calls(scope: TenantScope, span: tuple[int, int], before: tuple[int, str] | None, *, with_input: bool) -> list[PastCall]:
-    """The next calls made in `span` (epoch ms, [since, until)) before the one of this time and id; none when there are no more."""
+    """The next calls made in `span` (epoch ms, [since, until)) before this time and id; empty at the end."""
     at, call_id = before or (span[1], "")
     sql = _SELECT.format(', input' if with_input else '')
     given = (scope.tenant_id, span[0], at, at, call_id, _FEW if with_input else _MANY)

@@ -1,4 +1,4 @@
-"""The record of every call: begun before it is sent, finished with its outcome, never sent twice in doubt."""
+"""Call records: written before a call is sent and completed with its outcome, so that no write in doubt is sent twice."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from appliance.monitor import Line, tally, webhooks, write_lines
 Status = Literal["queued", "running", "waiting", "succeeded", "failed"]
 Outcome = Literal["done", "not_done", "unknown"]
 IsAlive = Callable[[str], bool]
-"""Whether the process of that name still lives."""
+"""Whether the process of that name is alive."""
 Admit = Callable[[str, bool], None]
-"""Inside the write that begins a call: what has to be written with it, given its id and whether it used the draft's approval
-up before; what it raises undoes the write."""
+"""Called inside the write that begins a call, with its id and whether it already used the draft's approval before; an
+exception rolls the write back."""
 _KEPT_BYTES = 1 << 20
 _GRACE_MS = 30_000
 FAILING_AFTER = 3
@@ -30,12 +30,12 @@ _FAILING = frozenset({"auth_error", "config_error", "transient_error", "system_e
 
 
 class OutcomeUnknown(ConnectorFailed):
-    """A write was sent and nobody knows what became of it; a person must settle the earlier call first."""
+    """A write was sent and its outcome is unknown; a person must settle the earlier call first."""
 
     def __init__(self, row: CallRow) -> None:
         message = Sentence(
-            "The call %(id)s (%(action)s of %(integration_id)s) was sent and no answer came: look in the foreign "
-            "system whether it happened, then settle that call. It is not sent again before.",
+            "The call %(id)s (%(action)s of %(integration_id)s) was sent without an answer: check in the foreign "
+            "system whether it happened, then settle that call. Until then it is not sent again.",
             id=row.id, action=row.action, integration_id=row.integration_id,
         )
         super().__init__(message, details=[Detail("", "outcome_unknown", message)])
@@ -55,7 +55,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Draft:
-    """A call about to be made; `input` is without secrets, `digest` stands for action and input as given."""
+    """A call about to be made; `input` has secrets redacted, `digest` covers action and original input."""
 
     integration: str
     connector: str
@@ -72,7 +72,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Begun:
-    """The call is recorded and may be sent, with this key; `began_at` in epoch ms."""
+    """A recorded call that may be sent, with its key; `began_at` in epoch ms."""
 
     call_id: str
     sent_key: str
@@ -81,7 +81,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Done:
-    """The call was made before and succeeded: its answer."""
+    """The output of an earlier identical call that succeeded."""
 
     call_id: str
     output: Any
@@ -89,9 +89,9 @@ class Done:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a call ended.  `error` is `{class, message, details, retry_after?}`; `lines` are what the connector logged.
+    """The completion of a call.  `error` is `{class, message, details, retry_after?}`; `lines` are the connector's log lines.
 
-    `withdrawn` says that the foreign system does not offer the action any more as it was discovered.
+    `withdrawn` says that the foreign system no longer offers the action as it was discovered.
     """
 
     status: Status
@@ -104,7 +104,7 @@ class Ending:
 
 
 def ending_of(error: ConnectorError, effect: Effect) -> Ending:
-    """How a call ended that failed: a write whose outcome is unknown waits for a verdict."""
+    """The completion of a failed call: a write of unknown outcome waits to be settled."""
     told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
     if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
         told["retry_after"] = error.retry_after
@@ -113,12 +113,12 @@ def ending_of(error: ConnectorError, effect: Effect) -> Ending:
 
 
 def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, admit: Admit) -> Begun | Done:
-    """Record that the call is about to be sent, durably, or answer that it was made before.
+    """Record durably that the call is about to be sent, or return the result of the same call made before.
 
-    One key and one request are one call: succeeded, its answer is given again; failed, it may be sent again; running
-    here, IdempotencyInFlight; running in a process that is gone, an idempotent call is taken over and a write is
-    OutcomeUnknown.  A key with another request is IdempotencyMismatch, except inside an execution, where a repeated
-    attempt may ask something else: that is another call, under a key of its own.
+    One key with one request is one call: if it succeeded, its result is returned; if it failed, it may be sent again; if it is
+    running, IdempotencyInFlight; if its process is gone, an idempotent call is taken over and a write is OutcomeUnknown.  A key
+    with a different request is an IdempotencyMismatch, except inside an execution, where a retry may send something else: that
+    is a separate call with its own key.
     """
 
     def begin() -> Begun | Done | CallRow:
@@ -128,7 +128,9 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
             return blocked
         same = next((row for row in rows if row.request_digest == draft.digest), None)
         if same is None and rows and draft.origin is None:
-            raise IdempotencyMismatch(Sentence("the key %(key)s was used for another request; take a new key", key=repr(draft.key)))
+            raise IdempotencyMismatch(
+                Sentence("the key %(key)s was used for a different request; use a new key", key=repr(draft.key))
+            )
         if same is None:
             begun = _insert(scope, draft, owner, first=not rows)
             admit(begun.call_id, False)
@@ -143,13 +145,13 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
 
 
 def _rows_of_key(scope: TenantScope, draft: Draft) -> list[CallRow]:
-    """The calls under this key, each as its last retry has it."""
+    """The calls with this key, each replaced by its latest retry."""
     query = scope.select(CallRow).where((CallRow.integration_id == draft.integration) & (CallRow.idempotency_key == draft.key))
     return [latest_of(scope, row) for row in query]
 
 
 def _is_in_doubt(row: CallRow, is_alive: IsAlive) -> bool:
-    """Whether the row is a write that was sent, or may have been, and has no verdict."""
+    """Whether the row is a write that may have been sent, and is not settled."""
     if row.effect != "write":
         return False
     return row.status == "waiting" or (row.status == "running" and not _runs(row, is_alive))
@@ -162,13 +164,13 @@ def _runs(row: CallRow, is_alive: IsAlive) -> bool:
 def _refuse_running(row: CallRow, is_alive: IsAlive) -> None:
     if row.status == "queued" or (row.status == "running" and _runs(row, is_alive)):
         raise IdempotencyInFlight(
-            Sentence("the call %(id)s with this key is still running; ask again shortly", id=row.id),
+            Sentence("the call %(id)s with this key is still running; try again shortly", id=row.id),
             extra={"call_id": row.id, "retryable": True},
         )
 
 
 def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
-    """The approval that a call under this key used up for the same request, and the digest of what was approved."""
+    """The approval that a call with this key used for the same request, and the digest of the approved action."""
     rows = [] if draft.key is None else _rows_of_key(scope, draft)
     for row in rows:
         if row.request_digest == draft.digest and row.approval_id is not None:
@@ -179,7 +181,9 @@ def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
 def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
     if row.status == "succeeded":
         if not row.output_kept:
-            raise Conflict(Sentence("the call %(id)s was made; its answer was too large to be kept for a repetition", id=row.id))
+            raise Conflict(
+                Sentence("the call %(id)s succeeded, but its output was too large to store and cannot be returned again", id=row.id)
+            )
         return Done(row.id, row.output)
     now = clock.now_ms()
     changes = {
@@ -217,22 +221,22 @@ def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
 
 
 def _kept(value: Any) -> tuple[Any, bool]:
-    """The value and True, or None and False when it is too large to be kept."""
+    """The value and True, or None and False if it is too large to store."""
     fits = len(db.dump_json(value)) <= _KEPT_BYTES
     return (value, True) if fits else (None, False)
 
 
 def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
-    """Inside a write: record a call that is made later; `keep_pending` gives it its input.
+    """Inside a write: record a call to be made later; `keep_pending` stores its input.
 
-    Answers its id, and False when the same request had been recorded before; IdempotencyMismatch for another one.
+    Returns its id, and False if the same request was recorded before; IdempotencyMismatch for a different one.
     """
     rows = [] if draft.key is None else _rows_of_key(scope, draft)
     for row in rows:
         if row.request_digest == draft.digest:
             return row.id, False
     if rows:
-        raise IdempotencyMismatch(Sentence("the key %(key)s was used for another request; take a new key", key=repr(draft.key)))
+        raise IdempotencyMismatch(Sentence("the key %(key)s was used for a different request; use a new key", key=repr(draft.key)))
     call_id = ids.new("call")
     key, now = draft.key or call_id, clock.now_ms()
     scope.insert(
@@ -243,17 +247,17 @@ def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
 
 
 def note_decision(scope: TenantScope, call_id: str, draft: Draft) -> None:
-    """Inside a write: what the policies said of a recorded call."""
+    """Inside a write: store the policies' decision about a recorded call."""
     scope.update(CallRow, approval_id=draft.approval_id, decision=draft.decision).where(CallRow.id == call_id).execute()
 
 
 def keep_pending(scope: TenantScope, call_id: str, sealed: bytes) -> None:
-    """Inside a write: keep the sealed input of a queued call until it is made."""
+    """Inside a write: store the sealed input of a queued call until it is made."""
     scope.update(CallRow, pending=sealed).where(CallRow.id == call_id).execute()
 
 
 def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None:
-    """A queued call, now running here; None when another wake-up came first."""
+    """Claim a queued call for this process; None if another worker was first."""
 
     def claim() -> CallRow | None:
         row = scope.find(CallRow, id=call_id)
@@ -269,7 +273,7 @@ def claim_queued(scope: TenantScope, call_id: str, owner: str) -> CallRow | None
 
 
 def put_back(scope: TenantScope, row: CallRow) -> None:
-    """Queue a claimed call again as it was when it was claimed: nothing of it was sent."""
+    """Queue a claimed call again unchanged, because nothing was sent."""
     changes = {"status": "queued", "owner": "", "started_at": None, "deadline_at": row.deadline_at, "tries": 0}
 
     def queue() -> None:
@@ -279,7 +283,7 @@ def put_back(scope: TenantScope, row: CallRow) -> None:
 
 
 def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
-    """Record how the call ended.  The truth may come late: it replaces an unknown outcome."""
+    """Record the completion of a call; a late result replaces an unknown outcome."""
     output, kept = _kept(ending.output)
     changes = {
         "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": int(kept),
@@ -294,7 +298,7 @@ def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) 
 
 
 def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int) -> str:
-    """Record a call that changed nothing, once it is over; answers its id."""
+    """Record a call that changed nothing, after it has finished; returns its id."""
     call_id = ids.new("call")
     output, kept = _kept(ending.output)
     described = {**_described(scope, draft), "output_kept": int(kept), "idempotency_key": None}
@@ -312,7 +316,7 @@ def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int)
 
 
 def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
-    """Inside a write: what the monitor shows of a call."""
+    """Inside a write: update counters, health and logs after a call."""
     tally.add(scope, "integration", f"{draft.integration}:{ending.status}", max(0, clock.now_ms() - begun.began_at))
     _note_health(scope, draft, ending)
     lines = list(ending.lines)
@@ -326,7 +330,7 @@ def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> Non
 
 
 def _note_health(scope: TenantScope, draft: Draft, ending: Ending) -> None:
-    """Inside a write: webhooks are told once when an integration begins to fail; a refusal shows that it works."""
+    """Inside a write: emit a webhook event once when an integration starts to fail; a refusal counts as working."""
     place = (scope.tenant_id, draft.integration)
     if ending.error is None:
         db.execute("UPDATE integration SET failed_in_row = 0 WHERE tenant_id = ? AND id = ? AND failed_in_row > 0", place)
@@ -342,7 +346,7 @@ def _note_health(scope: TenantScope, draft: Draft, ending: Ending) -> None:
 
 
 def make_line(scope: TenantScope, origin: Origin | None, level: str, message: str, fields: Any) -> Line:
-    """A log line of a call, under the execution and step it belongs to."""
+    """A log line of a call, with its execution and step."""
     execution_id, step = (origin.execution_id, origin.path or None) if origin else (None, None)
     return Line(
         clock.now_ms(), level, "integration", message, fields,
@@ -351,17 +355,19 @@ def make_line(scope: TenantScope, origin: Origin | None, level: str, message: st
 
 
 def _mark_unknown(scope: TenantScope, row: CallRow) -> None:
-    error = {"class": "system_error", "message": "The appliance stopped while the call was under way.", "details": {}}
+    error = {"class": "system_error", "message": "The appliance stopped while the call was in progress.", "details": {}}
     changes = {"status": "waiting", "outcome": "unknown", "error": row.error or error, "pending": None}
     scope.update(CallRow, **changes).where((CallRow.id == row.id) & (CallRow.status == "running")).execute()
 
 
 def close_orphans(is_alive: IsAlive) -> int:
-    """Give calls whose process is gone a verdict, in every tenant: a write is unknown, others may be made again."""
+    """Complete calls of every tenant whose process is gone: the outcome of a write is unknown, others may be repeated."""
     owners = [str(row[0]) for row in db.rows("SELECT DISTINCT owner FROM integration_call WHERE status = 'running'")]
     if not owners:
         return 0
-    error = db.dump_json({"class": "system_error", "message": "The appliance stopped while the call was under way.", "details": {}})
+    error = db.dump_json(
+        {"class": "system_error", "message": "The appliance stopped while the call was in progress.", "details": {}}
+    )
     sql = (
         "UPDATE integration_call SET status = CASE WHEN effect = 'write' THEN 'waiting' ELSE 'failed' END, "
         "outcome = 'unknown', error = ?, pending = NULL, finished_at = ? WHERE status = 'running' AND owner = ? "
@@ -370,7 +376,7 @@ def close_orphans(is_alive: IsAlive) -> int:
     now = clock.now_ms()
 
     def close(owner: str) -> int:
-        # One that lives may still answer until its deadline; one that is gone never will.
+        # A live process may still answer until the deadline; a dead one never will.
         before = now - _GRACE_MS if is_alive(owner) else 1 << 62
         return db.execute(sql, (error, now, owner, before))
 
@@ -378,7 +384,7 @@ def close_orphans(is_alive: IsAlive) -> int:
 
 
 def waiting_in_queue(older_than_ms: int) -> list[tuple[str, str]]:
-    """(tenant, call) of queued calls whose wake-up may be lost, or whose foreign system may be asked again, in every tenant."""
+    """(tenant, call) of queued calls of every tenant whose wake-up may be lost and whose foreign system may be called."""
     sql = (
         "SELECT tenant_id, id FROM integration_call AS waits WHERE status = 'queued' AND created_at < ? AND NOT EXISTS "
         "(SELECT 1 FROM integration_circuit AS held WHERE held.tenant_id = waits.tenant_id "

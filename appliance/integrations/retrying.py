@@ -1,4 +1,4 @@
-"""A failed call made again: a record of its own that names the first, sent with the first one's key."""
+"""Retries of failed calls: each is a separate record that refers to the first, sent with the first one's key."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _USUAL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Repeatable:
-    """What a failed call asked for."""
+    """The request of a failed call."""
 
     action: str
     input: dict[str, Any]
@@ -26,26 +26,26 @@ class Repeatable:
 
 
 def digest_of(action: str, given: Mapping[str, Any]) -> str:
-    """Stands for an action with its input, in whatever order its members come."""
+    """A digest of an action and its input, independent of the order of members."""
     canonical = json.dumps([action, dict(given)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def latest_of(scope: TenantScope, row: CallRow) -> CallRow:
-    """The last retry of a call; the call itself when nobody retried it."""
+    """The latest retry of a call, or the call itself."""
     while (following := scope.find(CallRow, retry_of=row.id)) is not None:
         row = following
     return row
 
 
 def find_repeatable(scope: TenantScope, slug: str, call_id: str) -> Repeatable:
-    """What the call asked for.  NotFound; Conflict when it may not be made again, or is not known well enough."""
+    """The request of a failed call.  NotFound; Conflict if it must not be repeated, or its input is incomplete."""
     row = _row(scope, slug, call_id)
     _check(scope, row, row.effect)
     if not isinstance(row.input, dict) or digest_of(row.action, row.input) != row.request_digest:
         raise Conflict(Sentence(
-            "the input of the call %(call_id)s was too large to be kept, or a secret was blotted out of it; send "
-            "it again instead",
+            "the input of the call %(call_id)s was too large to store, or contained a secret that was redacted; send "
+            "a new call instead",
             call_id=call_id,
         ))
     seconds = (row.deadline_at - (row.started_at or row.created_at)) / 1000
@@ -53,7 +53,7 @@ def find_repeatable(scope: TenantScope, slug: str, call_id: str) -> Repeatable:
 
 
 def enqueue_retry(scope: TenantScope, slug: str, call_id: str, wanted: Repeatable, effect: Effect) -> str:
-    """Inside a write: record the retry of a call, to be made soon; answers its id.  Errors as `find_repeatable`."""
+    """Inside a write: queue a retry of a call; returns its id.  Errors as `find_repeatable`."""
     row = _row(scope, slug, call_id)
     _check(scope, row, effect)
     retry_id, now = ids.new("call"), clock.now_ms()
@@ -70,15 +70,17 @@ def enqueue_retry(scope: TenantScope, slug: str, call_id: str, wanted: Repeatabl
 def _check(scope: TenantScope, row: CallRow, effect: str) -> None:
     if row.status == "waiting":
         raise Conflict(
-            Sentence("nobody knows what became of the call %(id)s; look in the foreign system and settle it first", id=row.id)
+            Sentence("the outcome of the call %(id)s is unknown; check the foreign system and settle the call first", id=row.id)
         )
     if row.status != "failed":
-        raise Conflict(Sentence("the call %(id)s is %(status)s; only a failed one is made again", id=row.id, status=row.status))
+        raise Conflict(Sentence("the call %(id)s is %(status)s; only a failed call can be retried", id=row.id, status=row.status))
     if "write" in (effect, row.effect) and row.outcome != "not_done":
-        raise Conflict(Sentence("the call %(id)s may have changed something over there; it is not sent again", id=row.id))
+        raise Conflict(
+            Sentence("the call %(id)s may have changed something in the foreign system, so it is not sent again", id=row.id)
+        )
     if following := scope.find(CallRow, retry_of=row.id):
         raise Conflict(
-            Sentence("the call %(id)s was made again as %(id2)s; retry that one if it failed", id=row.id, id2=following.id)
+            Sentence("the call %(id)s was already retried as %(id2)s; retry that one if it failed", id=row.id, id2=following.id)
         )
 
 

@@ -1,4 +1,4 @@
-"""Stored settings and their secrets: sealed beside the row, opened for a call, and held to where each secret may go."""
+"""Stored settings and their secrets: sealed beside the row, opened for a call, and restricted to their destinations."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,32 +20,32 @@ OpenSecret = Callable[[TenantScope, str], str]
 
 
 class SealedSettings:
-    """`open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+    """Seals and opens settings; `open_secret` returns a tenant's secret by name, NotFound if it is not set."""
 
     def __init__(self, sealer: Sealer, open_secret: OpenSecret) -> None:
         self._sealer = sealer
         self._open_secret = open_secret
 
     def seal(self, scope: TenantScope, slug: str, taken: Taken) -> bytes:
-        """What a row keeps of the secrets that were typed into the settings."""
+        """Seal the secrets entered in the settings, for storage in the row."""
         text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
         return self._sealer.seal(text.encode(), _context(scope, slug))
 
     def read(self, scope: TenantScope, slug: str, sealed: bytes) -> dict[str, Sealed]:
-        """The secrets by pointer."""
+        """The secrets by pointer, with the time they were set."""
         text = self._sealer.open(bytes(sealed), _context(scope, slug))
         return {pointer: Sealed(value, at) for pointer, (value, at) in json.loads(text).items()}
 
     def values(self, scope: TenantScope, slug: str, sealed: bytes) -> dict[str, str]:
-        """The secrets by pointer, without when they were set."""
+        """The values of the secrets by pointer."""
         return {pointer: secret.value for pointer, secret in self.read(scope, slug, sealed).items()}
 
     def kept(
         self, scope: TenantScope, row: IntegrationRow, installed: Installed | None, given: Mapping[str, Any]
     ) -> dict[str, Sealed]:
-        """The secrets a change may keep: none when it would send them to somebody else.
+        """The secrets that survive a change of settings: none if it would send them elsewhere.
 
-        Where the connector does not say which settings decide that, any other setting may; only who may set secrets keeps them.
+        If the connector does not mark the settings that decide this, any change counts, unless the actor may set secrets.
         """
         if installed is None or row.connector != installed.name:
             return {}
@@ -59,7 +59,7 @@ class SealedSettings:
         return secrets if is_same else {}
 
     def open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:
-        """Settings with every secret filled in."""
+        """The settings with every secret filled in."""
 
         def find(name: str) -> str | None:
             try:
@@ -70,7 +70,7 @@ class SealedSettings:
         return open_settings(settings, secrets, find)
 
     def hold_to_destinations(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> None:
-        """PolicyDenied unless every secret that the stored settings refer to may go where they lead."""
+        """PolicyDenied unless every secret that the stored settings refer to is bound to their destination."""
         names = secret_names(settings)
         if not names:
             return
@@ -79,7 +79,7 @@ class SealedSettings:
             raise secret_bindings.not_bound(name, place)
 
     def authorize(self, scope: TenantScope, installed: Installed, slug: str, settings: Mapping[str, Any]) -> "Use":
-        """The secrets that these settings take somewhere new once stored; ScopeMissing unless the actor may decide that."""
+        """The secrets that these settings would send to a new destination; ScopeMissing unless the actor may bind them."""
         names = secret_names(settings)
         place = destination_of(installed, slug, settings)
         if names:
@@ -88,13 +88,13 @@ class SealedSettings:
 
 
 class Use:
-    """Secrets that go to a place from the moment on that the settings with them are stored."""
+    """Secrets to be bound to a destination when the settings are stored."""
 
     def __init__(self, place: Destination, names: tuple[str, ...]) -> None:
         self._place, self._names = place, names
 
     def bind(self, scope: TenantScope) -> None:
-        """Inside the write that stores the settings."""
+        """Bind the secrets, inside the write that stores the settings."""
         secret_bindings.bind_use(scope, self._names, self._place)
 
 

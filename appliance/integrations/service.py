@@ -1,4 +1,4 @@
-"""What one can do with integrations: the catalogue, settings with sealed secrets, tests and the record of calls."""
+"""Manages integrations: settings with sealed secrets, tests, and discovered actions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ DISCOVERY_SECONDS = 60.0
 
 
 class Integrations:
-    """The verbs.  `open_secret` gives a tenant's secret by name, NotFound when it is not set."""
+    """Operations on integrations.  `open_secret` returns a tenant's secret by name, NotFound if it is not set."""
 
     def __init__(self, registry: Registry, sealer: Sealer, open_secret: OpenSecret, calls: Calls) -> None:
         self.registry = registry
@@ -49,7 +49,7 @@ class Integrations:
     # -- catalogue
 
     def get_connector(self, name: str) -> Installed:
-        """An installed connector; NotFound otherwise."""
+        """An installed connector; NotFound."""
         found = self.registry.find(name)
         if found is None:
             raise NotFound(Sentence(
@@ -60,23 +60,23 @@ class Integrations:
     # -- integrations
 
     def list_integrations(self, scope: TenantScope, page: PageRequest) -> Page[Integration]:
-        """The tenant's integrations."""
+        """The tenant's integrations, by slug unless sorted otherwise."""
         fields = {"id": IntegrationRow.id, "created_at": IntegrationRow.created_at, "name": IntegrationRow.name}
         found = paginate(scope.select(IntegrationRow), page, fields, default="id")
         return found.map(lambda row: self._view(scope, row))
 
     def get_integration(self, scope: TenantScope, slug: str) -> Integration:
-        """One integration; NotFound otherwise."""
+        """One integration; NotFound."""
         return self._view(scope, scope.get(IntegrationRow, id=slug))
 
     def health(self, scope: TenantScope, slug: str) -> Health:
-        """How the integration's foreign system fares: its circuit, and whether it asked for patience."""
+        """The state of the integration's foreign system: its circuit and rate limit."""
         return gate.health(scope, slug)
 
     def find_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action] | None:
-        """The actions of an integration, discovered ones as they were found last.
+        """The actions of an integration, with the latest discovered ones.
 
-        None when it is not known: there is no such integration, its connector is missing, or nothing was discovered yet.
+        None if they are unknown: there is no such integration, its connector is missing, or nothing was discovered yet.
         """
         row = scope.find(IntegrationRow, id=slug)
         installed = self.registry.find(row.connector) if row is not None else None
@@ -99,7 +99,7 @@ class Integrations:
         return found
 
     def destination(self, scope: TenantScope, slug: str) -> Destination:
-        """Whom the integration sends secrets to, as it is; NotFound, for a connector that is gone too."""
+        """Where the integration sends its secrets; NotFound, also if its connector is missing."""
         row = scope.get(IntegrationRow, id=slug)
         return destination_of(self.get_connector(row.connector), slug, row.settings)
 
@@ -108,14 +108,14 @@ class Integrations:
         return StoredActions(scope, slug, installed.actions) if installed.discovers else installed.actions
 
     def create_integration(self, scope: TenantScope, slug: str, spec: Spec) -> Integration:
-        """A new integration.  ValidationFailed names everything that is wrong with the settings; AlreadyExists."""
+        """Create an integration.  ValidationFailed lists every error in the settings; AlreadyExists."""
         ids.check_slug(slug, pointer="/slug")
         values, use = self._stored(scope, slug, spec, {})
         now = clock.now_ms()
 
         def insert() -> None:
             if scope.find(IntegrationRow, id=slug) is not None:
-                raise AlreadyExists(Sentence("there is an integration %(slug)s already", slug=repr(slug)), pointer="/slug")
+                raise AlreadyExists(Sentence("there is already an integration %(slug)s", slug=repr(slug)), pointer="/slug")
             scope.insert(IntegrationRow, id=slug, version=1, created_at=now, updated_at=now, **values)
             use.bind(scope)
             changes.note(scope, "create", slug, {}, self._noted(scope, slug, values))
@@ -124,9 +124,9 @@ class Integrations:
         return self.get_integration(scope, slug)
 
     def replace_integration(self, scope: TenantScope, slug: str, spec: Spec, *, if_version: int | None = None) -> Integration:
-        """Set an existing integration; markers in the settings keep their secrets.  VersionConflict if it changed.
+        """Replace an integration's settings; markers keep their secrets.  VersionConflict if it has changed.
 
-        What already is so keeps its version.
+        Without changes the version stays the same.
         """
 
         def update() -> None:
@@ -149,13 +149,13 @@ class Integrations:
         return self.get_integration(scope, slug)
 
     def put_integration(self, scope: TenantScope, slug: str, spec: Spec) -> tuple[Integration, bool]:
-        """Create or set an integration; the flag tells whether it is new."""
+        """Create or replace an integration; the flag says whether it is new."""
         if scope.find(IntegrationRow, id=slug) is None:
             return self.create_integration(scope, slug, spec), True
         return self.replace_integration(scope, slug, spec), False
 
     def delete_integration(self, scope: TenantScope, slug: str) -> None:
-        """Delete an integration with the record of its calls; Conflict while one of them waits for a verdict."""
+        """Delete an integration with its call records; Conflict while one of them waits to be settled."""
 
         def delete() -> None:
             row = scope.get(IntegrationRow, id=slug)
@@ -170,14 +170,14 @@ class Integrations:
         db.write(delete)
 
     def test_integration(self, scope: TenantScope, slug: str) -> Check:
-        """Ask the foreign system whether the settings work; the finding is kept."""
+        """Test the settings against the foreign system, and store the result."""
         ready = self.ready(scope, slug)
         now = clock.now_ms()
         try:
             told = self.calls.check(ready)
             if ready.installed.discovers:
                 self.discover(scope, ready, DISCOVERY_SECONDS, again=True)
-                told = f"{told} It offers {len(self.actions_of(scope, ready))} actions."
+                told = f"{told} {len(self.actions_of(scope, ready))} actions found."
             found = Check(now, True, told)
         except ConnectorError as error:
             found = Check(now, False, error.message, _class_of(error))
@@ -192,10 +192,10 @@ class Integrations:
         return found
 
     def try_settings(self, scope: TenantScope, spec: Spec, slug: str | None = None) -> Check:
-        """Ask the foreign system whether settings would work that nobody has saved; nothing of it is kept.
+        """Test unsaved settings against the foreign system; nothing is stored.
 
-        With `slug` its secrets may stand behind markers.  NotFound; ValidationFailed as `create_integration`; ConnectorFailed
-        when a secret they refer to is not set.
+        With `slug`, markers refer to that integration's secrets.  NotFound; ValidationFailed as `create_integration`;
+        ConnectorFailed if a secret they refer to is not set.
         """
         ready = self._ready_on_trial(scope, spec, slug)
         try:
@@ -213,7 +213,7 @@ class Integrations:
         return Ready(scope.tenant_id, called, found, opened.settings, tuple(opened.secrets), is_trial=True)
 
     def close_circuit(self, scope: TenantScope, slug: str) -> None:
-        """Have the foreign system asked again at once, whatever was learnt before; NotFound."""
+        """Reset the circuit, so that the foreign system is called again immediately; NotFound."""
 
         def close() -> None:
             scope.get(IntegrationRow, id=slug)
@@ -225,9 +225,9 @@ class Integrations:
     # -- for calls
 
     def ready(self, scope: TenantScope, slug: str, hidden: tuple[str, ...] = ()) -> Ready:
-        """The integration with its settings opened; `hidden` are texts that are kept secret beside its own.
+        """The integration with its settings opened; `hidden` are further texts to redact.
 
-        NotFound; ConnectorFailed (`config_error`) when its connector is gone or a secret it refers to is not set.
+        NotFound; ConnectorFailed (`config_error`) if its connector is missing or a secret it refers to is not set.
         """
         row = scope.get(IntegrationRow, id=slug)
         found = self.registry.find(row.connector)
@@ -243,7 +243,7 @@ class Integrations:
         if problems:
             raise _not_ready(
                 Sentence(
-                    "the settings of %(slug)s do not suit %(name)s: %(message)s",
+                    "the settings of %(slug)s are not valid for %(name)s: %(message)s",
                     slug=slug, name=found.name, message=problems[0].message,
                 ),
                 problems[0].pointer,
@@ -254,11 +254,11 @@ class Integrations:
         return Ready(scope.tenant_id, slug, found, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version)
 
     def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
-        """Whether the actions of `ready` are not known, or were discovered with other settings."""
+        """Whether the actions of `ready` are unknown, or were discovered with other settings."""
         return ready.installed.discovers and not discovery.is_current(scope, ready.slug, ready.basis)
 
     def discover(self, scope: TenantScope, ready: Ready, seconds: float, *, again: bool = False) -> None:
-        """Ask the foreign system for its actions and keep them; ConnectorError.  What is current is kept unless `again`."""
+        """Discover the foreign system's actions and store them; ConnectorError.  Skipped if they are current, unless `again`."""
         ends = clock.monotonic() + seconds
         with self._turns.take((scope.tenant_id, ready.slug), seconds):
             if again or self.must_discover(scope, ready):
@@ -266,7 +266,7 @@ class Integrations:
                 discovery.keep(scope, ready.slug, ready.installed, ready.basis, actions)
 
     def actions_of(self, scope: TenantScope, ready: Ready) -> Mapping[str, Action]:
-        """What can be called of `ready`."""
+        """The actions of `ready` that can be called."""
         declared = ready.installed.actions
         return StoredActions(scope, ready.slug, declared) if ready.installed.discovers else declared
 
@@ -282,12 +282,12 @@ class Integrations:
         return old == new
 
     def _noted(self, scope: TenantScope, slug: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What `changes.note` compares of a stored integration."""
+        """The properties of a stored integration that `changes.note` compares."""
         secrets = self._sealed.values(scope, slug, values["sealed"])
         return {"connector": values["connector"], "settings": values["settings"], "secrets": secrets}
 
     def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> tuple[dict[str, Any], Use]:
-        """Column values for `spec`, and where its secrets go; ValidationFailed with every problem of its settings, ScopeMissing."""
+        """Column values for `spec`, and its secret bindings; ValidationFailed with every error in the settings, ScopeMissing."""
         _, taken, _, use = self._checked(scope, slug, spec, kept)
         values = {
             "name": spec.name or slug,
@@ -301,23 +301,23 @@ class Integrations:
     def _checked(
         self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]
     ) -> tuple[Installed, Taken, Opened, Use]:
-        """The connector of `spec` with its settings, taken apart and opened; ValidationFailed with every problem of them.
+        """The connector of `spec` and its settings, split and opened; ValidationFailed with every error.
 
-        ScopeMissing, before any secret is opened, when they would send one where nobody who may decide that lets it go.
+        ScopeMissing, before any secret is opened, if they would send one to a destination the actor may not allow.
         """
         installed = self.registry.find(spec.connector)
         if installed is None:
             known = ", ".join(sorted(self.registry.installed)) or "none"
             raise ValidationFailed(
                 Sentence(
-                    "there is no connector %(connector)s; installed are: %(known)s",
+                    "there is no connector %(connector)s; installed connectors: %(known)s",
                     connector=repr(spec.connector[:80]), known=known,
                 ),
                 pointer="/connector",
             )
         if not 1 <= spec.concurrency <= MOST_AT_ONCE:
             raise ValidationFailed(
-                Sentence("concurrency is a whole number from 1 to %(most_at_once)s", most_at_once=MOST_AT_ONCE),
+                Sentence("concurrency must be a whole number from 1 to %(most_at_once)s", most_at_once=MOST_AT_ONCE),
                 pointer="/concurrency",
             )
         taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
@@ -330,7 +330,7 @@ class Integrations:
         ]
         if problems:
             raise ValidationFailed(
-                Sentence("the settings do not suit the connector %(connector)s", connector=spec.connector), details=problems
+                Sentence("the settings are not valid for the connector %(connector)s", connector=spec.connector), details=problems
             )
         return installed, taken, opened, use
 

@@ -1,4 +1,4 @@
-"""Settings and their secrets: taken apart for storage, put together for a call.  Pure."""
+"""Pure functions that split settings and their secrets for storage, and combine them for a call."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Taken:
-    """Settings with a marker where each secret was, and the secrets by pointer."""
+    """Settings with a marker for each secret, and the secrets by pointer."""
 
     settings: dict[str, Any]
     secrets: dict[str, Sealed]
@@ -34,7 +34,7 @@ class Taken:
 
 @dataclass
 class Opened:
-    """Settings as the connector gets them; `unresolved` are the pointers whose tenant secret is not set."""
+    """Settings as passed to the connector; `unresolved` maps pointers to names of tenant secrets that are not set."""
 
     settings: dict[str, Any]
     secrets: list[str] = field(default_factory=list)
@@ -42,15 +42,15 @@ class Opened:
 
 
 def is_marker(value: Any) -> bool:
-    """Whether the value stands for a sealed secret: `{"sealed": true, …}`."""
+    """Whether the value is a marker of a sealed secret: `{"sealed": true, …}`."""
     return isinstance(value, dict) and value.get("sealed") is True
 
 
 def take_secrets(schema: Mapping[str, Any], given: Mapping[str, Any], kept: Secrets, now: int) -> Taken:
-    """Take the values of `"secret": true` members out of `given`.
+    """Extract the values of `"secret": true` members from `given`.
 
-    A marker keeps the secret that is in `kept` (ValidationFailed when there is none).  A reference
-    (`= secrets.<name>`) is no secret itself and stays.
+    A marker keeps the secret in `kept` (ValidationFailed if there is none).  A reference
+    (`= secrets.<name>`) is not a secret itself and stays.
     """
     taken = Taken({}, {})
 
@@ -78,14 +78,14 @@ def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -
         taken.secrets[pointer] = kept[pointer]
     else:
         raise ValidationFailed(
-            "no value is sealed here, or the change would send it elsewhere; send the value again",
+            "there is no stored secret here, or the change would send it elsewhere; enter the value again",
             pointer=f"/settings{pointer}",
         )
     return {"sealed": True}
 
 
 def secret_targets(schema: Mapping[str, Any]) -> list[Path]:
-    """Paths of the settings that decide whom secrets are sent to (`"secret_target": true`)."""
+    """Paths of the settings that decide where secrets are sent (`"secret_target": true`)."""
     found: list[Path] = []
     for name, part in schema.get("properties", {}).items():
         if isinstance(part, dict):
@@ -101,7 +101,7 @@ def member_at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def value_at(settings: Any, path: Path) -> Any:
-    """The value at a path of member names; None when there is none."""
+    """The value at a path of member names; None if there is none."""
     for name in path:
         settings = settings.get(name) if isinstance(settings, Mapping) else None
     return settings
@@ -113,7 +113,7 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], str]) -> dict[str, Any]:
-    """Settings as they are read back: a secret is `{"sealed": true, "updated_at": …}`."""
+    """Settings for display: a secret becomes `{"sealed": true, "updated_at": …}`."""
 
     def look(pointer: str, value: Any) -> Any:
         if is_marker(value) and pointer in secrets:
@@ -125,7 +125,7 @@ def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], s
 
 
 def open_settings(settings: Mapping[str, Any], secrets: Secrets, find: Callable[[str], str | None]) -> Opened:
-    """Settings with secrets and references filled in; `find` gives a tenant secret or None.
+    """Settings with secrets and references filled in; `find` returns a tenant secret or None.
 
     ValidationFailed for an expression that is not `secrets.<name>`.
     """
@@ -168,7 +168,7 @@ def _resolve(text: str, pointer: str, fill: Callable[[str, str], str]) -> str:
 
 def _only_secrets(pointer: str) -> ValidationFailed:
     return ValidationFailed(
-        "settings know no expression but secrets.<name>; a text that begins with = is written \\=",
+        "settings support no expression except secrets.<name>; write a text that begins with = as \\=",
         pointer=f"/settings{pointer}",
     )
 

@@ -1,4 +1,4 @@
-"""What an integration is, as it is asked for and as it is read back."""
+"""Integration data: as requested, and as returned."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from appliance.integrations.gate import USUAL_AT_ONCE
 
 @dataclass(frozen=True)
 class Spec:
-    """What a caller says an integration shall be; secrets as texts, references, or as they were read back.
+    """Properties of an integration to create; secrets as texts, references, or markers as returned.
 
-    `concurrency` is how many calls may run at once in each process of the appliance, 1 to 64.
+    `concurrency` is the maximum of concurrent calls in each process of the appliance, 1 to 64.
     """
 
     connector: str
@@ -22,7 +22,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Check:
-    """What the last test of the settings found; `error_class` only right after it."""
+    """The result of the last test of the settings; `error_class` is only set right after it."""
 
     at: int
     ok: bool
@@ -32,7 +32,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Integration:
-    """An integration as it is read back: secrets are `{"sealed": true, "updated_at": …}`."""
+    """An integration as returned: secrets are `{"sealed": true, "updated_at": …}`."""
 
     slug: str
     name: str

@@ -1,8 +1,8 @@
-"""Tokens of OAuth 2 that integrations hold: sealed, renewed by one at a time over all processes, kept before they are used.
+"""OAuth 2 tokens of integrations: sealed, renewed by one process at a time, stored before use.
 
-A row per integration.  Whoever finds its token spent takes the row's lease, asks the provider and stores the answer
-under the generation it began with; everybody else waits for that.  Tokens belong to an audience, a digest of whom the
-settings name: when that changes they are not sent any more.
+There is one row per integration.  Whoever finds its token expired takes the row's lease, requests a new one and stores it
+under the generation it started with; everyone else waits for that.  Tokens belong to an audience, a digest of where the
+settings send them: when it changes, they are no longer sent.
 """
 
 import json
@@ -29,7 +29,7 @@ from appliance.monitor import Line, write_lines
 
 LEASE_MS = int(ASK_SECONDS * 1000) + 10_000
 _LOOK_AGAIN_S = 0.1
-# What proves the client may change without the tokens going to anybody else.
+# The client's proof of identity may change without the tokens going anywhere else.
 _NO_AUDIENCE = ("client_secret", "client_auth")
 
 State = Literal["connected", "not_connected", "expired"]
@@ -37,7 +37,7 @@ State = Literal["connected", "not_connected", "expired"]
 
 @dataclass(frozen=True)
 class Connection:
-    """How an integration stands with its provider; times in epoch ms, `scope` is what was granted."""
+    """An integration's connection to its provider; times in epoch ms, `scope` is what was granted."""
 
     state: State
     problem: str = ""
@@ -49,7 +49,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Held:
-    """The tokens of one generation; without any, texts are empty."""
+    """The tokens of one generation; empty strings if there are none."""
 
     access: str = field(default="", repr=False)
     refresh: str = field(default="", repr=False)
@@ -59,12 +59,12 @@ class Held:
     problem: str = ""
 
     def is_good(self, refused: str, now: int) -> bool:
-        """Whether the access token may be used: there is one, it was not refused, and its end is not near."""
+        """Whether the access token is usable: present, not refused, and not about to expire."""
         return self.access not in ("", refused) and (self.renew_at is None or now < self.renew_at)
 
 
 class TokenKeeper:
-    """Keeps and renews the tokens of every integration; rows are shared by all processes."""
+    """Stores and renews the tokens of every integration; rows are shared by all processes."""
 
     def __init__(self, sealer: Sealer) -> None:
         self._sealer = sealer
@@ -72,21 +72,21 @@ class TokenKeeper:
         self._turns: dict[tuple[str, str], threading.Lock] = {}
 
     def tokens_of(self, ready: Ready, client: EgressClient) -> Tokens | None:
-        """The tokens of one call; None when the integration's credentials are not of the kind oauth2."""
+        """The tokens for one call; None unless the integration's credentials are of the kind oauth2."""
         oauth = oauth_of(ready.auth)
         if oauth is None:
             return None
         return TrialTokens(ready, oauth, client) if ready.is_trial else CallTokens(self, ready, oauth, client)
 
     def audience(self, ready: Ready) -> str:
-        """Digest of whom the tokens are for."""
+        """A digest of the audience of the tokens."""
         auth = {name: value for name, value in ready.auth.items() if name not in _NO_AUDIENCE}
         targets = secret_targets(ready.installed.connector.settings_schema)
         told = [ready.installed.name, auth, [value_at(ready.settings, path) for path in targets]]
         return self._sealer.digest(json.dumps(told, sort_keys=True, default=str).encode()).hex()
 
     def held(self, scope: TenantScope, ready: Ready) -> Held:
-        """What is stored for the integration's present audience."""
+        """The stored tokens for the integration's current audience."""
         row = scope.find(TokenRow, integration_id=ready.slug)
         if row is None:
             return Held()
@@ -96,7 +96,7 @@ class TokenKeeper:
         return Held(opened["access"], opened["refresh"], opened["scope"], row.generation, row.renew_at, row.problem)
 
     def connection(self, scope: TenantScope, ready: Ready) -> Connection:
-        """How the integration stands with its provider."""
+        """The integration's connection to its provider."""
         row, held = scope.find(TokenRow, integration_id=ready.slug), self.held(scope, ready)
         if row is None or not (held.access or held.problem):
             return Connection("not_connected")
@@ -107,7 +107,7 @@ class TokenKeeper:
         )
 
     def keep_granted(self, scope: TenantScope, ready: Ready, answer: TokenAnswer) -> None:
-        """Inside a write: what a person has granted replaces whatever was held."""
+        """Inside a write: replace any stored tokens by those a person has just granted."""
         self._make_row(scope, ready.slug)
         now = clock.now_ms()
         values = {**self._values(scope, ready, answer, Held()), "connected_by": scope.actor, "connected_at": now}
@@ -115,14 +115,14 @@ class TokenKeeper:
         changed.where(TokenRow.integration_id == ready.slug).execute()
 
     def forget(self, scope: TenantScope, slug: str) -> bool:
-        """Inside a write: hold no tokens any more; whether there were some."""
+        """Inside a write: delete the tokens; returns whether there were any."""
         return bool(scope.delete(TokenRow).where(TokenRow.integration_id == slug).execute())
 
     # -- renewal
 
     @contextmanager
     def turn(self, ready: Ready, until: float) -> Iterator[bool]:
-        """One thread of this process at a time; false when the time is over."""
+        """Hold the integration's lock in this process; yields False if the time is over."""
         with self._lock:
             lock = self._turns.setdefault((ready.tenant_id, ready.slug), threading.Lock())
         taken = lock.acquire(timeout=max(0.0, until - clock.monotonic()))
@@ -133,7 +133,7 @@ class TokenKeeper:
                 lock.release()
 
     def take_lease(self, scope: TenantScope, slug: str, generation: int) -> str | None:
-        """The name under which the tokens of this generation may be renewed; None while another process does it."""
+        """Lease the renewal of this generation's tokens; returns the owner's name, or None while another process has the lease."""
         owner, now = secrets.token_hex(8), clock.now_ms()
 
         def take() -> bool:
@@ -146,17 +146,17 @@ class TokenKeeper:
         return owner if db.write(take) else None
 
     def give_back(self, scope: TenantScope, slug: str, owner: str) -> None:
-        """End a lease under which nothing was renewed."""
+        """Release a lease without renewal."""
         ended = scope.update(TokenRow, lease_until=0).where(TokenRow.integration_id == slug, TokenRow.lease_owner == owner)
         db.write(ended.execute)
 
     def store(self, scope: TenantScope, ready: Ready, before: Held, answer: TokenAnswer) -> None:
-        """Keep renewed tokens, unless others have been stored meanwhile."""
+        """Store renewed tokens, unless others have been stored meanwhile."""
         values = self._values(scope, ready, answer, before)
         self._replace(scope, ready.slug, before, {**values, "generation": before.generation + 1})
 
     def mark_refused(self, scope: TenantScope, ready: Ready, before: Held, problem: str) -> None:
-        """Keep that the provider honours these tokens no longer, so that nobody asks it again."""
+        """Record that the provider no longer accepts these tokens, so that it is not asked again."""
         line = Line(clock.now_ms(), "warn", "integration", f"{ready.slug}: {problem}", {"connection": "expired"})
 
         def mark() -> None:
@@ -185,7 +185,7 @@ class TokenKeeper:
         }  # fmt: skip
 
     def _make_row(self, scope: TenantScope, slug: str) -> None:
-        # An integration that was deleted meanwhile keeps nothing.
+        # Nothing is stored for an integration that was deleted meanwhile.
         nothing = self._sealer.seal(b'{"access": "", "refresh": "", "scope": ""}', _context(scope, slug))
         db.execute(
             "INSERT INTO integration_token (tenant_id, integration_id, audience, sealed, generation, problem, lease_owner, "
@@ -197,7 +197,7 @@ class TokenKeeper:
 
 @dataclass(frozen=True)
 class CallTokens:
-    """The tokens of one integration during one call; what it hands out is blotted out of what the call says."""
+    """The tokens of one integration during one call; tokens handed out are redacted from the call's output."""
 
     keeper: TokenKeeper
     ready: Ready
@@ -205,7 +205,7 @@ class CallTokens:
     client: EgressClient
 
     def access_token(self, refused: str, until: float) -> str:
-        """See `Tokens`; AuthError when there is none, and none can be had without a person."""
+        """See `Tokens`; AuthError if there is none and a person would have to connect first."""
         scope = TenantScope(self.ready.tenant_id, "system")
         token = self._find(scope, refused)
         while token is None:
@@ -217,19 +217,19 @@ class CallTokens:
         return token
 
     def _find(self, scope: TenantScope, refused: str) -> str | None:
-        """The token that is stored; None when it must be renewed."""
+        """The stored token; None if it must be renewed."""
         held = self.keeper.held(scope, self.ready)
         if held.problem:
-            raise AuthError(f"{self.ready.slug} lost its connection: {held.problem}")
+            raise AuthError(f"{self.ready.slug} is no longer connected: {held.problem}")
         if held.is_good(refused, clock.now_ms()):
             return held.access
         if self.oauth.grant == "authorization_code" and not held.refresh:
-            told = "has ended and cannot be renewed; connect it again" if held.access else "is missing: connect it first"
+            told = "has expired and cannot be renewed; connect it again" if held.access else "is missing; connect it first"
             raise AuthError(f"The connection of {self.ready.slug} {told} (console, Integrations, {self.ready.slug}).")
         return None
 
     def _renew(self, scope: TenantScope) -> str | None:
-        """A fresh token, stored before it is handed out; None when another process is at it, or was quicker."""
+        """Renew the token and store it before use; None if another process is renewing it, or has renewed it."""
         before = self.keeper.held(scope, self.ready)
         owner = self.keeper.take_lease(scope, self.ready.slug, before.generation)
         if owner is None:
@@ -249,14 +249,14 @@ class CallTokens:
         return answer.access_token
 
     def _ask(self, before: Held) -> TokenAnswer:
-        # Not cut short by the call's deadline: an answer that nobody reads may hold the only refresh token there is.
+        # Not limited by the call's deadline: an answer that is not read may contain the only refresh token.
         http = BoundHttp(self.client, clock.monotonic() + ASK_SECONDS)
         return by_refresh(http, self.oauth, before.refresh) if before.refresh else by_client(http, self.oauth)
 
 
 @dataclass
 class TrialTokens:
-    """The tokens of settings that are only tried: asked for once, kept nowhere."""
+    """Tokens for unsaved settings under test: requested once, never stored."""
 
     ready: Ready
     oauth: OAuth
@@ -264,9 +264,9 @@ class TrialTokens:
     held: str = field(default="", repr=False)
 
     def access_token(self, refused: str, until: float) -> str:
-        """See `Tokens`; AuthError when a person has to allow access first, which takes settings that are kept."""
+        """See `Tokens`; AuthError if a person must allow access first, which needs saved settings."""
         if self.oauth.grant == "authorization_code":
-            raise AuthError("A person has to allow access first: save these settings, connect, and test then.")
+            raise AuthError("A person must allow access first: save these settings, connect the integration, then test it.")
         if self.held in ("", refused):
             self.held = by_client(BoundHttp(self.client, until), self.oauth).access_token
             self.ready.redactor.learn(self.held)
@@ -275,7 +275,7 @@ class TrialTokens:
 
 def _wait_for_others(ready: Ready, until: float) -> None:
     if clock.monotonic() + _LOOK_AGAIN_S >= until:
-        raise TransientError(f"The token of {ready.slug} was not renewed in time; the call may be made again.")
+        raise TransientError(f"The token of {ready.slug} was not renewed in time; the call can be repeated.")
     _pause.wait(_LOOK_AGAIN_S)
 
 

@@ -1,4 +1,4 @@
-"""What happened: log lines, failures, metrics, counters over time and the audit trail."""
+"""Monitoring: log lines, failures, metrics, counters over time and the audit trail."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Series over time from the counters: how much, how long, how often it failed."""
+"""Time series from the counters: counts, durations and failures."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ _TOP_NAMES = 50
 
 @dataclass(frozen=True)
 class Window:
-    """What is asked: [since, until) in epoch milliseconds; `bucket` in ms, None chooses one that draws well.
+    """A query: [since, until) in epoch milliseconds; `bucket` in ms, None chooses one suitable for a chart.
 
-    `name` narrows to one process, kind of step, integration, API key or WebApp.  The durations of `execution` are the times in
-    which executions worked; `waiting` counts those that waited for something outside, and how long.
+    `name` selects one process, kind of step, integration, API key or WebApp.  The durations of `execution` are the times in
+    which executions were working; `waiting` counts those that waited for something outside, and how long.
     """
 
     since: int
@@ -41,7 +41,7 @@ class Window:
 
 @dataclass
 class Summary:
-    """Counted things: by outcome, by duration slot and their total duration in ms."""
+    """Counts by result and by duration slot, with their total duration in ms."""
 
     by_outcome: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
@@ -54,7 +54,7 @@ class Summary:
 
     @property
     def slots(self) -> dict[int, int]:
-        """How many by duration slot."""
+        """Counts by duration slot."""
         return {slot: each.count for slot, each in self.extents.items()}
 
     @property
@@ -63,7 +63,7 @@ class Summary:
 
     @property
     def failures(self) -> int:
-        """Neither succeeded nor ended by intention."""
+        """Everything that neither succeeded nor ended intentionally."""
         return sum(n for outcome, n in self.by_outcome.items() if outcome not in _GOOD | _NEUTRAL)
 
     @property
@@ -76,7 +76,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Series:
-    """`points` has one summary per bucket from `since` on, empty ones included; `names` the 50 most frequent."""
+    """`points` has one summary per bucket from `since` on, including empty ones; `names` the 50 most frequent names."""
 
     since: int
     until: int
@@ -87,9 +87,9 @@ class Series:
 
 
 def read_series(scope: TenantScope, window: Window) -> Series:
-    """The counters of a window; InvalidRequest for an empty or too finely divided one.
+    """Read the counters of a window; InvalidRequest if it is empty or has too many points.
 
-    Counters older than two days are kept by the hour, older than 90 days by the day: the bucket is a whole number of those.
+    Counters older than two days are stored by the hour, older than 90 days by the day: the bucket is a multiple of that.
     """
     if window.since >= window.until:
         raise InvalidRequest("since must lie before until", pointer="/since")
@@ -99,7 +99,7 @@ def read_series(scope: TenantScope, window: Window) -> Series:
     if (until - since) // bucket > MAX_POINTS:
         raise InvalidRequest(
             Sentence(
-                "this window has more than %(max_points)s points; ask for a wider bucket or a shorter time", max_points=MAX_POINTS
+                "this window has more than %(max_points)s points; use a wider bucket or a shorter period", max_points=MAX_POINTS
             ),
             pointer="/bucket",
         )
@@ -117,7 +117,7 @@ def read_series(scope: TenantScope, window: Window) -> Series:
 
 
 def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dict[str, Series]:
-    """The series of each of these names, counts and outcomes alone: for lists, which draw many and ask for no percentiles."""
+    """The series of each of these names, with counts and results only: for lists with many charts and no percentiles."""
     bucket = _choose_bucket(window)
     since, until = window.since // bucket * bucket, -(-window.until // bucket) * bucket
     found = {
@@ -134,7 +134,7 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
 
 
 def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
-    """The 50 most frequent names of a window, the most frequent first."""
+    """The 50 most frequent names of a window, most frequent first."""
     kept = _kept_by(window.since)
     return _read_names(scope, window.kind, window.since // kept * kept, window.until)
 
@@ -148,9 +148,9 @@ def _read_names(scope: TenantScope, kind: Kept, since: int, until: int) -> dict[
 
 
 def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> Summary:
-    """Everything of a kind, or of one name of it, counted from `since` (epoch ms, a whole minute) on.
+    """The total of a kind, or of one name, counted from `since` (epoch ms, a whole minute) on.
 
-    Where counters are kept by the hour or the day, from the beginning of that on.
+    Where counters are stored by the hour or the day, it starts at the beginning of that hour or day.
     """
     until, total = clock.now_ms() // MINUTE * MINUTE + MINUTE, Summary()
     kept = _kept_by(since)
@@ -162,7 +162,7 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
 
 
 def _numbers(row: Sequence[Any]) -> tuple[str, int, Extent]:
-    """A row of counters, whatever the store makes of its sums."""
+    """Convert a row of counters, whose sums differ in type between databases."""
     outcome, slot, count, sum_ms, low_ms, high_ms = row
     return str(outcome), int(slot), Extent(int(count), float(sum_ms), low_ms, high_ms)
 
@@ -178,6 +178,6 @@ def _choose_bucket(window: Window) -> int:
 
 
 def _kept_by(since: int) -> int:
-    """How wide the counters of the oldest time of a window are."""
+    """The resolution in which the counters of this time are stored."""
     now = clock.now_ms()
     return max((width for age, width in RESOLUTIONS if since < now - age), default=MINUTE)

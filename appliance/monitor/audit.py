@@ -1,7 +1,7 @@
-"""The audit trail: who did what, each entry bound to the one before it by its hash.
+"""The audit trail: who did what, with each entry bound to its predecessor by its hash.
 
 An entry's hash is SHA-256 over the compact JSON array
-`[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`, `fields` being the text that is kept; anybody
+`[tenant, seq, at in ms, actor, action, subject, fields, previous_hash]`, with `fields` as the stored text; anyone
 with an export can recompute it.
 """
 
@@ -28,7 +28,7 @@ GENESIS = "0" * 64
 
 @dataclass(frozen=True)
 class AuditFilter:
-    """Which entries; times in epoch milliseconds, [since, until)."""
+    """Criteria of entries; times in epoch milliseconds, [since, until)."""
 
     actor: str | None = None
     action: str | None = None
@@ -36,12 +36,12 @@ class AuditFilter:
     since: int | None = None
     until: int | None = None
     text: str | None = None
-    """What stands in action, subject or fields, in any case."""
+    """Text in action, subject or fields, case-insensitive."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the kept chain is whole; otherwise the first entry that does not fit and why."""
+    """Whether the stored chain is intact; otherwise the first wrong entry and the reason."""
 
     intact: bool
     entries: int
@@ -52,11 +52,11 @@ class Verdict:
 
 
 def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, Any] | None = None) -> int:
-    """Inside a write: add an entry in the name of the scope's actor; answers its number in the tenant's chain.
+    """Inside a write: add an entry for the scope's actor; returns its number in the tenant's chain.
 
-    `action` reads like `key.revoke`, `subject` names what it was done to; secrets in `fields` are redacted.
+    `action` has the form `key.revoke`, `subject` names the object; secrets in `fields` are redacted.
     """
-    # The upsert locks the chain's row, so that two writers on a server database take turns.
+    # The upsert locks the chain's row, so that concurrent writers on a database server are serialized.
     ((seq, previous),) = db.rows(
         "INSERT INTO audit_chain (tenant_id, base_seq, base_hash, last_seq, last_hash) VALUES (?, 0, ?, 1, ?) "
         "ON CONFLICT (tenant_id) DO UPDATE SET last_seq = audit_chain.last_seq + 1 RETURNING last_seq, last_hash",
@@ -73,7 +73,7 @@ def record(scope: TenantScope, action: str, subject: str, fields: Mapping[str, A
 
 
 def hash_of(entry: AuditEntry) -> str:
-    """The hash that binds this entry to its content and its predecessor."""
+    """The hash over this entry's content and its predecessor's hash."""
     content = [
         entry.tenant_id, entry.seq, entry.at, entry.actor, entry.action, entry.subject, entry.fields,
         entry.previous_hash,
@@ -82,12 +82,12 @@ def hash_of(entry: AuditEntry) -> str:
 
 
 def list_entries(scope: TenantScope, wanted: AuditFilter, page: PageRequest) -> Page[AuditEntry]:
-    """The entries that match, newest first."""
+    """The matching entries, newest first."""
     return paginate(_matching(scope, wanted), page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
 
 
 def export_entries(scope: TenantScope, wanted: AuditFilter, most: int) -> list[str]:
-    """The newest `most` entries that match, oldest first, each a line of JSON with what its hash is over."""
+    """The newest `most` matching entries, oldest first, each a line of JSON with everything its hash covers."""
     rows = list(_matching(scope, wanted).order_by(AuditEntry.seq.desc()).limit(most))
     names = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
     return [json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False) + "\n" for row in reversed(rows)]
@@ -113,9 +113,9 @@ def _matching(scope: TenantScope, wanted: AuditFilter) -> Any:
 
 
 def rename_chain(scope: TenantScope, old: str) -> Verdict:
-    """Inside a write: a trail that came from the tenant `old` gets the hashes of this one; answers how it verified before.
+    """Inside a write: rehash a trail imported from the tenant `old`; returns the result of verifying it before.
 
-    Hashes bind the tenant's id.  One that was broken is whole afterwards, so whoever calls notes the verdict in it.
+    Hashes include the tenant's id.  A broken chain is intact afterwards, so callers record the returned result in it.
     """
 
     def of_old(entry: AuditEntry) -> AuditEntry:
@@ -136,7 +136,7 @@ def rename_chain(scope: TenantScope, old: str) -> Verdict:
 
 
 def verify(scope: TenantScope) -> Verdict:
-    """Recompute the whole chain of the tenant: nothing changed, nothing missing, nothing added."""
+    """Recompute the tenant's whole chain to detect changed, missing and added entries."""
     with db.snapshot():
         chain = scope.find(AuditChain)
         return _walk(chain, _in_order(scope))
@@ -155,7 +155,7 @@ def _walk(chain: AuditChain | None, entries: Any) -> Verdict:
         if entry.seq != seq + 1:
             reason = f"entry {seq + 1} is missing"
         elif entry.previous_hash != expected:
-            reason = "it does not follow the entry before it"
+            reason = "it does not follow its predecessor"
         elif hash_of(entry) != entry.hash:
             reason = "its content was changed"
         if reason:
@@ -167,7 +167,7 @@ def _walk(chain: AuditChain | None, entries: Any) -> Verdict:
 
 
 def purge(before_ms: int) -> int:
-    """Cut every tenant's chain before `before_ms` and remember where; answers how many entries went."""
+    """Cut every tenant's chain before `before_ms`, storing the new start; returns the number of deleted entries."""
     return sum(db.write(partial(_cut, tenant_id, before_ms)) for tenant_id in tenant_ids())
 
 

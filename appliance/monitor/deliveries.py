@@ -1,4 +1,4 @@
-"""Sending what lies in the outbox of webhooks: signed, at least once, again and again for three days."""
+"""Delivers messages from the webhook outbox: signed, at least once, with retries for three days."""
 
 import base64
 import hmac
@@ -28,17 +28,17 @@ from .storable import storable_text
 from .webhooks import KEEP_TRYING_MS, arrivals, seal_context
 
 log = logging.getLogger(__name__)
-# Its own: whoever seeds the common one, to draw the same again, is not disturbed by what happens beside him.
-_chance = random.Random()  # noqa: S311 spreading, not secrecy
+# A private generator: code that seeds the shared one for reproducibility is not affected by deliveries.
+_chance = random.Random()  # noqa: S311 jitter, not cryptography
 
 PLACES = 32
-"""How many messages one process sends at once."""
+"""The number of messages one process sends concurrently."""
 SUSPECT_PLACES = 16
-"""How many of these may be to webhooks whose last attempt failed: however many are dead, half is left for the others."""
+"""How many of these may go to webhooks whose last attempt failed, so that half remain for the others."""
 PLACES_OF_ONE = 4
 SEND_SECONDS = 15.0
 LEASE_MS = 60_000
-"""An attempt of which nobody has heard for so long was lost with its process, and is made again."""
+"""An attempt not recorded within this time was lost with its process, and is repeated."""
 FIRST_DELAY_MS = 5_000
 LONGEST_DELAY_MS = 4 * 3_600_000
 _POLL_SECONDS = 1.0
@@ -52,7 +52,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Claimed:
-    """A message that this process sends now, unless it takes until `lease` (epoch ms)."""
+    """A message that this process is sending; its lease ends at `lease` (epoch ms)."""
 
     scope: TenantScope
     webhook_id: str
@@ -66,7 +66,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of sending; `status` is the HTTP status when there was an answer, `retry_after` seconds it asked for."""
+    """The result of an attempt; `status` is the HTTP status if there was a response, `retry_after` in seconds."""
 
     at: int
     duration_ms: int
@@ -84,13 +84,13 @@ def sign(secrets: Sequence[str], delivery_id: str, timestamp: int, payload: str)
 
 
 def delay_ms(tries: int, chance: float) -> int:
-    """How long to wait after the `tries`-th attempt: thrice as long each time, up to four hours, less up to a half by chance."""
+    """The delay after the `tries`-th attempt: three times longer each time, up to four hours, reduced by up to half at random."""
     longest = min(FIRST_DELAY_MS * 3 ** min(tries - 1, 20), LONGEST_DELAY_MS)
     return int(longest * (1 - chance / 2))
 
 
 class Deliverer:
-    """Works the outbox off; `start` and `stop` bracket its life."""
+    """Delivers the outbox's messages between `start` and `stop`."""
 
     def __init__(self, egress: Egress, sealer: Sealer) -> None:
         self._egress, self._sealer = egress, sealer
@@ -104,12 +104,12 @@ class Deliverer:
         self._withdraw: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Send from now on, at once what this process puts into the outbox and within a second what others do."""
+        """Start delivering: messages of this process immediately, those of others within a second."""
         self._withdraw = arrivals.when(self._wake.set)
         self._loop.start()
 
     def stop(self) -> None:
-        """Begin nothing more; wait for what is being sent, `SEND_SECONDS` at most."""
+        """Start no more attempts; wait for those in progress, at most `SEND_SECONDS`."""
         self._stopped = True
         self._wake.set()
         if self._withdraw is not None:
@@ -124,19 +124,19 @@ class Deliverer:
             try:
                 self.begin_due()
             except Exception:
-                log.exception("the outbox of webhooks was not read; it is tried again")
+                log.exception("the webhook outbox could not be read; it will be retried")
             self._wake.wait(_POLL_SECONDS)
 
     def begin_due(self) -> list[Future[None]]:
-        """Send what is due as far as there are places; answers what has begun."""
+        """Start due deliveries as far as there are free places; returns the started ones."""
         due = db.rows(
             "SELECT w.tenant_id, w.id, w.failed_in_row FROM webhook w WHERE w.state = 'active' AND EXISTS (SELECT 1 FROM "
             "webhook_delivery d WHERE d.tenant_id = w.tenant_id AND d.webhook_id = w.id AND d.next_try_at <= ?) AND "
-            # Plain SQL: who is switched off belongs to a layer above.  What is due then goes out once the tenant is on again.
+            # Plain SQL: kill switches belong to a higher layer.  Due messages are sent once the tenant is switched on again.
             "NOT EXISTS (SELECT 1 FROM switched_off s WHERE s.tenant_id = w.tenant_id AND s.kind = 'tenant')",
             (clock.now_ms(),),
         )
-        _chance.shuffle(due)  # where places are short, nobody is always the last
+        _chance.shuffle(due)  # so that no webhook is always last when places are scarce
         begun: list[Future[None]] = []
         for tenant_id, webhook_id, failed_in_row in due:
             key, suspect = (str(tenant_id), str(webhook_id)), failed_in_row > 0
@@ -165,7 +165,7 @@ class Deliverer:
             attempt = self.send(claimed)
             db.write(partial(record, claimed, attempt))
         except Exception:
-            log.exception("what became of a delivery was not recorded; it is sent again")
+            log.exception("the result of a delivery was not recorded; it will be sent again")
         finally:
             with self._lock:
                 key = (claimed.scope.tenant_id, claimed.webhook_id)
@@ -176,14 +176,14 @@ class Deliverer:
             self._wake.set()
 
     def send(self, claimed: Claimed) -> Attempt:
-        """Make one attempt; whatever comes of it is the answer."""
+        """Make one attempt; never raises, failures are part of the returned attempt."""
         at, began = clock.now_ms(), clock.monotonic()
         client = EgressClient(self._egress)
         try:
             with resolving_for(claimed.scope.tenant_id):
                 answer = client.send(self._request(claimed, at // 1000), began + SEND_SECONDS)
         except ConnectorError as error:
-            # An answer of any length is an answer; only its status counts.
+            # A response body of excessive length does not matter; only the status counts.
             attempt = partial(Attempt, status=error.details.get("status"), error=storable_text(error.message, _EXCERPT_BYTES))
         except ApplianceError as error:
             attempt = partial(Attempt, error=storable_text(error.message, _EXCERPT_BYTES))
@@ -205,7 +205,7 @@ class Deliverer:
 
 
 def _told(answer: HttpAnswer) -> dict[str, Any]:
-    """What is kept of an answer."""
+    """The parts of a response to store."""
     after = answer.headers.get("retry-after", "")
     asked = int(after) if answer.status in (429, 503) and after.isascii() and after.isdigit() and len(after) < 9 else None
     excerpt = storable_text(answer.content[:_EXCERPT_BYTES].decode("utf8", "replace"), _EXCERPT_BYTES)
@@ -213,7 +213,7 @@ def _told(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
-    """Inside a write: the messages to one webhook that are due, the oldest first; nobody else takes them before the lease ends."""
+    """Inside a write: lease due messages of one webhook, oldest first; no other process takes them before the lease ends."""
     row = scope.find(WebhookRow, id=webhook_id)
     if row is None or row.state != "active":
         return []
@@ -234,7 +234,7 @@ def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
 
 
 def record(claimed: Claimed, attempt: Attempt) -> None:
-    """Inside a write: what came of an attempt, for the message and for the webhook."""
+    """Inside a write: record the result of an attempt, on the message and on the webhook."""
     scope, now = claimed.scope, clock.now_ms()
     row = scope.find(DeliveryRow, id=claimed.delivery_id)
     webhook = scope.find(WebhookRow, id=claimed.webhook_id)
@@ -246,7 +246,7 @@ def record(claimed: Claimed, attempt: Attempt) -> None:
     is_done = attempt.status is not None and 200 <= attempt.status < 300
     if is_done:
         changes |= {"status": "succeeded", "next_try_at": None, "finished_at": now}
-    elif row.next_try_at == claimed.lease:  # else somebody else has it by now, or it was asked for anew
+    elif row.next_try_at == claimed.lease:  # otherwise the lease was lost, or a redelivery was requested
         next_try_at = _next_try(row, claimed, attempt, now)
         given_up = next_try_at is None
         changes |= {"next_try_at": next_try_at} | ({"status": "failed", "finished_at": now} if given_up else {})
@@ -260,7 +260,7 @@ def record(claimed: Claimed, attempt: Attempt) -> None:
 
 
 def _next_try(row: DeliveryRow, claimed: Claimed, attempt: Attempt, now: int) -> int | None:
-    """When to try again: once more at the very end of the three days, never after it."""
+    """The time of the next attempt; the last one is at the end of the three days."""
     if now >= row.give_up_at or attempt.status == _GONE:
         return None
     delay = delay_ms(claimed.tries, _chance.random())
@@ -278,11 +278,11 @@ def _note_failure(scope: TenantScope, webhook: WebhookRow, attempt: Attempt, *, 
         return
     reason = ""
     if attempt.status == _GONE:
-        reason = "its address answered 410 Gone"
+        reason = "its URL responded with 410 Gone"
     elif nothing_arrives:
         last = attempt.error or f"status {attempt.status}"
-        reason = f"nothing has arrived for 3 days; the last attempt: {last}"
+        reason = f"no delivery has succeeded for 3 days; the last attempt: {last}"
     if reason:
         webhooks.disable(scope, webhook.id, reason)
-        message = f"the webhook {webhook.id} is disabled: {reason}. Mend its receiver, then enable it."
+        message = f"the webhook {webhook.id} is disabled: {reason}. Fix the receiver, then enable the webhook again."
         write_lines(scope, [Line(now, "error", "webhook", message, {"webhook_id": webhook.id, "url": webhook.url})])

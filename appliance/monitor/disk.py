@@ -1,4 +1,4 @@
-"""How full the disk of the data folder is, what of it is ours, and whether there is room again once it was full."""
+"""Disk usage: how full the data folder's disk is, the appliance's share, and whether space is available again."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from appliance.core.database import db
 
 ROOM = 1 << 20
-"""Bytes that must be writable before a disk that was full counts as having room."""
+"""Bytes that must be writable before a disk that was full counts as usable again."""
 NEARLY_FULL = 90.0
-"""Percent in use from which on it is said on the pages of those who run the appliance."""
+"""Percentage in use from which the console warns the appliance's administrators."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the disk that holds the data folder, of the database and of the contents of documents, WebApps and skills.
+    """Bytes of the disk with the data folder, of the database, and of the contents of documents, WebApps and skills.
 
     The database may be on a server, and contents in a bucket: then they are on another disk.
     """
@@ -38,24 +38,24 @@ class Disk:
 
 
 class DiskGauge:
-    """Looks now and then, because adding up all contents takes a while; whoever asks gets what was found last."""
+    """Measures occasionally, because adding up all contents is slow; readers get the latest measurement."""
 
     def __init__(self, folder: Path, blob_bytes: Callable[[], int]) -> None:
         self._folder, self._blob_bytes = folder, blob_bytes
         self._blobs = 0
 
     def look(self) -> None:
-        """Add up the contents anew."""
+        """Measure the contents again."""
         self._blobs = self._blob_bytes()
 
     def read(self) -> Disk:
-        """What is free this moment, and the contents as they were looked at last."""
+        """The current free space, and the contents as last measured."""
         found = shutil.disk_usage(self._folder)
         return Disk(found.total, found.free, db.size_bytes(), self._blobs)
 
 
 def watch_room(folder: Path) -> None:
-    """While writes are refused for want of room: try whether there is some, in the folder and in the database."""
+    """While writes are refused for lack of space: check whether the folder and the database have space again."""
     if db.is_full() and _has_room(folder):
         db.look_for_room(ROOM)
 

@@ -1,4 +1,4 @@
-"""Failures of executions, grouped by what they have in common, so that a thousand of one kind are one line to read."""
+"""Failures of executions, grouped by similarity, so that a thousand of the same kind are one entry."""
 
 import hashlib
 import re
@@ -25,10 +25,10 @@ RETRIES_AT_ONCE = 200
 LOOKED_AT_ONCE = 2_000
 _LATER = (Draining, Overloaded, StorageFull)
 
-# What differs between two occurrences of one failure; the order matters, a quoted id is a quoted value.
+# The parts that differ between occurrences of one failure; order matters: a quoted id is a quoted value.
 _VARIABLE = re.compile(
     r"""(?<!\w)(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`)(?!\w)  # quoted values
-      | \b[a-z]{2,8}_[0-9A-Za-z]{16,}\b                 # our ids
+      | \b[a-z]{2,8}_[0-9A-Za-z]{16,}\b                 # ids of the appliance
       | \b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b
       | \b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b        # hashes
       | [+-]?\d+(?:[.,:]\d+)*                           # numbers, times
@@ -50,20 +50,20 @@ class Failure:
 
 
 class FailedWork(Protocol):
-    """How what failed is done again; the processes know."""
+    """How failed executions are retried; implemented by the processes."""
 
     def left_to_retry(self, scope: TenantScope, failed_ids: Sequence[str]) -> Collection[str]:
-        """Those of them that are still there and that nobody has retried yet."""
+        """Those that still exist and have not been retried yet."""
 
     def retry(self, scope: TenantScope, failed_id: str, token: str) -> str:
-        """The id of the execution that retries it, the same for the same token; an ApplianceError when none can."""
+        """Retry an execution; returns the new one's id, the same for the same token.  ApplianceError if it cannot be retried."""
 
 
 @dataclass(frozen=True)
 class RetryOutcome:
-    """What `retry_all` did: failed execution -> the one that retries it, refusals with the reason, how many remain.
+    """The result of `retry_all`: failed execution -> its retry, refused ones with the reason, and how many remain.
 
-    `waiting` found no free place and are among those that remain: they are asked again by the next call.
+    Those in `waiting` found no free place and count as remaining: the next call retries them.
     """
 
     retried: dict[str, str]
@@ -73,16 +73,16 @@ class RetryOutcome:
 
 
 def fingerprint(failure: Failure) -> str:
-    """The same for two failures that differ in numbers, ids and quoted values only."""
+    """A hash that is equal for failures that differ only in numbers, ids and quoted values."""
     message = " ".join(_VARIABLE.sub("*", failure.message[:MESSAGE_BYTES]).casefold().split())
     parts = (failure.process_id, failure.step or "", failure.failure_class, failure.code, message)
     return hashlib.sha256("\x1f".join(parts).encode("utf8", "replace")).hexdigest()[:32]
 
 
 def record_failure(scope: TenantScope, failure: Failure) -> str:
-    """Inside a write: count the failure in its group and answer the group's id; a resolved group opens again.
+    """Inside a write: count the failure in its group and return the group's id; a resolved group is reopened.
 
-    Recording the same execution twice counts once.
+    Recording the same execution again has no effect.
     """
     now = clock.now_ms()
     mark = fingerprint(failure)
@@ -105,7 +105,7 @@ def record_failure(scope: TenantScope, failure: Failure) -> str:
             failure.code, message, now, now, failure.execution_id,
         ),
     )  # fmt: skip
-    # What fails after a group was resolved is later than that, whatever the clock says.
+    # A failure after the group's resolution must have a later time, whatever the clock says.
     at = now if settled_at is None else max(now, settled_at + 1)
     scope.insert(FailureOccurrence, failure_id=group_id, execution_id=failure.execution_id, at=at)
     return str(group_id)
@@ -114,7 +114,7 @@ def record_failure(scope: TenantScope, failure: Failure) -> str:
 def list_failures(
     scope: TenantScope, page: PageRequest, *, state: State | None = None, process_id: str | None = None
 ) -> Page[FailureGroup]:
-    """The tenant's groups, the one seen last first."""
+    """The tenant's groups, most recently seen first."""
     query = scope.select(FailureGroup)
     if state is not None:
         query = query.where(FailureGroup.state == state)
@@ -125,14 +125,14 @@ def list_failures(
 
 
 def get_failure(scope: TenantScope, failure_id: str) -> FailureGroup:
-    """One group; NotFound otherwise."""
+    """One group; NotFound."""
     return scope.get(FailureGroup, id=failure_id)
 
 
 def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup:
-    """Acknowledge, resolve or re-open a group.
+    """Acknowledge, resolve or reopen a group.
 
-    What failed before it was resolved is not retried any more, until the same resolution is taken back by another state.
+    Executions that failed before a resolution are no longer retried, unless that resolution is undone by another state.
     """
 
     def change() -> FailureGroup:
@@ -143,7 +143,7 @@ def set_state(scope: TenantScope, failure_id: str, state: State) -> FailureGroup
 
 
 def _change(scope: TenantScope, row: FailureGroup, state: State, by: str) -> None:
-    """Inside a write."""
+    """Inside a write: change the state of a group."""
     changes = {"state": state, "changed_at": clock.now_ms(), "changed_by": by}
     if state == "resolved" and row.state != "resolved":
         changes |= {"settled_at": _latest(scope, row.id), "settled_before": row.settled_at}
@@ -155,9 +155,9 @@ def _change(scope: TenantScope, row: FailureGroup, state: State, by: str) -> Non
 def note_recovered(
     scope: TenantScope, failed_ids: Sequence[str], left_failed: Callable[[TenantScope, Sequence[str]], Collection[str]]
 ) -> None:
-    """Inside a write: retries of these went well; a group of which nothing is left failed resolves itself.
+    """Inside a write: record successful retries; a group with no failed execution left is resolved.
 
-    `left_failed` answers which of some executions are still there and have failed.
+    `left_failed` returns those of the given executions that still exist and are failed.
     """
     mine = FailureOccurrence.execution_id.in_(failed_ids)
     touched = scope.select(FailureOccurrence, FailureOccurrence.failure_id).where(mine, FailureOccurrence.recovered_at.is_null())
@@ -172,7 +172,7 @@ def note_recovered(
 def _has_failed(
     scope: TenantScope, group: FailureGroup, left_failed: Callable[[TenantScope, Sequence[str]], Collection[str]]
 ) -> bool:
-    """Whether anything of the group is not made good yet; what is there no more is noted, and never asked for again."""
+    """Whether any execution of the group is still failed; deleted ones are marked, so that they are not checked again."""
     open_ones = scope.select(FailureOccurrence, FailureOccurrence.execution_id).where(
         FailureOccurrence.failure_id == group.id, FailureOccurrence.recovered_at.is_null(),
         FailureOccurrence.at > (group.settled_at or 0),
@@ -191,11 +191,11 @@ def _latest(scope: TenantScope, failure_id: str) -> int:
 
 
 def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOutcome:
-    """Retry the group's executions, oldest first, at most 200 at once; each is retried from here once.
+    """Retry the group's executions, oldest first, at most 200 at once; each is retried once.
 
-    What has been retried in another way, or is deleted by now, is passed over, and so is what failed before the group was
-    resolved.  What is refused is reported and not asked again, unless its process only has no free place now; when the
-    appliance can do nothing now, that is raised, and a call cut short can be repeated.
+    Skips executions that were retried otherwise or deleted, and those from before the group was resolved.  Refused ones are
+    reported and not tried again, unless their process only lacks a free place; if the appliance itself is overloaded, that error
+    is raised, and an interrupted call can be repeated.
     """
     chosen = _choose(scope, get_failure(scope, failure_id), work)
     retried: dict[str, str] = {}
@@ -222,7 +222,7 @@ def _pending(scope: TenantScope, group: FailureGroup) -> Any:
 
 
 def _choose(scope: TenantScope, group: FailureGroup, work: FailedWork) -> list[str]:
-    """The oldest that are left to retry; those before them that are not are closed."""
+    """The oldest ones left to retry; earlier ones that are not are closed."""
     pending = _pending(scope, group).order_by(FailureOccurrence.at, FailureOccurrence.execution_id).limit(LOOKED_AT_ONCE)
     while found := [row.execution_id for row in pending.clone()]:
         left = work.left_to_retry(scope, found)
@@ -240,9 +240,9 @@ def _close(scope: TenantScope, failure_id: str, execution_ids: Sequence[str]) ->
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's failures from before `before_ms`, and the groups last seen before it; answers how many groups.
+    """Delete every tenant's failures from before `before_ms`, and groups last seen before it; returns the number of groups.
 
-    A group that is seen again and again keeps its count, and of its executions the later ones.
+    A group that is still active keeps its total count, and its later executions.
     """
     delete_older("failure_occurrence", "failure_id, execution_id", "at", before_ms)
     return delete_older("failure", "id", "last_seen", before_ms)

@@ -1,4 +1,4 @@
-"""Log lines of tenants: what executions, steps and the appliance had to say; kept, searched and followed."""
+"""Log lines of tenants, from executions, steps and the appliance: storage, search and tailing."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,15 +29,15 @@ AT_ONCE = 500
 READ_AT_ONCE = 1_000
 _COLUMNS = "tenant_id, at, level, source, message, fields, execution_id, process_id, step, request_id, words"
 _PLACES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)")  # in JSON; none of them belongs to a word
+_ESCAPED = re.compile(r"\\(?:u[0-9a-f]{4}|.)")  # in JSON; never part of a word
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line; `at` in epoch milliseconds, `source` names who speaks (`step`, `process`, `integration`).
+    """One line; `at` in epoch milliseconds, `source` names the origin (`step`, `process`, `integration`).
 
-    Step code chooses `level` and `fields`, and no commit may fail for them: an unknown level is kept as `info`,
-    fields that are no object as `{"value": …}`.
+    Step code chooses `level` and `fields`, which must never make a commit fail: an unknown level is stored as `info`,
+    fields that are not an object as `{"value": …}`.
     """
 
     at: int
@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Which lines: each word of `text` begins one of message, fields or ids; `level` and above; [since, until) in epoch ms."""
+    """Criteria of lines: each word of `text` starts a word of message, fields or ids; `level` and above; [since, until), epoch ms."""
 
     text: str | None = None
     level: str | None = None
@@ -66,7 +66,7 @@ class LineFilter:
 
 
 def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
-    """Inside a write: keep `lines`, redacted and cut to 8 KiB of message and 8 KiB of fields each."""
+    """Inside a write: store lines, redacted and truncated to 8 KiB of message and 8 KiB of fields each."""
     for start in range(0, len(lines), _ROWS):
         part = lines[start : start + _ROWS]
         values: list[Any] = []
@@ -88,9 +88,9 @@ def _words(message: str, fields: str, *ids: str | None) -> str:
 
 
 def read_older() -> int:
-    """Give words to lines that were kept before lines had any, the newest first; answers how many.
+    """Index lines stored before the word index existed, newest first; returns their number.
 
-    Each part is a write of its own, and all may be stopped anywhere.
+    Each batch is a separate write, so this can be interrupted at any time.
     """
     done = 0
     while unread := db.rows(
@@ -103,7 +103,7 @@ def read_older() -> int:
 
 
 def _store_words(found: Sequence[tuple[str, int]]) -> int:
-    """Inside a write."""
+    """Inside a write: store the words of these lines."""
     done = 0
     for words, number in found:
         if db.execute("UPDATE log_line SET words = ? WHERE id = ? AND words IS NULL", (words, number)):
@@ -113,30 +113,30 @@ def _store_words(found: Sequence[tuple[str, int]]) -> int:
 
 
 def forget_words(scope: TenantScope) -> None:
-    """Inside the write that deletes the tenant: its lines are searched no more."""
+    """Inside the write that deletes the tenant: remove its lines from the search index."""
     full_text.remove(TABLE, "tenant_id = ?", (scope.tenant_id,))
 
 
 def list_lines(scope: TenantScope, wanted: LineFilter, page: PageRequest) -> Page[Line]:
-    """The lines that match, newest first; `sort=at` turns it round."""
+    """The matching lines, newest first; `sort=at` reverses the order."""
     query = _matching(scope.select(LogLine), wanted)
     return paginate(query, page, {"at": LogLine.at, "id": LogLine.id}, default="-at").map(_line)
 
 
 def last_number() -> int:
-    """The number of the newest line of all tenants, where following begins; 0 when there is none.
+    """The number of the newest line of all tenants, where tailing begins; 0 if there is none.
 
-    By number, not by time: a line may be kept later than one that says a later time.
+    By number, not by time: a line may be stored after another one with a later time.
     """
     ((number,),) = db.rows("SELECT MAX(id) FROM log_line")
     return int(number or 0)
 
 
 class Tail:
-    """Matching lines as they are kept, from after the line `number` on: none is left out and none comes twice.
+    """Yields matching lines after line `number` in the order they are stored, without gaps and duplicates.
 
-    `since` chooses among the lines that are there already.  One that is kept later comes whatever time it says: a long step's are
-    kept at its end, and a clock may be set back.
+    `since` only filters lines stored before the tail began.  Later lines are included whatever their time: a long step's lines
+    are stored at its end, and a clock may be set back.
     """
 
     def __init__(self, scope: TenantScope, wanted: LineFilter, number: int) -> None:
@@ -145,9 +145,9 @@ class Tail:
         self.is_behind = False
 
     def look(self, *, only_newest: bool = False) -> list[Line]:
-        """What was kept since the last look, oldest first, at most 500; `is_behind` says whether there is more already.
+        """Lines stored since the last call, oldest first, at most 500; `is_behind` says whether there are more.
 
-        With `only_newest` what does not fit is passed over, for a reader who keeps no more anyway.
+        With `only_newest`, older lines beyond that are skipped, for readers that keep no more anyway.
         """
         until = last_number()
         between = (LogLine.id > self._number) & (LogLine.id <= until)
@@ -157,13 +157,13 @@ class Tail:
         order = LogLine.id.desc() if only_newest else LogLine.id
         lines = [_line(row) for row in query.order_by(order).limit(AT_ONCE)] if until > self._number else []
         self.is_behind = len(lines) == AT_ONCE and not only_newest
-        # What does not match is not looked at again.
+        # Lines that do not match are not examined again.
         self._number = lines[-1].number if self.is_behind else max(self._number, until)
         return lines[::-1] if only_newest else lines
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's lines from before `before_ms`; answers how many."""
+    """Delete every tenant's lines from before `before_ms`; returns their number."""
     return delete_older(TABLE, "id", "at", before_ms, is_searched=True)
 
 

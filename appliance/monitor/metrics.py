@@ -1,6 +1,6 @@
 """Counters, histograms and gauges of this process in the Prometheus text format 0.0.4.
 
-Our own hundred lines instead of prometheus-client: no global collectors, a bound on label values, 1 µs per count.
+Used instead of prometheus-client: no global collectors, bounded label values, and 1 µs per count.
 """
 
 import threading
@@ -19,7 +19,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """A metric at one moment; the value of a histogram is its counts by bucket with their sum."""
+    """A metric's current values; a histogram's value is its bucket counts with their sum."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Sample:
 
 
 class _Metric:
-    """Values by label values; past the bound every new combination is counted as `other`."""
+    """Values by label values; beyond `MAX_SERIES`, new combinations are counted as `other`."""
 
     kind = "untyped"
 
@@ -111,7 +111,7 @@ class Histogram(_Metric):
 
 
 class Gauge(_Metric):
-    """A number that is asked for when somebody looks."""
+    """A number that is read when the metrics are rendered."""
 
     kind = "gauge"
 
@@ -132,9 +132,9 @@ M = TypeVar("M", bound=_Metric)
 
 
 class Registry:
-    """Metrics by name.  Whoever counts declares what it counts; declaring the same again answers the same metric.
+    """Metrics by name.  Declaring the same metric again returns the existing one.
 
-    A gauge may be declared anew with another reader: a part that was started again brings its own.
+    A gauge may be declared again with another reader, for a component that was restarted.
     """
 
     def __init__(self) -> None:
@@ -155,13 +155,13 @@ class Registry:
         return "\n".join([*lines, ""])
 
     def samples(self) -> list[Sample]:
-        """Every metric as it is now, by name."""
+        """The current values of every metric, by name."""
         return [metric.sample() for _, metric in sorted(self._metrics.items())]
 
     def _declare(self, metric: M) -> M:
         known = self._metrics.setdefault(metric.name, metric)
         if not isinstance(known, type(metric)) or known.labels != metric.labels:
-            raise ValueError(f"there is another metric {metric.name} already, a {known.kind} by {known.labels}")
+            raise ValueError(f"there is already another metric {metric.name}, a {known.kind} with the labels {known.labels}")
         return known
 
 
@@ -177,5 +177,5 @@ registry = Registry()
 
 
 def render() -> str:
-    """Everything counted in this process, for `GET /metrics`."""
+    """All metrics of this process, for `GET /metrics`."""
     return registry.render()

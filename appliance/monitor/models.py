@@ -1,4 +1,4 @@
-"""Tables of the monitor."""
+"""Database tables of the monitor."""
 
 import peewee
 
@@ -10,7 +10,7 @@ class LogLine(TenantModel):
     label = "log line"
     id = peewee.BigAutoField()
     at = peewee.BigIntegerField()
-    level = peewee.IntegerField()  # a rank, so that "warn and above" is a comparison
+    level = peewee.IntegerField()  # a number, so that "warn and above" is a comparison
     source = peewee.TextField()
     message = peewee.TextField()
     fields = JsonField()
@@ -18,7 +18,7 @@ class LogLine(TenantModel):
     process_id = peewee.TextField(null=True)
     step = peewee.TextField(null=True)
     request_id = peewee.TextField(null=True)
-    words = peewee.TextField(null=True)  # see core.full_text; None until somebody has read the line
+    words = peewee.TextField(null=True)  # see core.full_text; None until the line is indexed
 
 
 class FailureGroup(TenantModel):
@@ -37,8 +37,8 @@ class FailureGroup(TenantModel):
     sample_execution_id = peewee.TextField()
     changed_at = peewee.BigIntegerField(null=True)
     changed_by = peewee.TextField(null=True)
-    settled_at = peewee.BigIntegerField(null=True)  # what failed until then was resolved and is not retried
-    settled_before = peewee.BigIntegerField(null=True)  # the same before the last resolution, for whoever takes it back
+    settled_at = peewee.BigIntegerField(null=True)  # failures until this time are resolved and not retried
+    settled_before = peewee.BigIntegerField(null=True)  # the value before the last resolution, to undo it
 
     class Meta:
         table_name = "failure"
@@ -46,8 +46,8 @@ class FailureGroup(TenantModel):
 
 
 class FailureOccurrence(TenantModel):
-    """An execution that failed so; `retried_at` once it was retried from here, or passed over as retried or deleted;
-    `recovered_at` once a retry of it succeeded, or it is there no more."""
+    """A failed execution of a group; `retried_at` is set once it was retried from the group, or skipped as retried or deleted;
+    `recovered_at` once a retry of it succeeded, or it was deleted."""
 
     label = "failed execution"
     failure_id = peewee.TextField()
@@ -61,7 +61,7 @@ class FailureOccurrence(TenantModel):
 
 
 class AuditEntry(TenantModel):
-    """One link of the chain; `fields` is the very text that was hashed."""
+    """One link of the chain; `fields` is the exact text that was hashed."""
 
     label = "audit entry"
     seq = peewee.BigIntegerField()
@@ -78,7 +78,7 @@ class AuditEntry(TenantModel):
 
 
 class AuditChain(TenantModel):
-    """Both ends of a tenant's chain: what retention cut off before it, and its newest link."""
+    """Both ends of a tenant's chain: the point where retention cut it off, and its newest link."""
 
     label = "audit chain"
     base_seq = peewee.BigIntegerField()
@@ -91,7 +91,7 @@ class AuditChain(TenantModel):
 
 
 class WebhookRow(TenantModel):
-    """Somebody who is told; `sealed` is the secret that signs, `sealed_old` the one before it, which signs until `old_until`."""
+    """A webhook; `sealed` is the signing secret, `sealed_old` the previous one, which also signs until `old_until`."""
 
     label = "webhook"
     id = peewee.TextField()
@@ -118,14 +118,14 @@ class WebhookRow(TenantModel):
 class DeliveryRow(TenantModel):
     """One message to one webhook; its id is the `webhook-id` of every attempt.
 
-    `next_try_at` is there while it is pending; an attempt under way has moved it to when it would be taken for lost.
+    `next_try_at` is set while it is pending; during an attempt it is the time after which the attempt counts as lost.
     """
 
     label = "delivery"
     id = peewee.TextField()
     webhook_id = peewee.TextField()
     event = peewee.TextField()
-    payload = peewee.TextField()  # the very text that is signed
+    payload = peewee.TextField()  # the exact text that is signed
     status = peewee.TextField()  # pending | succeeded | failed
     tries = peewee.IntegerField()
     attempts = JsonField()

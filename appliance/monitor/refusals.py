@@ -1,4 +1,4 @@
-"""Counts the requests that a limit has refused, by the name of the limit."""
+"""Counts requests refused by a limit, by the limit's name."""
 
 from . import metrics
 

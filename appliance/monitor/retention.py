@@ -1,4 +1,4 @@
-"""Deleting what is older than its retention, in small transactions so that nobody waits for them."""
+"""Deletes rows beyond their retention, in small transactions that block nobody for long."""
 
 from functools import partial
 
@@ -8,10 +8,10 @@ CHUNK = 2_000
 
 
 def delete_older(table: str, key: str, column: str, before_ms: int, *, is_searched: bool = False) -> int:
-    """Delete every tenant's rows of `table` whose `column` lies before `before_ms`; answers how many.
+    """Delete every tenant's rows of `table` whose `column` is less than `before_ms`; returns their number.
 
-    `key` are the columns that name a row beside the tenant, `is_searched` says that the table has a full-text index.  The
-    names are our own, never a caller's.
+    `key` lists the columns that identify a row within a tenant, `is_searched` says that the table has a full-text index.  All names
+    are constants, never a caller's input.
     """
     oldest = f"SELECT {key} FROM {table} WHERE tenant_id = ? AND {column} < ? ORDER BY {column} LIMIT {CHUNK}"  # noqa: S608
     where = f"tenant_id = ? AND ({key}) IN ({oldest})"
@@ -29,5 +29,5 @@ def delete_older(table: str, key: str, column: str, before_ms: int, *, is_search
 
 
 def tenant_ids() -> list[str]:
-    """Every tenant; retention runs for the whole appliance."""
+    """Every tenant's id; retention runs for the whole appliance."""
     return [str(row[0]) for row in db.rows("SELECT id FROM tenant ORDER BY id")]

@@ -1,8 +1,8 @@
-"""Counters summed up over wider times, each name by itself and all together, behind the counters of minutes.
+"""Roll-ups: the counters per minute summed over wider periods, for each name and in total.
 
-What is summed up is over: a mark says until when, and what lies behind it is read from the counters themselves.  Should
-something be counted for a time before the mark all the same, because a clock ran ahead or behind, its day is late: it is read
-from the counters until, once it is over, its sums are made anew.
+Only completed periods are summed: a mark says until when, and everything after it is read from the counters themselves.  If
+something is counted for a time before the mark after all, because a clock was wrong, its day is late: it is read from the
+counters until, once the day is over, its sums are recomputed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,17 @@ DAY = 24 * HOUR
 WIDTHS = (15 * MINUTE, HOUR, 6 * HOUR, DAY)
 KINDS = ("execution", "waiting", "step", "integration", "key", "key_bytes", "webapp", "webapp_bytes")
 ALL = ""
-"""The name under which everything of a kind is summed up; nothing is called so."""
+"""The name of a kind's totals; no real name is empty."""
 SETTLED_MS = 5 * MINUTE
-"""After so long nothing is counted for a minute any more, whatever process counted it."""
+"""After this time no process counts anything for a minute any more."""
 AT_ONCE = 4 * DAY
 NARROW_KEPT = 3 * DAY
 POINTS_AT_ONCE = 50
-"""How many points of one name a write of `purge` deletes; each has a row per outcome and slot."""
+"""The number of points of one name that one write of `purge` deletes; each has a row per result and slot."""
 
 Piece = tuple[int, int, int]  # width (0: the counters themselves), from, to
 
-# The names above one, each found by the key.  Of a time alone, without them, a store would read all times of all names.
+# The names after a given one, each found by the key: without names, the database would scan all rows of the kind.
 _NAMES = (
     "WITH RECURSIVE known (name) AS (SELECT MIN(name) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name > ? "
     "UNION ALL SELECT (SELECT MIN(name) FROM tally_wide WHERE tenant_id = ? AND kind = ? AND width = ? AND name > known.name) "
@@ -44,7 +44,7 @@ _INSERT = (
 
 
 def roll_up() -> int:
-    """Sum up what is over, of every tenant; answers how many spans were.  Each span is one transaction."""
+    """Sum completed periods of every tenant, one transaction per period; returns the number of periods."""
     settled = clock.now_ms() - SETTLED_MS
     done = 0
     for tenant_id, kind in ((tenant_id, kind) for (tenant_id,) in db.rows("SELECT id FROM tenant ORDER BY id") for kind in KINDS):
@@ -59,7 +59,7 @@ def roll_up() -> int:
 
 
 def note_late(scope: TenantScope, kind: str, minute: int) -> None:
-    """Inside the write that counts something for `minute`: remember its day if that is summed up already."""
+    """Inside the write that counts something for `minute`: mark its day as late if it has already been summed."""
     db.execute(
         "INSERT INTO tally_late (tenant_id, kind, at) SELECT tenant_id, kind, CAST(? AS BIGINT) FROM tally_mark "
         "WHERE tenant_id = ? AND kind = ? AND width = ? AND until > ? ON CONFLICT (tenant_id, kind, at) DO NOTHING",
@@ -68,7 +68,7 @@ def note_late(scope: TenantScope, kind: str, minute: int) -> None:
 
 
 def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
-    """Inside a write: sum up the next span of one width; whether there was one."""
+    """Inside a write: sum the next period of one width; returns whether there was one."""
     width, narrower = WIDTHS[index], WIDTHS[index - 1] if index else 0
     mark = _mark(scope, kind, width)
     told = (scope.tenant_id, kind, mark or 0)
@@ -77,13 +77,13 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
         if first is None:
             return False
         mark = int(first) // DAY * DAY
-    # A time in which nothing was counted, be it years, is passed at once.
+    # A gap without counts, even of years, is skipped at once.
     reached = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + AT_ONCE)
     if narrower:
         reached = min(reached, (_mark(scope, kind, narrower) or mark) // width * width)
     if reached <= mark:
         return False
-    # Of two processes one has the row first; the other finds that it moved.
+    # Of two processes, one updates the row first; the other finds that it has moved.
     moved = db.execute(
         "INSERT INTO tally_mark (tenant_id, kind, width, until) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (tenant_id, kind, width) DO UPDATE SET until = excluded.until WHERE tally_mark.until = ?",
@@ -94,7 +94,7 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
     span = (scope.tenant_id, kind, mark, reached)
     if narrower:
         of_narrower = (scope.tenant_id, kind, narrower)
-        only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"  # noqa: S608  ours
+        only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"  # noqa: S608  constants
         params = (width, width, *span, narrower, *of_narrower, ALL, *of_narrower)
         db.execute(_INSERT.format(name="name", source="tally_wide", narrower=only), params)
     else:
@@ -113,7 +113,7 @@ def _late_days(scope: TenantScope, kind: str, since: int, until: int) -> list[in
 
 
 def _sum_up_anew(scope: TenantScope, kind: str, day: int) -> None:
-    """Inside a write: the sums of a late day, all from the counters, whose totals of a day stay when they are merged."""
+    """Inside a write: recompute the sums of a late day from the counters, whose daily totals survive compaction."""
     span = (scope.tenant_id, kind, day, day + DAY)
     widths = ", ".join(map(str, WIDTHS))
     names = "SELECT name FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ?"
@@ -130,7 +130,7 @@ def _sum_up_anew(scope: TenantScope, kind: str, day: int) -> None:
 
 
 def _marks(scope: TenantScope, kind: str) -> dict[int, tuple[int, int]]:
-    """By width from when to when its sums are there."""
+    """By width, the period for which sums exist."""
     sql = "SELECT width, since, until FROM tally_mark WHERE tenant_id = ? AND kind = ?"
     return {int(width): (int(since), int(until)) for width, since, until in db.rows(sql, (scope.tenant_id, kind))}
 
@@ -143,7 +143,7 @@ def _mark(scope: TenantScope, kind: str, width: int) -> int | None:
 
 
 def pieces(scope: TenantScope, kind: str, since: int, until: int, widest: int) -> Iterator[Piece]:
-    """How [since, until) is read: from the sums of at most `widest` where they are made, else from the counters."""
+    """Split [since, until) into pieces to read: from sums of at most `widest` where they exist, otherwise from the counters."""
     marks = _marks(scope, kind)
     widths = [width for width in WIDTHS if width <= widest and widest % width == 0 and width in marks]
     for day in _late_days(scope, kind, since - DAY + 1, until):
@@ -171,8 +171,8 @@ def _split(marks: dict[int, tuple[int, int]], widths: list[int], since: int, unt
 
 
 def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: tuple[int, int]) -> list[tuple[Any, ...]]:
-    """Rows of (index of the bucket, outcome, slot, count, and in ms the sum, shortest and longest); `bucket` is where the first
-    begins and how wide it is."""
+    """Rows of (bucket index, result, slot, count, and sum, minimum and maximum in ms); `bucket` is the start of the first one and
+    the width."""
     width, since, until = piece
     start, wide = bucket
     if width:
@@ -192,7 +192,7 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
 def read_counts(
     scope: TenantScope, kind: str, names: Sequence[str], piece: Piece, bucket: tuple[int, int]
 ) -> list[tuple[Any, ...]]:
-    """Rows of (name, index of the bucket, outcome, count, sum in ms) of these names; durations are not told apart."""
+    """Rows of (name, bucket index, result, count, sum in ms) of these names, without duration slots."""
     width, since, until = piece
     start, wide = bucket
     source, narrower = ("tally_wide", "AND width = ? ") if width else ("tally", "")
@@ -205,7 +205,7 @@ def read_counts(
 
 
 def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, ...]]:
-    """Rows of (name, outcome, slot, count, and in ms the sum, shortest and longest)."""
+    """Rows of (name, result, slot, count, and sum, minimum and maximum in ms)."""
     width, since, until = piece
     if width:
         of_width = (scope.tenant_id, kind, width)
@@ -222,12 +222,12 @@ def read_names(scope: TenantScope, kind: str, piece: Piece) -> list[tuple[Any, .
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's sums of before `before_ms`, and narrow ones three days after they were summed up further.
+    """Delete every tenant's sums from before `before_ms`, and the narrowest ones three days after they were summed further.
 
-    Answers how many rows; a few points of one name are one write, so that nobody waits for it.
+    Returns the number of rows; each write deletes a few points of one name, so that it blocks nobody for long.
     """
     narrow = (clock.now_ms() - NARROW_KEPT) // DAY * DAY
-    # First nobody reads them any more, then they go.
+    # Move the start first, so that readers no longer use these sums; then delete them.
     forget = "UPDATE tally_mark SET since = ? WHERE width = ? AND since < ?"
     db.write(partial(db.execute, forget, (narrow, WIDTHS[0], narrow)))
     db.write(partial(db.execute, "DELETE FROM tally_late WHERE at < ?", (before_ms - DAY,)))

@@ -1,4 +1,4 @@
-"""What the sandbox does, in numbers."""
+"""Metrics of the sandbox."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ _GAUGES = (
 
 
 class SandboxMetrics:
-    """Counts as an observer of a pool."""
+    """Counts a pool's events as its observer."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -25,7 +25,7 @@ class SandboxMetrics:
         self._seconds = registry.histogram("gos_sandbox_step_seconds", "Time a step took, its calls included.", ("language",))
 
     def watch(self, pool: Pool) -> None:
-        """Count what happens in this pool from now on, and show its state."""
+        """Observe this pool from now on, and export its state."""
         pool.observe(self)
         for name, text in _GAUGES:
             self._registry.gauge(f"gos_sandbox_{name}", text, partial(lambda name: float(pool.health()[name]), name))

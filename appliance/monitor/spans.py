@@ -1,4 +1,4 @@
-"""Spans of what the appliance does: ids, names and outcomes, never values; nothing is made while nobody takes them."""
+"""Tracing spans: ids, names and results, never values; nothing is recorded while there is no exporter."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ _NOWHERE = ("0" * 32, "0" * 16)
 
 @dataclass(frozen=True)
 class Place:
-    """A span as W3C Trace Context names it; what is under one that is not `wanted` is not wanted either."""
+    """A span's W3C Trace Context; spans below one that is not `wanted` are not wanted either."""
 
     trace: str
     span: str
@@ -32,9 +32,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Span:
-    """Something that is over; `parent` is the id of the span around it, or empty.
+    """A finished span; `parent` is the id of the enclosing span, or empty.
 
-    `failed` is the kind of a failure and no message, which could quote what must not leave.
+    `failed` is the class of a failure, never its message, which could quote confidential data.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Span:
 
 
 class Spans:
-    """Where spans go; thread-safe.  `take` must not wait."""
+    """Forwards spans to an exporter; thread-safe.  `take` must not block."""
 
     def __init__(self) -> None:
         self._take: Callable[[Span], None] | None = None
@@ -59,36 +59,36 @@ class Spans:
         return self._take is not None
 
     def give_to(self, take: Callable[[Span], None] | None, percent: int = 100) -> None:
-        """From now on: every span of so many of a hundred traces to `take`; None for nobody."""
+        """From now on, forward the spans of this percentage of traces to `take`; None stops forwarding."""
         self._percent, self._take = percent, take
 
     def add(self, span: Span) -> None:
-        """Hand it on, if somebody takes spans and it is among those wanted."""
+        """Forward a span, if there is an exporter and its trace is sampled."""
         take = self._take
         if take is not None and span.place.wanted:
             take(span)
 
     def read(self, traceparent: str) -> Place | None:
-        """The span that a header names; None for nonsense, which W3C Trace Context has everybody pass over."""
+        """Parse a `traceparent` header; None if it is invalid, which W3C Trace Context requires to ignore."""
         found = _TRACEPARENT.fullmatch(traceparent.strip())
         if found is None or found[1] == _NOWHERE[0] or found[2] == _NOWHERE[1]:
             return None
         return Place(found[1], found[2], bool(int(found[3], 16) & 1) and self._is_chosen(found[1]))
 
     def under(self, around: Place | None, key: str = "") -> Place:
-        """The place of a span within another, or of the first of a trace; with a key it is the same every time."""
+        """The context of a new span below another, or of a new trace; the same `key` gives the same ids."""
         if around is not None:
             return Place(around.trace, span_id(key), around.wanted)
         trace = hashlib.sha256(f"trace/{key}".encode()).hexdigest()[:32] if key else secrets.token_hex(16)
         return Place(trace, span_id(key), self._is_chosen(trace))
 
     def _is_chosen(self, trace: str) -> bool:
-        """By the trace's id, so that all its spans fare alike, and wherever else the same share is taken."""
+        """Whether the trace is sampled, by its id, so that all of its spans and all services with the same rate agree."""
         return int(trace[16:], 16) * 100 < self._percent << 64
 
 
 def span_id(key: str = "") -> str:
-    """Of the thing named so, which needs no memory then; without a name a new one."""
+    """A span id derived from `key`, which needs no storage; random without a key."""
     return hashlib.sha256(f"span/{key}".encode()).hexdigest()[:16] if key else secrets.token_hex(8)
 
 

@@ -1,4 +1,4 @@
-"""Text and JSON that come from outside, made fit to be kept: valid UTF-8, secrets redacted, bounded."""
+"""Makes external text and JSON safe to store: valid UTF-8, secrets redacted, size limited."""
 
 import json
 import math
@@ -12,10 +12,10 @@ _TEXT_BYTES = 1 << 20
 
 
 def storable_text(text: str, most: int) -> str:
-    """`text` redacted, then cut to `most` bytes of UTF-8 (in this order: half a secret would not be recognised).
+    """`text` redacted, then truncated to `most` bytes of UTF-8 (in this order, because half a secret would not be recognised).
 
-    Lone surrogates, which JavaScript strings may hold, and NUL, which no server database takes, are replaced.  A text with
-    nothing to change is answered as it came: a Sentence stays one.
+    Lone surrogates, which JavaScript strings may contain, and NUL, which database servers refuse, are replaced.
+    Text that needs no change is returned as it is: a Sentence stays one.
     """
     redacted = logs.redact(text).replace("\x00", "\ufffd")
     if redacted == text:
@@ -30,9 +30,9 @@ def storable_text(text: str, most: int) -> str:
 
 
 def storable_json(value: Any, most: int) -> str:
-    """`value` as a compact JSON object of at most `most` bytes, every text in it redacted.
+    """`value` as a compact JSON object of at most `most` bytes, with every text in it redacted.
 
-    None is the empty object, what is no object becomes its member `value`, what is too large a preview of its text.
+    None becomes the empty object, a value that is not an object the member `value`, an oversized value a preview of its text.
     """
     if value is None:
         return "{}"
@@ -40,13 +40,13 @@ def storable_json(value: Any, most: int) -> str:
     text = json.dumps(_clean(members, _DEPTH), separators=(",", ":"), ensure_ascii=False)
     if len(text) <= most and (text.isascii() or len(text.encode()) <= most):
         return text
-    # A quarter: escaping may double the text and a character may take two bytes more than it counts.
+    # A quarter: escaping may double the text, and a character may take two more bytes than counted.
     preview = {"truncated": True, "preview": storable_text(text, most // 4)}
     return json.dumps(preview, separators=(",", ":"), ensure_ascii=False)
 
 
 def _clean(value: Any, depth: int) -> Any:
-    """A copy without secrets; what JSON cannot carry (NaN, foreign types, too deep nesting) as text."""
+    """A copy without secrets; values that JSON cannot represent (NaN, foreign types, deep nesting) as text."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Mapping | list | tuple) and depth == 0:

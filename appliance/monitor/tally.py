@@ -1,8 +1,8 @@
-"""Counters over time: how often something happened and how long it took, kept small enough for months.
+"""Counters over time: how often something happened and how long it took, compact enough for months.
 
-Durations are counted in log-spaced slots (four per doubling), each with the sum, the shortest and the longest of them, so that
-adding is one upsert and sums of any two counters are exact.  A percentile is exact while no slot has more than three, and within
-a tenth of the truth beyond that.
+Durations are counted in log-spaced slots (four per doubling), each with their sum, minimum and maximum, so that adding is one
+upsert and merging two counters is exact.  A percentile is exact while no slot has more than three durations, and within a tenth
+of the true value beyond that.
 """
 
 import math
@@ -20,7 +20,7 @@ from .retention import delete_older, tenant_ids
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-# (older than, is kept by): see `compact`
+# (older than, stored by): see `compact`
 RESOLUTIONS = ((2 * DAY, HOUR), (90 * DAY, DAY))
 _SLOTS_PER_DOUBLING = 4
 
@@ -42,8 +42,8 @@ _DROP = "DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at <
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What happened in one minute (its beginning in epoch ms), alike in its outcome and its slot; `low_ms` and `high_ms` are the
-    shortest and the longest of it."""
+    """Events of one minute (its start in epoch ms) with the same result and slot; `low_ms` and `high_ms` are their shortest and
+    longest durations."""
 
     name: str
     minute: int
@@ -57,7 +57,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Extent:
-    """The durations (ms) of one slot together; the shortest and the longest are None where they were not noted."""
+    """The durations (ms) in one slot; minimum and maximum are None where they were not recorded."""
 
     count: int = 0
     sum_ms: float = 0.0
@@ -65,7 +65,7 @@ class Extent:
     high_ms: float | None = None
 
     def add(self, other: "Extent") -> None:
-        """Take in what another one holds."""
+        """Merge another extent into this one."""
         self.count += other.count
         self.sum_ms += other.sum_ms
         if other.low_ms is not None and other.high_ms is not None:
@@ -73,7 +73,7 @@ class Extent:
             self.high_ms = other.high_ms if self.high_ms is None else max(self.high_ms, other.high_ms)
 
     def value(self, slot: int, place: int) -> float:
-        """The duration at this place (from 1) among those of the slot by their length: known of up to three, else near it."""
+        """The duration at this rank (from 1) within the slot: exact for up to three durations, otherwise interpolated."""
         lower, upper = bounds_of(slot)
         low, high = self.low_ms if self.low_ms is not None else lower, self.high_ms if self.high_ms is not None else upper
         if self.count == 1:
@@ -84,9 +84,9 @@ class Extent:
 
 
 def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
-    """Inside a write: count one `kind` (`execution`, `waiting`, `step`, `integration`).
+    """Inside a write: count one event of a `kind` (`execution`, `waiting`, `step`, `integration`).
 
-    `name` is `<what>:<outcome>`: the process, kind of step or integration, and how it ended (`order-intake:succeeded`).
+    `name` is `<what>:<outcome>`: the process, kind of step or integration, and its result (`order-intake:succeeded`).
     """
     what, _, outcome = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
@@ -94,25 +94,25 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
 
 
 def add_counted(scope: TenantScope, kind: str, counted: Counted) -> None:
-    """Inside a write: count what was counted elsewhere already."""
+    """Inside a write: add events counted elsewhere."""
     values = (counted.minute, counted.name, counted.outcome, counted.slot, counted.count, counted.sum_ms)
     db.execute(_ADD, (scope.tenant_id, kind, *values, counted.low_ms, counted.high_ms))
     rollup.note_late(scope, kind, counted.minute)
 
 
 def slot_of(duration_ms: float) -> int:
-    """The slot a duration falls into: 0 below 1 ms, then four per doubling."""
+    """The slot of a duration: 0 below 1 ms, then four per doubling."""
     return 0 if duration_ms < 1 else 1 + int(_SLOTS_PER_DOUBLING * math.log2(duration_ms))
 
 
 def bounds_of(slot: int) -> tuple[float, float]:
-    """Between which durations (ms) those of a slot lie."""
+    """The range of durations (ms) of a slot."""
     return 0.0 if slot == 0 else 2 ** ((slot - 1) / _SLOTS_PER_DOUBLING), 2 ** (slot / _SLOTS_PER_DOUBLING)
 
 
 def percentile(extents: Mapping[int, Extent], share: float) -> float | None:
-    """The shortest duration (ms) that at least `share` of all did not exceed (nearest rank), from what is in each slot; None when
-    nothing was counted."""
+    """The shortest duration (ms) that at least `share` of all do not exceed (nearest rank); None if nothing was
+    counted."""
     total = sum(each.count for each in extents.values())
     place = max(1, math.ceil(share * total - 1e-9))
     for slot in sorted(extents):
@@ -124,9 +124,9 @@ def percentile(extents: Mapping[int, Extent], share: float) -> float | None:
 
 
 def compact() -> int:
-    """Merge old counters: after two days they are kept by the hour, after 90 days by the day; answers how many went.
+    """Merge old counters: by the hour after two days, by the day after 90 days; returns the number of merged rows.
 
-    Works through one step of the coarser resolution per transaction and may be stopped anywhere.
+    Each coarser period is one transaction, so this can be interrupted at any time.
     """
     now = clock.now_ms()
     merged = 0
@@ -151,5 +151,5 @@ def _compact_tenant(tenant_id: str, width: int, before: int) -> int:
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's counters from before `before_ms`; answers how many."""
+    """Delete every tenant's counters from before `before_ms`; returns their number."""
     return delete_older("tally", "at", "at", before_ms)

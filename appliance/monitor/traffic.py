@@ -1,7 +1,7 @@
-"""How many requests came with each API key and to each WebApp, how many failed, how long they took and what they were sent.
+"""Counts requests per API key and per WebApp: their number, failures, durations and response bytes.
 
-Kept as counters of kinds of their own: `key` and `webapp` by how a request ended and how long it took, and the bytes of the
-answers as the sum of a second kind, where other counters have milliseconds.
+Stored as separate kinds of counters: `key` and `webapp` by result and duration, and the response bytes as the sum of a
+second kind, where other counters have milliseconds.
 """
 
 import threading
@@ -24,7 +24,7 @@ BYTES_OF: Mapping[Of, Literal["key_bytes", "webapp_bytes"]] = {"key": "key_bytes
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered, `at` in epoch milliseconds; `name` is the id of the key or of the app."""
+    """An answered request, `at` in epoch milliseconds; `name` is the id of the key or the app."""
 
     tenant_id: str
     of: Of
@@ -36,12 +36,12 @@ class Answered:
 
 
 def outcome_of(status: int) -> str:
-    """`refused` is what the caller could have done otherwise, `failed` what we could have."""
+    """The result of a status: `refused` for client errors, `failed` for server errors."""
     return "succeeded" if status < 400 else "refused" if status < 500 else "failed"
 
 
 def count(answered: Iterable[Answered]) -> None:
-    """Inside a write: add requests to the counters; those of a tenant that was deleted meanwhile are passed over."""
+    """Inside a write: add requests to the counters; those of tenants deleted meanwhile are skipped."""
     summed: dict[tuple[str, str, str, int, str, int], tally.Extent] = {}
     tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
     for each in (each for each in answered if each.tenant_id in tenants):
@@ -57,21 +57,21 @@ def count(answered: Iterable[Answered]) -> None:
 
 
 class KeyTraffic:
-    """Holds what came with keys until `flush` counts it.  A process that is killed loses what waited: two seconds' worth."""
+    """Collects requests by keys until `flush` stores them.  A killed process loses what it has collected: about two seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Answered] = []
 
     def note(self, scope: TenantScope, status: int, ms: float, sent: int) -> None:
-        """A request of the key that acts in `scope`; nothing is waited for."""
+        """Add a request of the key that acts in `scope`; does not block."""
         kind, _, key_id = scope.actor.partition(":")
         if kind == "key" and len(self._waiting) < MOST_WAITING:
             with self._lock:
                 self._waiting.append(Answered(scope.tenant_id, "key", key_id, clock.now_ms(), status, ms, sent))
 
     def flush(self) -> None:
-        """Count what waits; what could not be counted waits again."""
+        """Store the collected requests; if that fails, they are kept for the next flush."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if waiting:
@@ -85,14 +85,14 @@ class KeyTraffic:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What came of one key or to one app; `sent` are bytes."""
+    """Requests of one key or to one app; `sent` is in bytes."""
 
     summary: Summary
     sent: int
 
 
 def read_numbers(scope: TenantScope, of: Of, since: int, until: int) -> dict[str, Numbers]:
-    """By the id of the key or app, those with the most requests first, at most 50."""
+    """Numbers by key or app id, those with the most requests first, at most 50."""
     sent = read_names(scope, Window(since, until, kind=BYTES_OF[of]))
     return {
         name: Numbers(summary, int(sent[name].sum_ms) if name in sent else 0)

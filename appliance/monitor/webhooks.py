@@ -1,4 +1,4 @@
-"""Outbound webhooks: who is told of which events, and the outbox an event is written to in its own transaction."""
+"""Outbound webhooks: subscriptions to events, and the outbox, which events are written to in their own transaction."""
 
 import base64
 import json
@@ -38,13 +38,13 @@ _URL_LENGTH = 2_000
 
 
 class Arrivals:
-    """Whoever sends what lies in the outbox, told as soon as a commit has put something there."""
+    """Notifies the deliverer as soon as a commit has put a message into the outbox."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
 
     def when(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Register a listener; the answer takes it away again."""
+        """Register a listener; returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -58,7 +58,7 @@ arrivals = Arrivals()
 
 @dataclass(frozen=True)
 class Spec:
-    """What a webhook is to be: where to, of which events, and a note for its owner."""
+    """Properties of a new webhook: URL, events, and a note for its owner."""
 
     url: str
     events: Sequence[str]
@@ -67,7 +67,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be different; None leaves a thing as it is."""
+    """Changes to a webhook; None leaves a property unchanged."""
 
     url: str | None = None
     events: Sequence[str] | None = None
@@ -79,10 +79,10 @@ def emit(
     scope: TenantScope, event: str, describe: Callable[[], Mapping[str, Any]], *, only: str | None = None,
     among: Collection[str] | None = None,
 ) -> list[str]:  # fmt: skip
-    """Inside the write of an event: put it in the outbox of every webhook that asked for it (`among` these, if they are given),
-    or of that one alone, asked or not; answers which.
+    """Inside the write of an event: add a message to the outbox for every webhook that subscribes to it (restricted to `among`, if
+    given), or `only` for one webhook regardless of its subscription; returns the webhooks' ids.
 
-    `describe` gives its `data` and is called only when somebody asked; secrets in it are redacted.
+    `describe` returns the event's `data` and is only called if there is a subscriber; secrets in it are redacted.
     """
     active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
     wanted = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
@@ -108,13 +108,13 @@ def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str,
 
 
 class Webhooks:
-    """The verbs.  A secret is given in full once, when it is made."""
+    """Operations on webhooks.  A secret is returned only once, when it is created."""
 
     def __init__(self, sealer: Sealer, egress: Egress) -> None:
         self._sealer, self._egress = sealer, egress
 
     def create_webhook(self, scope: TenantScope, spec: Spec) -> tuple[WebhookRow, str]:
-        """Tell an address of events from now on; answers its secret too.  ValidationFailed, AddressNotAllowed, Conflict."""
+        """Create a webhook; returns it with its secret.  ValidationFailed, AddressNotAllowed, Conflict."""
         self._check_url(spec.url)
         events = _checked_events(spec.events)
         webhook_id, secret, now = ids.new("whk"), make_secret(), clock.now_ms()
@@ -122,7 +122,7 @@ class Webhooks:
         def insert() -> WebhookRow:
             if scope.select(WebhookRow).count() >= MOST_WEBHOOKS:
                 raise Conflict(Sentence(
-                    "a tenant has at most %(most_webhooks)s webhooks; delete one that is no longer needed",
+                    "a tenant can have at most %(most_webhooks)s webhooks; delete one that is no longer needed",
                     most_webhooks=MOST_WEBHOOKS,
                 ))
             scope.insert(
@@ -144,7 +144,7 @@ class Webhooks:
         return scope.get(WebhookRow, id=webhook_id)
 
     def change_webhook(self, scope: TenantScope, webhook_id: str, change: Change) -> WebhookRow:
-        """Change a webhook.  One that is enabled again begins anew; one that is disabled gives up what is pending."""
+        """Change a webhook.  Enabling it again resets its failures; disabling it gives up pending messages."""
         if change.url is not None:
             self._check_url(change.url)
         changes: dict[str, Any] = {"updated_at": clock.now_ms()}
@@ -166,7 +166,7 @@ class Webhooks:
         return db.write(update)
 
     def delete_webhook(self, scope: TenantScope, webhook_id: str) -> None:
-        """Delete a webhook with its deliveries, sent or not; NotFound."""
+        """Delete a webhook with all its deliveries; NotFound."""
 
         def delete() -> None:
             scope.get(WebhookRow, id=webhook_id)
@@ -176,7 +176,7 @@ class Webhooks:
         db.write(delete)
 
     def rotate_secret(self, scope: TenantScope, webhook_id: str, overlap_ms: int) -> tuple[WebhookRow, str]:
-        """A new secret; for `overlap_ms` every message is signed by the one before it too."""
+        """Create a new secret; for `overlap_ms`, messages are also signed with the previous one."""
         secret = make_secret()
 
         def rotate() -> WebhookRow:
@@ -193,7 +193,7 @@ class Webhooks:
         return db.write(rotate), secret
 
     def send_test(self, scope: TenantScope, webhook_id: str) -> DeliveryRow:
-        """Send a message of the type `webhook.test`; it is delivered like every other.  NotFound, Conflict."""
+        """Queue a message of the type `webhook.test`, delivered like any other.  NotFound, Conflict."""
 
         def enqueue() -> DeliveryRow:
             _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
@@ -202,7 +202,7 @@ class Webhooks:
         return db.write(enqueue)
 
     def list_deliveries(self, scope: TenantScope, webhook_id: str, status: str | None, page: PageRequest) -> Page[DeliveryRow]:
-        """What one webhook was told, newest first; NotFound."""
+        """The messages to one webhook, newest first; NotFound."""
         scope.get(WebhookRow, id=webhook_id)
         query = scope.select(DeliveryRow).where(DeliveryRow.webhook_id == webhook_id)
         if status is not None:
@@ -214,7 +214,7 @@ class Webhooks:
         return scope.get(DeliveryRow, webhook_id=webhook_id, id=delivery_id)
 
     def redeliver(self, scope: TenantScope, webhook_id: str, delivery_id: str) -> DeliveryRow:
-        """Send a message again, whatever became of it, under the same webhook-id.  NotFound, Conflict."""
+        """Send a message again, whatever its status, with the same webhook-id.  NotFound, Conflict."""
 
         def renew() -> DeliveryRow:
             _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
@@ -229,16 +229,16 @@ class Webhooks:
         return db.write(renew)
 
     def _check_url(self, url: str) -> None:
-        """What can be told without asking a name server; the rest is judged with every attempt."""
+        """Validate a URL without DNS lookups; its addresses are checked at every attempt."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise ValidationFailed("url cannot be read; write it like https://example.com/hook", pointer="/url") from None
+            raise ValidationFailed("url is invalid; use a form such as https://example.com/hook", pointer="/url") from None
         plain = url.isascii() and url.isprintable() and not set(url) & set(" \\@") and len(url) <= _URL_LENGTH
         if not plain or parts.scheme not in ("http", "https") or not (is_host_name(host) or parse_address(host)):
             raise ValidationFailed(
-                "url must be an http or https address without user information, like https://example.com/hook", pointer="/url"
+                "url must be an http or https address without credentials, such as https://example.com/hook", pointer="/url"
             )
         if parse_address(host) is not None:
             try:
@@ -248,17 +248,17 @@ class Webhooks:
 
 
 def make_secret() -> str:
-    """A new signing secret, as Standard Webhooks writes it."""
+    """A new signing secret in the format of Standard Webhooks."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def seal_context(tenant_id: str, webhook_id: str) -> str:
-    """What a webhook's secrets are bound to."""
+    """The context to which a webhook's secrets are sealed."""
     return f"{tenant_id}/webhook/{webhook_id}"
 
 
 def disable(scope: TenantScope, webhook_id: str, reason: str) -> None:
-    """Inside a write: tell this webhook nothing more; what is pending is given up and can be delivered again by hand."""
+    """Inside a write: disable this webhook; pending messages are given up and can be redelivered manually."""
     now = clock.now_ms()
     changes = {"state": "disabled", "disabled_reason": reason, "updated_at": now}
     scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
@@ -268,7 +268,7 @@ def disable(scope: TenantScope, webhook_id: str, reason: str) -> None:
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's deliveries of before `before_ms`, but none that may still be tried; answers how many."""
+    """Delete every tenant's deliveries from before `before_ms`, except those that may still be retried; returns their number."""
     return delete_older("webhook_delivery", "id", "created_at", min(before_ms, clock.now_ms() - 2 * KEEP_TRYING_MS))
 
 
@@ -277,7 +277,7 @@ def _checked_events(events: Sequence[str]) -> list[str]:
         Detail(
             f"/events/{index}",
             "validation_failed",
-            Sentence("%(name)s is not an event; known are %(events)s", name=repr(name[:60]), events=", ".join(EVENTS)),
+            Sentence("%(name)s is not an event; the events are %(events)s", name=repr(name[:60]), events=", ".join(EVENTS)),
         )
         for index, name in enumerate(events)
         if name not in EVENTS

@@ -1,4 +1,4 @@
-"""Alerts: conditions that are looked at again and again, and who is told when one begins and ceases to hold."""
+"""Alerts: conditions that are evaluated regularly, with notifications when one fires or resolves."""
 
 import lazy_loader
 

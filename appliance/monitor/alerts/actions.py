@@ -1,4 +1,4 @@
-"""Who is told of an alert: members by e-mail, webhooks, or a process that is started."""
+"""Alert actions: notify members by e-mail, call webhooks, or start a process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_ACTIONS = 10
 MOST_MEMBERS = 20
 OWNERS = ("role:owner",)
-# What whoever writes an alert with this action must be allowed to do without one.
+# The scope that each kind of action needs, the same as for doing it without an alert.
 SCOPE_OF: Mapping[Kind, str] = {
     "email": "integrations.execute", "webhook": "integrations.write", "process": "processflow.execute",
 }  # fmt: skip
@@ -24,10 +24,10 @@ SCOPE_OF: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Action:
-    """One way of telling.
+    """One way of notifying.
 
-    `email`: by `integration` to `members`, each a sign-in name or `role:<least role>`.  `webhook`: to the webhook with this id,
-    or to every one that asked for `alert.firing` and `alert.resolved`.  `process`: the published version of it is started.
+    `email`: by `integration` to `members`, each a sign-in name or `role:<least role>`.  `webhook`: to the webhook with this id, or
+    to all that subscribe to `alert.firing` and `alert.resolved`.  `process`: starts the process's published version.
     """
 
     kind: Kind
@@ -42,13 +42,13 @@ class Action:
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
-    """An action as it was stored."""
+    """Restore a stored action."""
     return Action(**{**stored, "members": tuple(stored.get("members", ()))})
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What is told: `key` is the same when it is told once more."""
+    """A notification; a repeated attempt has the same `key`."""
 
     key: str
     alert_id: str
@@ -59,7 +59,7 @@ class Notice:
     at: int
 
     def data(self) -> dict[str, Any]:
-        """As webhooks and processes get it."""
+        """The payload for webhooks and processes."""
         return {
             "alert_id": self.alert_id, "name": self.name, "turn": self.turn, "text": self.text, "condition": self.condition,
             "at": clock.rfc3339(self.at),
@@ -68,7 +68,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Letters:
-    """What became of letters: the sign-in names they are for, and what went wrong."""
+    """The result of sending e-mails: the recipients' sign-in names, and the problems."""
 
     readers: Sequence[str]
     problems: Sequence[str]
@@ -76,10 +76,10 @@ class Letters:
 
 @dataclass(frozen=True)
 class Reach:
-    """How the rest of the appliance is reached.
+    """Functions by which alerts use the rest of the appliance.
 
-    `check` raises ValidationFailed for an action that cannot work; `start_process` answers what went wrong, and neither it nor
-    `send_letters` does anything twice for the same key of a notice.
+    `check` raises ValidationFailed for an action that cannot work; `start_process` returns problems.  Both `start_process` and
+    `send_letters` do nothing when repeated with the same notice key.
     """
 
     check: Callable[[TenantScope, Action], None]
@@ -88,23 +88,25 @@ class Reach:
 
 
 def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach, known: Sequence[Action] = ()) -> None:
-    """ValidationFailed with the place of what cannot work, ScopeMissing for what this actor may not do otherwise.
+    """ValidationFailed, with a pointer, for actions that cannot work; ScopeMissing for those the actor could not do directly.
 
-    What an alert has been told by until now is `known`, and stays although what it names is gone.
+    The alert's existing actions are `known` and stay valid even if what they name was deleted.
     """
     if len(actions) > MOST_ACTIONS:
         raise ValidationFailed(
-            Sentence("an alert has at most %(most_actions)s actions", most_actions=MOST_ACTIONS), pointer="/actions"
+            Sentence("an alert can have at most %(most_actions)s actions", most_actions=MOST_ACTIONS), pointer="/actions"
         )
     if sum(each.kind == "webhook" for each in actions) > 1 and any(each.kind == "webhook" and not each.webhook for each in actions):
-        raise ValidationFailed("name a webhook in each action, or have one without a name for all that asked", pointer="/actions")
+        raise ValidationFailed(
+            "name a webhook in each action, or use one without a name for all that subscribe", pointer="/actions"
+        )
     for index, action in enumerate(actions):
         at = f"/actions/{index}"
         needed = {"email": action.integration, "process": action.process, "webhook": "-"}.get(action.kind)
         if not needed:
             name = "integration" if action.kind == "email" else "process"
             raise ValidationFailed(
-                Sentence("an action %(kind)s needs %(name)s", kind=action.kind, name=name), pointer=f"{at}/{name}"
+                Sentence("an action of kind %(kind)s needs %(name)s", kind=action.kind, name=name), pointer=f"{at}/{name}"
             )
         if len(action.members) > MOST_MEMBERS:
             raise ValidationFailed(

@@ -1,4 +1,4 @@
-"""What an alert looks at, written as data: one kind, what it is about, and how much is too much."""
+"""Alert conditions as data: a kind, what it applies to, and a threshold."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ LONGEST_WINDOW = 30 * DAY
 LONGEST_AHEAD = 365 * DAY
 _MOST = 1_000_000_000
 
-# By kind: members it needs, and members it may have beside them.
+# By kind: required members, and optional ones.
 MEMBERS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "failures": (("above", "window_ms"), ("process", "failure")),
     "failure_rate": (("above", "window_ms"), ("process", "at_least")),
@@ -31,9 +31,9 @@ WRITTEN = {"window_ms": "window", "longer_than_ms": "longer_than"}
 
 @dataclass(frozen=True)
 class Condition:
-    """Durations in milliseconds.  `above` is a count of failures, or a percentage: of executions for a rate, of the disk in use.
+    """A condition; durations in ms.  `above` is a number of failures, or a percentage of executions or of disk space.
 
-    `window_ms` is the time looked back at; for `expiring` the time looked ahead.
+    `window_ms` is the period before now; for `expiring` the period ahead.
     """
 
     kind: Kind
@@ -46,21 +46,21 @@ class Condition:
     at_least: int | None = None
 
     def members(self) -> dict[str, Any]:
-        """What is said, without what is not."""
+        """The members that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def check_condition(condition: Condition) -> Condition:
-    """The condition itself; ValidationFailed lists everything that is wrong with it."""
+    """Validate a condition and return it; ValidationFailed lists every error."""
     if condition.kind not in KINDS:
         raise ValidationFailed(Sentence("kind must be one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/condition/kind")
     needed, allowed = MEMBERS[condition.kind]
     said = condition.members().keys() - {"kind"}
     wrong = [(name, f"{condition.kind} needs {_written(name)}") for name in needed if name not in said]
-    wrong += [(name, f"{condition.kind} does not know {_written(name)}") for name in sorted(said - {*needed, *allowed})]
+    wrong += [(name, f"{condition.kind} does not have {_written(name)}") for name in sorted(said - {*needed, *allowed})]
     wrong += _out_of_bounds(condition)
     if condition.process and condition.failure:
-        wrong.append(("process", "a group of failures belongs to a process already; leave one of them out"))
+        wrong.append(("process", "a failure group already belongs to a process; omit one of the two"))
     if wrong:
         details = [Detail(f"/condition/{_written(name)}", "validation_failed", told) for name, told in wrong]
         raise ValidationFailed(Sentence.joined((told for _, told in wrong), "; "), details=details)
@@ -95,7 +95,7 @@ def shown_duration(ms: float) -> str:
     return f"{whole}ms"
 
 
-# Each with what it is about; English here, and told in the reader's language by whoever shows it.
+# Texts by kind and subject; English here, translated where they are shown.
 _SENTENCES: Mapping[str, str] = {
     "failures": mark_error("more than %(count)s failures within %(window)s"),
     "failures of one": mark_error("more than 1 failure within %(window)s"),
@@ -107,9 +107,9 @@ _SENTENCES: Mapping[str, str] = {
     "failure_rate of a process": mark_error("more than %(percent)s %% of executions of %(process)s failed within %(window)s"),
     "duration": mark_error("one in twenty executions took longer than %(longer)s, within %(window)s"),
     "duration of a process": mark_error("one in twenty executions of %(process)s took longer than %(longer)s, within %(window)s"),
-    "queue_age": mark_error("an execution waits for its turn longer than %(longer)s"),
-    "integration_failing": mark_error("an integration does not answer"),
-    "integration_failing of one": mark_error("%(integration)s does not answer"),
+    "queue_age": mark_error("an execution has been queued for longer than %(longer)s"),
+    "integration_failing": mark_error("an integration is not responding"),
+    "integration_failing of one": mark_error("%(integration)s is not responding"),
     "no_execution of a process": mark_error("no execution of %(process)s was started for %(window)s"),
     "expiring": mark_error("an API key or a certificate expires within %(window)s"),
     "disk_full": mark_error("more than %(percent)s %% of the appliance's disk are in use"),
@@ -117,7 +117,7 @@ _SENTENCES: Mapping[str, str] = {
 
 
 def describe(condition: Condition) -> str:
-    """The condition as a sentence without its full stop."""
+    """The condition as a sentence without a full stop."""
     above = condition.above or 0
     name: str = condition.kind
     if name == "failures" and above == 1:

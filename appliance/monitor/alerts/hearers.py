@@ -1,4 +1,4 @@
-"""Who hears of a turn: of a beginning whoever its alert names then, of an end whoever heard of the beginning."""
+"""Recipients of an alert event: when it fires those its alert names, when it resolves those who were notified of the firing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from .models import AlertEventRow, AlertRow
 
 @dataclass(frozen=True)
 class Hearers:
-    """`actions` name somebody; `asked` are the webhooks that hear because they asked, None for all that ask."""
+    """`actions` name recipients; `asked` are the ids of webhooks notified by subscription, None for all that subscribe."""
 
     actions: tuple[Action, ...]
     asked: frozenset[str] | None = frozenset()
@@ -23,12 +23,12 @@ class Hearers:
 
     @property
     def needs_telling(self) -> bool:
-        """Whether somebody is told by other means than a webhook."""
+        """Whether anyone must be notified by other means than a webhook."""
         return any(each.kind != "webhook" for each in self.actions)
 
 
 def named_by(row: AlertRow) -> Hearers:
-    """Whom an alert names now."""
+    """The recipients an alert names now."""
     actions = [read_action(each) for each in row.actions]
     asks = any(each.kind == "webhook" and each.webhook is None for each in actions)
     named = tuple(each for each in actions if each.kind != "webhook" or each.webhook)
@@ -36,13 +36,13 @@ def named_by(row: AlertRow) -> Hearers:
 
 
 def read_hearers(stored: Mapping[str, Any]) -> Hearers:
-    """As they were stored."""
+    """Restore stored recipients."""
     asked = stored.get("asked")
     return Hearers(tuple(read_action(each) for each in stored["actions"]), None if asked is None else frozenset(asked))
 
 
 def who_heard(scope: TenantScope, row: AlertRow) -> Hearers:
-    """Whoever was told that the alert fires, since it began to; of turns from before this was kept, whom it names now."""
+    """Everyone notified since the alert fired; for events from before this was stored, the recipients named now."""
     heard: list[Hearers] = []
     query = scope.select(AlertEventRow).where(AlertEventRow.alert_id == row.id, AlertEventRow.kind != "test")
     for event in query.order_by(AlertEventRow.turn.desc()).iterator():
@@ -57,7 +57,7 @@ def who_heard(scope: TenantScope, row: AlertRow) -> Hearers:
 
 
 def _merged(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Each once; letters by one integration go to everybody whom any of them was for."""
+    """Actions without duplicates; e-mails by one integration are merged to all of its recipients."""
     merged: dict[tuple[object, ...], Action] = {}
     for each in actions:
         key = (each.kind, each.integration, each.webhook, each.process)

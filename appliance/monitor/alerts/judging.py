@@ -1,4 +1,4 @@
-"""How an alert turns: decided from what stands and what was found, without any effect."""
+"""State transitions of alerts: a pure function of the current state and the latest finding."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,7 +9,7 @@ Turn = Literal["firing", "repeated", "resolved", "test"]
 
 @dataclass(frozen=True)
 class Standing:
-    """Where an alert stands since `since`; `told` whether anybody heard that it fires, `next_notice_at` when they hear it again."""
+    """An alert's state since `since`; `told`: whether anyone was notified of the firing; `next_notice_at`: when they are again."""
 
     state: State
     since: int
@@ -19,7 +19,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a condition must hold before it counts, how often one is reminded (0: never), and until when nobody is told."""
+    """How long a condition must hold before the alert fires, the reminder interval (0: none), and until when it is silenced."""
 
     for_ms: int
     repeat_ms: int
@@ -31,7 +31,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where it stands from now on, and the turn it took; `silenced` when the turn is kept and nobody is told."""
+    """The next state, and the event to record, if any; a `silenced` event is recorded without notifying anyone."""
 
     standing: Standing
     turn: Turn | None = None
@@ -39,10 +39,10 @@ class Verdict:
 
 
 def judge(standing: Standing, holds: bool, now: int, timing: Timing) -> Verdict:
-    """What follows from finding that the condition holds, or does not.
+    """The transition that follows from a finding.
 
-    Who is silenced while it begins to fire hears of it when the silence ends, if it fires still; of its end hears only who
-    heard of its beginning.
+    An alert that fires while silenced notifies when the silence ends, if it is still firing.  Its resolution notifies only those
+    who were notified of the firing.
     """
     if not holds:
         if standing.state != "firing":

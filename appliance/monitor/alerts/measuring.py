@@ -1,4 +1,4 @@
-"""What is found when a condition is looked at: whether it holds, and the sentence that says so."""
+"""Evaluates conditions: whether one holds now, and a sentence that says so."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Facts:
-    """What other parts of the appliance know; each is asked for one tenant, times are epoch milliseconds.
+    """Data from other parts of the appliance, per tenant; times are epoch milliseconds.
 
-    `last_execution` is when the newest execution of a process was created, `failing` the integrations that do not answer,
-    `expiring` what ends before a time, each as it is called, `disk_used` how many percent of the appliance's disk are in use.
+    `last_execution` is when the newest execution of a process was created, `failing` lists integrations that are not responding,
+    `expiring` the names of what expires before a time, `disk_used` is the percentage of the appliance's disk in use.
     """
 
     queue_age_ms: Callable[[TenantScope], int]
@@ -34,17 +34,17 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a condition holds now; `text` is a sentence without its full stop."""
+    """Whether a condition holds now; `text` is a sentence without a full stop."""
 
     holds: bool
     text: str
 
 
-# English here, and told in the reader's language by whoever shows it.
+# English here, translated where it is shown.
 _WAITED = mark_error("the oldest execution has waited %(time)s, at most %(allowed)s allowed")
-_ALL_ANSWER = mark_error("every foreign system answers")
-_ONE_SILENT = mark_error("%(integration)s does not answer and is left alone")
-_SILENT = mark_error("%(integrations)s do not answer and are left alone")
+_ALL_ANSWER = mark_error("all integrations are responding")
+_ONE_SILENT = mark_error("%(integration)s is not responding; calls to it are paused")
+_SILENT = mark_error("%(integrations)s are not responding; calls to them are paused")
 _DISK = mark_error("%(percent)s %% of the appliance's disk are in use, at most %(allowed)s %% allowed")
 _ENDING = mark_error("within %(window)s these expire: %(names)s")
 _ONE_ENDING = mark_error("within %(window)s this expires: %(name)s")
@@ -81,7 +81,7 @@ _SLOW = {
 
 
 def measure(scope: TenantScope, condition: Condition, facts: Facts, armed_at: int) -> Finding:
-    """Look at a condition; what happened before `armed_at` counts for nothing where something is missed."""
+    """Evaluate a condition; for a missing execution, only the time since `armed_at` counts."""
     if condition.kind in ("failures", "failure_rate", "duration"):
         return _counted(scope, condition)
     if condition.kind == "queue_age":
@@ -149,7 +149,7 @@ def _missed(scope: TenantScope, condition: Condition, facts: Facts, armed_at: in
 
 
 def _rough(ms: float) -> str:
-    """A measured duration, to three digits."""
+    """A measured duration, to three significant digits."""
     for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if ms >= unit:
             return Sentence("%(number)s %(unit)s", number=float(f"{ms / unit:.3g}"), unit=name)

@@ -1,4 +1,4 @@
-"""Tables of alerts."""
+"""Database tables of alerts."""
 
 import peewee
 
@@ -7,9 +7,9 @@ from appliance.core.database.sentence_fields import ErrorField, SentenceField
 
 
 class AlertRow(TenantModel):
-    """`turn` counts every change that is kept as an event; `told` whether anybody heard that it fires now.
+    """An alert; `turn` counts its recorded events, `told` says whether anyone was notified of the current firing.
 
-    `since` is when `state` began, `armed_at` from when on things are expected to happen, `revision` changes with every write.
+    `since` is when `state` began, `armed_at` when monitoring for missing executions began, `revision` changes with every write.
     """
 
     label = "alert"
@@ -39,7 +39,7 @@ class AlertRow(TenantModel):
 
 
 class AlertEventRow(TenantModel):
-    """A turn of an alert; `told_at` is empty until everybody was told who is to be."""
+    """An event of an alert; `told_at` is empty until everyone has been notified."""
 
     label = "alert event"
     id = peewee.TextField()
@@ -51,7 +51,7 @@ class AlertEventRow(TenantModel):
     silenced = peewee.BooleanField()
     told_at = peewee.BigIntegerField(null=True)
     problems = ErrorField()
-    told_to = JsonField(null=True)  # see hearers; members become sign-in names once they were written to
+    told_to = JsonField(null=True)  # see hearers; holds sign-in names of members once they were notified
 
     class Meta:
         table_name = "alert_event"

@@ -1,4 +1,4 @@
-"""What one can do with alerts.  Every verb takes a TenantScope first."""
+"""Manages alerts.  Every function takes a TenantScope first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _AUDITED = ("name", "condition", "enabled", "silenced_until")
 
 @dataclass(frozen=True)
 class Spec:
-    """What an alert is to be: `for_ms` is how long the condition must hold, `repeat_ms` how often one is reminded (0: never)."""
+    """Properties of a new alert: `for_ms` is how long the condition must hold, `repeat_ms` the reminder interval (0: none)."""
 
     name: str
     condition: Condition
@@ -41,7 +41,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be different; None leaves a thing as it is.  `silenced_until` 0 ends a silence."""
+    """Changes to an alert; None leaves a property unchanged.  `silenced_until` 0 ends a silence."""
 
     name: str | None = None
     condition: Condition | None = None
@@ -53,20 +53,20 @@ class Change:
 
 
 class Alerts:
-    """The verbs; what is found and who is told is asked of the rest of the appliance."""
+    """Operations on alerts; `facts` and `reach` connect them to the rest of the appliance."""
 
     def __init__(self, facts: Facts, reach: Reach) -> None:
         self.facts, self.reach = facts, reach
 
     def create_alert(self, scope: TenantScope, spec: Spec) -> AlertRow:
-        """Look at a condition from now on.  ValidationFailed, ScopeMissing, Conflict."""
+        """Create an alert, which is evaluated from now on.  ValidationFailed, ScopeMissing, Conflict."""
         self._check(scope, spec)
         alert_id, now = ids.new("alr"), clock.now_ms()
 
         def insert() -> AlertRow:
             if scope.select(AlertRow).count() >= MOST_ALERTS:
                 raise Conflict(Sentence(
-                    "a tenant has at most %(most_alerts)s alerts; delete one that is no longer needed", most_alerts=MOST_ALERTS
+                    "a tenant can have at most %(most_alerts)s alerts; delete one that is no longer needed", most_alerts=MOST_ALERTS
                 ))
             scope.insert(
                 AlertRow, id=alert_id, name=spec.name, condition=spec.condition.members(),
@@ -80,7 +80,7 @@ class Alerts:
         return db.write(insert)
 
     def list_alerts(self, scope: TenantScope, page: PageRequest) -> Page[AlertRow]:
-        """The tenant's alerts by name."""
+        """The tenant's alerts, by name."""
         return paginate(scope.select(AlertRow), page, {"name": AlertRow.name, "id": AlertRow.id}, default="name")
 
     def get_alert(self, scope: TenantScope, alert_id: str) -> AlertRow:
@@ -88,20 +88,20 @@ class Alerts:
         return scope.get(AlertRow, id=alert_id)
 
     def list_events(self, scope: TenantScope, alert_id: str, page: PageRequest) -> Page[AlertEventRow]:
-        """The turns of one alert, the latest first; NotFound."""
+        """The events of one alert, latest first; NotFound."""
         scope.get(AlertRow, id=alert_id)
         query = scope.select(AlertEventRow).where(AlertEventRow.alert_id == alert_id)
         return paginate(query, page, {"at": AlertEventRow.at, "id": AlertEventRow.id}, default="-at")
 
     def look(self, scope: TenantScope, row: AlertRow) -> Finding:
-        """What its condition finds now, without any effect."""
+        """Evaluate the alert's condition now, without any effect."""
         return measure(scope, condition_of(row), self.facts, row.armed_at)
 
     def change_alert(self, scope: TenantScope, alert_id: str, change: Change) -> AlertRow:
-        """Change, silence, enable or disable an alert.  One that fires and is disabled, or given another condition, is
-        resolved.  NotFound, and the errors of `create_alert`, but for what it names already and is gone since."""
+        """Change, silence, enable or disable an alert.  A firing alert that is disabled or gets another condition is resolved.
+        NotFound, and the errors of `create_alert`, except for deleted things it already names."""
         old = self.get_alert(scope, alert_id)
-        if _says_more(change):  # what is only silenced or switched off may name what is gone
+        if _says_more(change):  # silencing or disabling is allowed even if it names something deleted
             self._check(scope, _changed(old, change), old)
         now = clock.now_ms()
 
@@ -111,7 +111,7 @@ class Alerts:
             begins_anew = change.condition is not None or (change.enabled is not None and change.enabled != row.enabled)
             if begins_anew:
                 if row.state == "firing":
-                    add_event(scope, row, "resolved", f"changed or switched off by {scope.actor}", silenced=not row.told)
+                    add_event(scope, row, "resolved", f"changed or disabled by {scope.actor}", silenced=not row.told)
                 changes |= {
                     "state": "ok", "since": now, "told": False, "next_notice_at": None, "problem": None, "armed_at": now,
                     "turn": row.turn + (row.state == "firing"),
@@ -126,7 +126,7 @@ class Alerts:
         return db.write(update)
 
     def delete_alert(self, scope: TenantScope, alert_id: str) -> None:
-        """Delete an alert with its history; what was not told yet is not told.  NotFound."""
+        """Delete an alert with its history; pending notifications are dropped.  NotFound."""
 
         def delete() -> None:
             row = scope.get(AlertRow, id=alert_id)
@@ -136,13 +136,13 @@ class Alerts:
         db.write(delete)
 
     def send_test(self, scope: TenantScope, alert_id: str) -> AlertEventRow:
-        """Tell everybody who would be told that this is a test; silence or state do not matter.  NotFound, Conflict."""
+        """Send a test notification to all recipients, regardless of state and silence.  NotFound, Conflict."""
 
         def add() -> AlertEventRow:
             row = scope.get(AlertRow, id=alert_id)
             if not row.actions:
-                raise Conflict("this alert tells nobody; give it an action first")
-            event_id = add_event(scope, row, "test", "somebody tries out who is told", silenced=False)
+                raise Conflict("this alert has no actions; add one first")
+            event_id = add_event(scope, row, "test", "test notification", silenced=False)
             scope.update(AlertRow, turn=row.turn + 1, revision=row.revision + 1).where(AlertRow.id == alert_id).execute()
             audit.record(scope, "alert.test", alert_id)
             return scope.get(AlertEventRow, id=event_id)
@@ -150,7 +150,7 @@ class Alerts:
         return db.write(add)
 
     def _check(self, scope: TenantScope, spec: Spec, old: AlertRow | None = None) -> None:
-        """What the `old` alert names already may be gone: it stands in the way of no other change."""
+        """Validate a spec; what the `old` alert already names may be deleted without preventing other changes."""
         if not 1 <= len(spec.name.strip()) <= LONGEST_NAME:
             raise ValidationFailed(
                 Sentence("name must have 1 to %(longest_name)s characters", longest_name=LONGEST_NAME), pointer="/name"
@@ -169,7 +169,7 @@ class Alerts:
 
 
 def purge(before_ms: int) -> int:
-    """Delete every tenant's turns of alerts from before `before_ms`; answers how many."""
+    """Delete every tenant's alert events from before `before_ms`; returns their number."""
     return delete_older("alert_event", "id", "at", before_ms)
 
 
@@ -201,7 +201,7 @@ def _columns(change: Change) -> dict[str, Any]:
 
 
 def _next_notice(row: AlertRow, silenced_until: int, now: int) -> int | None:
-    """When whoever waits for this firing alert hears of it: nobody who heard already and wants no reminder."""
+    """When a firing alert notifies next; None if everyone was notified and there are no reminders."""
     if row.told and not row.repeat_ms:
         return None
     return max(silenced_until, row.next_notice_at or 0, now) if row.told else max(silenced_until, now)

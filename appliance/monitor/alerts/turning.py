@@ -1,7 +1,7 @@
-"""The two rounds of alerts: every condition is looked at and its turns are kept, then whoever is to be told is told.
+"""The two loops of alerts: one evaluates every condition and records events, the other sends pending notifications.
 
-A turn is kept once, whatever process found it, by the revision of its alert; a webhook hears of it from the same transaction,
-members and processes from the event that was kept with it, under its id, until they were told.
+The alert's revision ensures that an event is recorded once, whichever process detects it.  Webhook messages are written in the
+same transaction; members and processes are notified from the stored event, under its id, until that succeeds.
 """
 
 import logging
@@ -40,20 +40,20 @@ def actions_of(row: AlertRow) -> list[Action]:
 
 
 def watch_all(facts: Facts) -> int:
-    """Look at every enabled alert of every tenant; answers how many turns were kept."""
+    """Evaluate every enabled alert of every tenant; returns the number of recorded events."""
     found = db.rows("SELECT tenant_id, id FROM alert WHERE enabled = ? ORDER BY tenant_id, id", (True,))
     turns = 0
     for tenant_id, alert_id in found:
         scope = TenantScope(str(tenant_id), "system")
         try:
             turns += watch_alert(scope, str(alert_id), facts)
-        except Exception:  # one that cannot be looked at must not hide the others
-            log.exception("the alert %s was not looked at; it is tried again", alert_id)
+        except Exception:  # a failing alert must not prevent the others
+            log.exception("the alert %s could not be evaluated; it will be retried", alert_id)
     return turns
 
 
 def watch_alert(scope: TenantScope, alert_id: str, facts: Facts) -> bool:
-    """Look at one alert and keep what follows; whether it took a turn that this call kept."""
+    """Evaluate one alert and record the result; returns whether this call recorded an event."""
     row = scope.find(AlertRow, id=alert_id)
     if row is None or not row.enabled:
         return False
@@ -72,7 +72,7 @@ def watch_alert(scope: TenantScope, alert_id: str, facts: Facts) -> bool:
 
 
 def _keep(scope: TenantScope, row: AlertRow, verdict: Verdict, text: str) -> bool:
-    """Inside a write: the turn with what follows from it, unless somebody else has changed the alert since it was read."""
+    """Inside a write: store the transition and its event, unless the alert has changed since it was read."""
     stands = verdict.standing
     changes = {
         "state": stands.state, "since": stands.since, "told": stands.told, "next_notice_at": stands.next_notice_at, "problem": None,
@@ -91,7 +91,7 @@ def _note_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
 
 
 def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silenced: bool) -> str:
-    """Inside a write: keep the next turn of an alert, and let webhooks hear of it; answers the event's id."""
+    """Inside a write: record the next event of an alert and queue its webhook messages; returns the event's id."""
     now, event_id = clock.now_ms(), ids.new("ale")
     hearers = hearing.who_heard(scope, row) if turn == "resolved" else hearing.named_by(row)
     text = storable_text(text, _TEXT_BYTES)
@@ -109,7 +109,7 @@ def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silen
 
 
 def _tell_webhooks(scope: TenantScope, hearers: Hearers, notice: Notice) -> Hearers:
-    """Inside a write: whoever hears, those who asked by their ids."""
+    """Inside a write: queue webhook messages; returns the recipients, with the ids of subscribed webhooks."""
     event = "alert.resolved" if notice.turn == "resolved" else "alert.firing"
     for only in {each.webhook for each in hearers.actions if each.kind == "webhook"}:
         webhooks.emit(scope, event, notice.data, only=only)
@@ -123,19 +123,19 @@ def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Not
 
 
 def tell_due(reach: Reach) -> int:
-    """Tell members and processes of the turns they were not told of yet, the oldest first; answers how many turns."""
+    """Send pending notifications to members and processes, oldest first; returns the number of events handled."""
     untold = db.rows("SELECT tenant_id, id FROM alert_event WHERE told_at IS NULL ORDER BY id LIMIT ?", (TELL_AT_ONCE,))
     told = 0
     for tenant_id, event_id in untold:
         try:
             told += _tell(TenantScope(str(tenant_id), "system"), str(event_id), reach)
         except _LATER as error:
-            log.warning("of the turn %s of an alert not everybody was told; it is tried again: %s", event_id, error.message)
+            log.warning("not everyone was notified of the alert event %s; it will be retried: %s", event_id, error.message)
     return told
 
 
 def _tell(scope: TenantScope, event_id: str, reach: Reach) -> int:
-    """Whoever was told before is not told again: the key says so, should we be stopped before the note."""
+    """Notify the recipients of one event; the notice's key prevents duplicates if this is interrupted and repeated."""
     event = scope.find(AlertEventRow, id=event_id)
     row = scope.find(AlertRow, id=event.alert_id) if event is not None else None
     if event is None or row is None or event.told_at is not None:

@@ -1,4 +1,4 @@
-"""Traces and metrics to a collector by OTLP over HTTP; loaded only where one is configured."""
+"""Exports traces and metrics by OTLP over HTTP; only loaded if a collector is configured."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Pushes spans and metrics to the collector; a collector that is slow or gone costs spans, never anybody's time."""
+"""Pushes spans and metrics to the collector; a slow or unreachable collector costs spans, but delays no request."""
 
 import logging
 import ssl
@@ -29,7 +29,7 @@ Answer = Literal["taken", "refused", "later"]
 
 
 class Exporter:
-    """One thread; `add` never waits, and holds so many spans at the most.  `resource` says which appliance it is."""
+    """An exporter thread; `add` never blocks, and the queue is bounded.  `resource` identifies the appliance."""
 
     def __init__(self, settings: Otlp, resource: Mapping[str, str], registry: metrics.Registry = metrics.registry) -> None:
         self._base, self._metrics_seconds = settings.endpoint.rstrip("/"), settings.metrics_seconds
@@ -49,7 +49,7 @@ class Exporter:
         self._thread.start()
 
     def add(self, span: Span) -> None:
-        """Have it sent soon; lost, and counted, when too many wait already."""
+        """Queue a span; if the queue is full, it is dropped and counted."""
         if len(self._waiting) >= MOST_WAITING:
             LOST.inc(1, "queue_full")
             return
@@ -58,13 +58,13 @@ class Exporter:
             self._due.set()
 
     def stop(self, seconds: float) -> None:
-        """Send what waits, trying each piece once, within this time; what is left then is lost, and counted."""
+        """Send what is queued within this time, trying each batch once; the rest is dropped and counted."""
         self._stopping.set()
         self._due.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
         if self._thread.is_alive():
-            log.warning("the collector has not answered in time; its last spans are lost")
+            log.warning("the collector did not respond in time; the last spans are lost")
         self._lose("stopped")
         self._client.close()
 
@@ -72,7 +72,7 @@ class Exporter:
         while True:
             self._due.wait(SPAN_SECONDS)
             self._due.clear()
-            is_last = self._stopping.is_set()  # before the work: what comes during it is not sent any more
+            is_last = self._stopping.is_set()  # read before the work: spans added during it are not sent any more
             try:
                 self._push_spans(is_last=is_last)
                 self._push_metrics(is_last=is_last)
@@ -109,21 +109,21 @@ class Exporter:
     def _post(self, signal: str, content: bytes) -> Answer:
         try:
             with self._client.stream("POST", f"{self._base}/v1/{signal}", content=content) as response:
-                status = response.status_code  # what else it says could be endless
+                status = response.status_code  # the body could be endless
         except httpx.HTTPError as error:
             return self._note(signal, f"cannot be reached ({type(error).__name__})", "later")
         if 200 <= status < 300:
             if not self._is_well:
-                log.info("the collector takes traces and metrics again")
+                log.info("the collector accepts traces and metrics again")
             self._is_well = True
             return "taken"
         return self._note(signal, f"answered {status}", "later" if status in _LATER else "refused")
 
     def _note(self, signal: str, what: str, answer: Answer) -> Answer:
-        """Counted every time, logged once until it is well again."""
+        """Count a failure; it is logged once until the collector recovers."""
         FAILED.inc(1, signal)
         if self._is_well:
-            log.warning("the collector %s %s for %s; look at otlp.endpoint and otlp.headers", self._base, what, signal)
+            log.warning("the collector %s %s for %s; check otlp.endpoint and otlp.headers", self._base, what, signal)
         self._is_well = False
         return answer
 
@@ -138,7 +138,7 @@ class Exporter:
 
 
 def _make_client(settings: Otlp) -> httpx.Client:
-    """Where the settings say and nowhere else: no proxy of the environment, no redirect."""
+    """A client that sends only to the configured endpoint: no proxy from the environment, no redirects."""
     headers = {"Content-Type": "application/x-protobuf", "User-Agent": "gos"}
     headers |= {name.strip(): value.strip() for name, _, value in (each.partition(":") for each in settings.headers)}
     verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True

@@ -1,7 +1,7 @@
-"""Spans and counts as OTLP's messages, in the classes that the OpenTelemetry project makes from its own definitions.
+"""Encodes spans and metrics as OTLP messages, with the classes that the OpenTelemetry project generates.
 
-Without its SDK and exporter: they are seven packages with threads, queues and environment variables of their own, and have no way
-in for histograms that were counted elsewhere.
+Its SDK and exporter are not used: they are seven packages with their own threads, queues and environment variables, and cannot
+export histograms that were counted elsewhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,14 +28,14 @@ _FAILED = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
 
 
 def traces(resource: About, spans: Iterable[Span]) -> bytes:
-    """An ExportTraceServiceRequest."""
+    """Encode spans as an ExportTraceServiceRequest."""
     scoped = trace_pb2.ScopeSpans(scope=_SCOPE, spans=map(_span, spans))
     found = trace_pb2.ResourceSpans(resource=_resource(resource), scope_spans=[scoped])
     return bytes(ExportTraceServiceRequest(resource_spans=[found]).SerializeToString())
 
 
 def measures(resource: About, registry: metrics.Registry, began_ns: int, now_ns: int) -> bytes:
-    """An ExportMetricsServiceRequest with all that was counted since `began_ns`."""
+    """Encode all metrics since `began_ns` as an ExportMetricsServiceRequest."""
     scoped = otlp.ScopeMetrics(scope=_SCOPE, metrics=[_metric(each, began_ns, now_ns) for each in registry.samples()])
     found = otlp.ResourceMetrics(resource=_resource(resource), scope_metrics=[scoped])
     return bytes(ExportMetricsServiceRequest(resource_metrics=[found]).SerializeToString())
@@ -86,5 +86,5 @@ def _value(value: str | int) -> AnyValue:
 
 
 def _clean(text: str) -> str:
-    """Half a surrogate pair has no UTF-8, and the message takes nothing else."""
+    """Replace lone surrogates, which have no UTF-8 encoding and which the message would refuse."""
     return text.encode("utf-8", "replace").decode()
