@@ -10,7 +10,7 @@ def add_gauges(services: Services) -> None:
     """Have the registry ask these parts whenever it is read."""
     SandboxMetrics(metrics.registry).watch(services.pool)
     metrics.registry.gauge("gos_queue_messages", "Wake-ups nobody has taken yet.", lambda: float(services.queue.depth()))
-    circuits = "Integrations whose foreign system is left alone after failures."
+    circuits = "Integrations with an open circuit."
     metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
     services.disk.look()

@@ -29,8 +29,8 @@ def call_span(scope: TenantScope, ready: Ready, action: str) -> Iterator[None]:
     finally:
         about = {"gos.tenant": scope.tenant_id, "gos.integration": ready.slug, "gos.action": action}
         about["gos.connector"] = ready.connector_label
-        kind, id_of = scope.actor.partition(":")[::2]
+        kind, actor_id = scope.actor.partition(":")[::2]
         if kind == "execution":
-            about["gos.execution"] = id_of
+            about["gos.execution"] = actor_id
         took_ms, parent = (clock.monotonic() - began) * 1000, around.span if around else ""
         spans.add(Span(f"call {ready.slug}.{action}", spans.under(around), parent, "client", began_ms, took_ms, failed, about))

@@ -81,7 +81,7 @@ class PollShot:
 
 
 @dataclass(frozen=True)
-class _Terms:
+class _RunSpec:
     """The parameters a connector runs with."""
 
     key: str
@@ -106,14 +106,14 @@ class Calls:
         self.tokens = tokens
         self._stopping = threading.Event()
 
-    def effect_of(self, ready: Ready, action: Action, given: Json) -> Effect:
+    def effect_of(self, ready: Ready, action: Action, input_values: Json) -> Effect:
         """The effect of this particular call."""
 
         def ask() -> Effect:
             with self._connections.use(ready) as live:
-                return live.connector.effect_of(action, given)
+                return live.connector.effect_of(action, input_values)
 
-        return _guarded(ready, ask)
+        return _with_contract_errors(ready, ask)
 
     def make(self, ready: Ready, shot: Shot) -> dict[str, Any]:
         """Run an action; returns its output with the integration's secrets redacted.  ConnectorError as in the contract.
@@ -127,10 +127,10 @@ class Calls:
             if not isinstance(output, dict):
                 raise TypeError(f"the action answered {type(output).__name__}, not an object")
             answer = _storable(output)
-            _hold_to(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
+            _check_schema(ready, ready.installed.output_of(shot.action), answer, f"the action {shot.action.name}")
             return answer
 
-        answer = self._run_noted(ready, _terms_of(shot), act)
+        answer = self._run_spec_on(ready, _run_spec(shot), act)
         output: dict[str, Any] = ready.redactor.json(answer)
         return output
 
@@ -139,31 +139,33 @@ class Calls:
 
         Uses a separate connector instance, so that no open connection can be used.  ConnectorError as `make`.
         """
-        return _guarded(ready, lambda: [shown_request(ready.redactor, each) for each in _rehearse(ready, shot)])
+        return _with_contract_errors(
+            ready, lambda: [shown_request(ready.redactor, each) for each in _preview_requests(ready, shot)]
+        )
 
     def first_request(self, ready: Ready, shot: Shot) -> HttpRequest | None:
         """The first HTTP request of the call, unredacted; None if its connector does not support previews.
 
         ConnectorError as `make`.  It contains credentials: it must not be stored or shown.
         """
-        return _guarded(ready, lambda: next(iter(_rehearse(ready, shot)), None))
+        return _with_contract_errors(ready, lambda: next(iter(_preview_requests(ready, shot)), None))
 
     def poll(self, ready: Ready, shot: PollShot) -> Polled:
         """Poll a trigger; returns its items with secrets redacted.  ConnectorError as in the contract."""
 
         def act(connector: Connector, ctx: Context) -> Polled:
-            found = connector.poll(shot.trigger, shot.query, shot.cursor, ctx)
-            if type(found) is not Polled or not all(type(item.key) is str and item.key for item in found.items):
+            polled = connector.poll(shot.trigger, shot.query, shot.cursor, ctx)
+            if type(polled) is not Polled or not all(type(item.key) is str and item.key for item in polled.items):
                 raise TypeError("the trigger answered something that is not Polled, or an item without a key")
             items = []
-            for item in found.items:
+            for item in polled.items:
                 data = _storable(dict(item.data))
-                _hold_to(ready, ready.installed.items[shot.trigger], data, f"an item of the trigger {shot.trigger}")
+                _check_schema(ready, ready.installed.items[shot.trigger], data, f"an item of the trigger {shot.trigger}")
                 items.append(Item(_storable(item.key), ready.redactor.json(data)))
-            return Polled(items, _storable(found.cursor), bool(found.more))
+            return Polled(items, _storable(polled.cursor), bool(polled.more))
 
-        terms = _Terms(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet, admit=shot.admit)
-        return self._run_noted(ready, terms, act)
+        terms = _RunSpec(f"poll {shot.trigger}", shot.seconds, log_to_process, is_discreet=shot.is_discreet, admit=shot.admit)
+        return self._run_spec_on(ready, terms, act)
 
     def check(self, ready: Ready) -> str:
         """The connector's message about its settings; ConnectorError if they do not work."""
@@ -178,12 +180,12 @@ class Calls:
         client = EgressClient(replace(self._connections.egress, max_answer_bytes=DISCOVERY_BYTES))
 
         def act(connector: Connector, ctx: CallContext) -> list[Action]:
-            found = list(connector.discover(replace(ctx, client=client)))
+            actions = list(connector.discover(replace(ctx, client=client)))
             try:
-                check_discovered(ready.installed, found)
+                check_discovered(ready.installed, actions)
             except Unusable as finding:
                 raise SystemFailure(f"What {ready.connector_label} discovered cannot be used: {finding}") from finding
-            return [_blotted(ready, each) for each in found]
+            return [_redact_action(ready, each) for each in actions]
 
         try:
             return self._run(ready, "discover", seconds, log_to_process, act)
@@ -192,7 +194,7 @@ class Calls:
 
     def oauth_of(self, ready: Ready) -> OAuth | None:
         """The OAuth 2 settings of the integration's credentials; None if they are of another kind."""
-        return _guarded(ready, lambda: oauth_of(ready.auth))
+        return _with_contract_errors(ready, lambda: oauth_of(ready.auth))
 
     def exchange_code(self, ready: Ready, oauth: OAuth, granted: tuple[str, str, str]) -> TokenAnswer:
         """Exchange an authorization code, given with its verifier and redirect URI, for tokens; ConnectorError."""
@@ -203,7 +205,7 @@ class Calls:
 
         for secret in granted[:2]:
             ready.redactor.learn(secret)
-        return _guarded(ready, run)
+        return _with_contract_errors(ready, run)
 
     def stop(self) -> None:
         """Interrupt pauses and close idle connectors; calls in progress run to their deadline."""
@@ -211,9 +213,9 @@ class Calls:
         self._connections.close()
 
     def _run(self, ready: Ready, key: str, seconds: float, sink: LogSink, act: Callable[[Connector, CallContext], T]) -> T:
-        return self._run_noted(ready, _Terms(key, seconds, sink), act)
+        return self._run_spec_on(ready, _RunSpec(key, seconds, sink), act)
 
-    def _run_noted(self, ready: Ready, terms: _Terms, act: Callable[[Connector, CallContext], T]) -> T:
+    def _run_spec_on(self, ready: Ready, terms: _RunSpec, act: Callable[[Connector, CallContext], T]) -> T:
         def quiet_sink(level: Level, message: str, fields: Json) -> None:
             if terms.is_discreet:
                 message, fields = HIDDEN_LINE, {}
@@ -230,10 +232,10 @@ class Calls:
                 )  # fmt: skip
                 return act(live.connector, ctx)
 
-        return _guarded(ready, run, is_discreet=terms.is_discreet)
+        return _with_contract_errors(ready, run, is_discreet=terms.is_discreet)
 
 
-def _rehearse(ready: Ready, shot: Shot) -> list[HttpRequest]:
+def _preview_requests(ready: Ready, shot: Shot) -> list[HttpRequest]:
     """Run the call up to its first request, on a separate connector instance, so that no open connection can be used."""
     if not ready.installed.connector.previews:
         return []
@@ -247,7 +249,7 @@ def _rehearse(ready: Ready, shot: Shot) -> list[HttpRequest]:
     return []
 
 
-def _blotted(ready: Ready, action: Action) -> Action:
+def _redact_action(ready: Ready, action: Action) -> Action:
     """The action without secrets, in a form that can be stored."""
     parts: Any = [action.summary, action.input, action.output, action.sample, action.plan, action.withheld]
     text = db.dump_json(parts)
@@ -262,10 +264,10 @@ def _storable(value: T) -> T:
     return cleaned
 
 
-def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
+def _check_schema(ready: Ready, schema: Schema, value: Any, what: str) -> None:
     """SystemFailure at the first violation of the connector's own schema; the message contains no value."""
     try:
-        problem = promised.first_problem(value, namespace=ready.tenant_id)
+        problem = schema.first_problem(value, namespace=ready.tenant_id)
     except Overloaded as refusal:
         message = f"{ready.slug} answered, but the answer could not be validated: {refusal.message}"
         raise SystemFailure(message, outcome="unknown") from refusal
@@ -279,11 +281,11 @@ def _hold_to(ready: Ready, promised: Schema, value: Any, what: str) -> None:
         )
 
 
-def _terms_of(shot: Shot) -> _Terms:
-    return _Terms(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet, shot.admit)
+def _run_spec(shot: Shot) -> _RunSpec:
+    return _RunSpec(shot.key, shot.seconds, shot.sink, shot.traffic, shot.documents, shot.is_discreet, shot.admit)
 
 
-def _guarded(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:
+def _with_contract_errors(ready: Ready, act: Callable[[], T], *, is_discreet: bool = False) -> T:
     """Redact secrets from contract errors; log a plugin's bug in full and convert it to a SystemFailure.
 
     With `is_discreet`, the log omits the exception's message, which may quote the foreign system.

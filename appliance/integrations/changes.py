@@ -9,7 +9,7 @@ from appliance.core.scope import TenantScope
 from appliance.monitor import audit
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_NAMED = 100
+_MAX_LISTED = 100
 
 
 def note(scope: TenantScope, action: str, slug: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -20,11 +20,11 @@ def note(scope: TenantScope, action: str, slug: str, before: Mapping[str, Any], 
     """
     old, new = ({**dict(_leaves(each.get("settings", {}), "")), **each.get("secrets", {})} for each in (before, after))
     changed = sorted(pointer for pointer in old.keys() | new.keys() if old.get(pointer) != new.get(pointer))
-    told: dict[str, Any] = {"connector": after.get("connector", before.get("connector")), "changed": changed[:_MOST_NAMED]}
-    digests = {pointer: [_digest(old.get(pointer)), _digest(new.get(pointer))] for pointer in changed[:_MOST_NAMED]}
+    details: dict[str, Any] = {"connector": after.get("connector", before.get("connector")), "changed": changed[:_MAX_LISTED]}
+    digests = {pointer: [_digest(old.get(pointer)), _digest(new.get(pointer))] for pointer in changed[:_MAX_LISTED]}
     if accepted := {pointer: pair for pointer, pair in digests.items() if any(pair)}:
-        told["digests"] = accepted
-    audit.record(scope, f"integration.{action}", slug, told)
+        details["digests"] = accepted
+    audit.record(scope, f"integration.{action}", slug, details)
 
 
 def _leaves(value: Any, under: str) -> Iterator[tuple[str, Any]]:
@@ -37,5 +37,5 @@ def _leaves(value: Any, under: str) -> Iterator[tuple[str, Any]]:
 
 
 def _digest(value: Any) -> str | None:
-    found = _DIGEST.match(value) if isinstance(value, str) else None
-    return found[0] if found else None
+    match = _DIGEST.match(value) if isinstance(value, str) else None
+    return match[0] if match else None

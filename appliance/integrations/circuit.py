@@ -72,8 +72,10 @@ def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
     """The error for a call that must not be sent now; None if it may be sent."""
     if circuit.held_until is not None and now < circuit.held_until:
         seconds = _seconds(circuit.held_until - now)
-        told = f"{slug} is rate limiting, so nothing is sent to it for another {seconds:g} s; the call can be repeated after that."
-        return AskedForPatience(told, "rate_limited", seconds)
+        message = (
+            f"{slug} is rate limiting, so nothing is sent to it for another {seconds:g} s; the call can be repeated after that."
+        )
+        return AskedForPatience(message, "rate_limited", seconds)
     state = circuit.state(now)
     if state == "closed" or circuit.open_until is None:
         return None
@@ -83,11 +85,11 @@ def refusal(circuit: Circuit, slug: str, now: int) -> Withheld | None:
         seconds = PROBE_RETRY_S
     else:
         return None
-    told = (
+    message = (
         f"{slug} failed {circuit.failures} times in a row; calls to it are paused for another {seconds:g} s, then it is tried "
         f"again automatically. The last failure: {circuit.reason}"
     )
-    return Withheld(told, "circuit_open", seconds)
+    return Withheld(message, "circuit_open", seconds)
 
 
 def probing(circuit: Circuit, now: int, seconds: float) -> Circuit:
@@ -105,7 +107,7 @@ def after_error(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
     if isinstance(error, Withheld):
         return circuit
     if isinstance(error, RateLimited):
-        return _held(after_answer(circuit), error, now)
+        return _apply_rate_limit(after_answer(circuit), error, now)
     if isinstance(error, Rejected | AuthError):
         return after_answer(circuit)
     if isinstance(error, TransientError | SystemFailure):
@@ -113,12 +115,12 @@ def after_error(circuit: Circuit, error: ConnectorError, now: int) -> Circuit:
     return replace(circuit, probing_until=None)
 
 
-def _held(circuit: Circuit, error: RateLimited, now: int) -> Circuit:
+def _apply_rate_limit(circuit: Circuit, error: RateLimited, now: int) -> Circuit:
     """Apply a rate limit, at most one hour; an invalid Retry-After is ignored."""
-    asked = error.retry_after
-    if asked is None or not asked > 0:
+    retry_after = error.retry_after
+    if retry_after is None or not retry_after > 0:
         return circuit
-    until = now + int(min(asked * 1000, LONGEST_HOLD_MS))
+    until = now + int(min(retry_after * 1000, LONGEST_HOLD_MS))
     return replace(circuit, held_until=max(until, circuit.held_until or 0))
 
 

@@ -88,14 +88,14 @@ def needs_confirming(integrations: Integrations, scope: TenantScope, state: str)
 
 def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
     """Exchange the code for tokens and store them; returns the integration's slug.  Conflict, ConnectorFailed."""
-    row = db.write(lambda: _take(integrations, scope, reply))
+    row = db.write(lambda: _use_consent(integrations, scope, reply))
     if row is None:
         raise Conflict("this consent was already used, has expired or belongs to another browser; connect the integration again")
     slug = str(row.integration_id)
     if reply.error or not reply.code:
         raise Conflict(Sentence(
             "the provider did not allow access (%(error)s); connect %(slug)s again",
-            error=_plain(reply.error) or "no code", slug=slug,
+            error=_safe_code(reply.error) or "no code", slug=slug,
         ))
     ready = integrations.ready(scope, slug)
     oauth = _oauth(integrations, ready)
@@ -107,12 +107,12 @@ def finish(integrations: Integrations, scope: TenantScope, reply: Reply) -> str:
     except ConnectorError as error:
         raise _failed(error) from error
 
-    def keep() -> None:
+    def store() -> None:
         integrations.calls.tokens.keep_granted(scope, ready, answer)
         gate.forget(scope, slug)
         audit.record(scope, "integration.connect", slug, {"scope": answer.scope})
 
-    db.write(keep)
+    db.write(store)
     return slug
 
 
@@ -132,7 +132,7 @@ def session_digest(integrations: Integrations, cookie: str) -> str:
     return integrations.sealer.digest(f"consent session {cookie}".encode()).hex()
 
 
-def _take(integrations: Integrations, scope: TenantScope, reply: Reply) -> ConsentRow | None:
+def _use_consent(integrations: Integrations, scope: TenantScope, reply: Reply) -> ConsentRow | None:
     """Inside a write: the consent this reply belongs to, which can be used only once."""
     row = scope.find(ConsentRow, digest=_digest(integrations, reply.state))
     if row is None:
@@ -158,7 +158,7 @@ def _failed(error: ConnectorError) -> ConnectorFailed:
     return failed
 
 
-def _plain(text: str) -> str:
+def _safe_code(text: str) -> str:
     """A provider's error code reduced to characters that are safe to show."""
     return "".join(each for each in text[:60] if each.isascii() and (each.isalnum() or each in "_-"))
 

@@ -18,7 +18,7 @@ from appliance.core import clock
 from appliance.core.database import db
 from appliance.integrations.gate import USUAL_AT_ONCE
 
-_MOST_LIVE = 256
+_MAX_LIVE = 256
 _IDLE_SECONDS = 300.0
 
 _log = logging.getLogger(__name__)
@@ -98,11 +98,11 @@ class Connections:
     def use(self, ready: Ready) -> Iterator[Live]:
         """The integration's connector, created if there is none for these settings; a separate one for a test."""
         if ready.is_trial:
-            tried = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
+            trial = Live(ready.fingerprint, ready.installed.connector(ready.settings), EgressClient(self.egress))
             try:
-                yield tried
+                yield trial
             finally:
-                tried.close()
+                trial.close()
             return
         stale: list[Live] = []
         try:
@@ -112,7 +112,7 @@ class Connections:
         try:
             yield live
         finally:
-            if self._give_back(live):
+            if self._release(live):
                 live.close()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Connections:
         """With the lock held: remove connectors that have been idle for long or exceed the maximum."""
         now = clock.monotonic()
         keys = [key for key, live in self._live.items() if live.users == 0 and now - live.used_at > _IDLE_SECONDS]
-        keys += [key for key in list(self._live)[: max(0, len(self._live) - _MOST_LIVE)] if key not in keys]
+        keys += [key for key in list(self._live)[: max(0, len(self._live) - _MAX_LIVE)] if key not in keys]
         return [live for key in keys if (live := self._retire(key))]
 
     def _retire(self, key: tuple[str, str]) -> Live | None:
@@ -151,7 +151,7 @@ class Connections:
         live.retired = True
         return live if live.users == 0 else None
 
-    def _give_back(self, live: Live) -> bool:
+    def _release(self, live: Live) -> bool:
         with self._lock:
             live.users -= 1
             return live.retired and live.users == 0

@@ -27,10 +27,10 @@ def destination_of(installed: Installed, slug: str, settings: Mapping[str, Any])
     """
     targets = _targets(installed, settings)
     fixed = _fixed_address(installed, settings)
-    known: Any = settings
-    if fixed or _marks_its_address(installed):
-        known = sorted(["/".join(path), value] for path, value in targets.items() if value is not None)
-    digest = hashlib.sha256(db.dump_json([installed.name, fixed, known]).encode()).hexdigest()
+    basis: Any = settings
+    if fixed or _marks_address(installed):
+        basis = sorted(["/".join(path), value] for path, value in targets.items() if value is not None)
+    digest = hashlib.sha256(db.dump_json([installed.name, fixed, basis]).encode()).hexdigest()
     return Destination("integration", slug, digest, _hosts(fixed, targets))
 
 
@@ -38,11 +38,11 @@ def secret_names(settings: Mapping[str, Any]) -> list[str]:
     """The names of the tenant's secrets that settings refer to."""
     names: list[str] = []
 
-    def note(name: str) -> str:
+    def collect(name: str) -> str:
         names.append(name)
         return ""
 
-    open_settings(settings, {}, note)
+    open_settings(settings, {}, collect)
     return sorted(set(names))
 
 
@@ -62,14 +62,14 @@ def refuse_open(installed: Installed, settings: Mapping[str, Any]) -> None:
 def _targets(installed: Installed, settings: Mapping[str, Any]) -> dict[Path, Any]:
     """The target settings, or the connector's defaults for them."""
     schema = installed.connector.settings_schema
-    found = {}
+    targets = {}
     for path in secret_targets(schema):
         value = value_at(settings, path)
-        found[path] = member_at(schema, path).get("default") if value is None and len(path) == 1 else value
-    return found
+        targets[path] = member_at(schema, path).get("default") if value is None and len(path) == 1 else value
+    return targets
 
 
-def _marks_its_address(installed: Installed) -> bool:
+def _marks_address(installed: Installed) -> bool:
     return any(path[0] != "auth" for path in secret_targets(installed.connector.settings_schema))
 
 
@@ -84,8 +84,8 @@ def _fixed_address(installed: Installed, settings: Mapping[str, Any]) -> str:
 
 
 def _hosts(fixed: str, targets: Mapping[Path, Any]) -> str:
-    found = [*([host_of(fixed)] if fixed else []), *_places(targets)]
-    text = ", ".join(dict.fromkeys(found))
+    hosts = [*([host_of(fixed)] if fixed else []), *_places(targets)]
+    text = ", ".join(dict.fromkeys(hosts))
     return text if len(text) <= _MOST_HOSTS else ""
 
 
@@ -98,6 +98,6 @@ def _places(targets: Mapping[Path, Any]) -> Iterator[str]:
             yield host_of(value)
             continue
         beside = {each: targets.get((*path[:-1], path[-1].removesuffix("host") + each)) for each in ("port", "tls")}
-        said = f"{value}:{beside['port']}" if beside["port"] else value
-        said += " tls=off" if beside["tls"] == "off" else ""
-        yield said + (" ca=own" if targets.get((*path[:-1], "ca")) else "")
+        place = f"{value}:{beside['port']}" if beside["port"] else value
+        place += " tls=off" if beside["tls"] == "off" else ""
+        yield place + (" ca=own" if targets.get((*path[:-1], "ca")) else "")

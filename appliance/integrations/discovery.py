@@ -74,8 +74,8 @@ class StoredActions(Mapping[str, Action]):
     @cached_property
     def _listed(self) -> dict[str, Listed]:
         rows = self._scope.select(ActionRow, ActionRow.name, ActionRow.summary, ActionRow.effect)
-        found = rows.where((ActionRow.integration_id == self._slug) & (ActionRow.withheld == "")).order_by(ActionRow.name).tuples()
-        listed = [*(Listed(*each) for each in found), *map(_listed, self._declared.values())]
+        stored = rows.where((ActionRow.integration_id == self._slug) & (ActionRow.withheld == "")).order_by(ActionRow.name).tuples()
+        listed = [*(Listed(*each) for each in stored), *map(_summarize, self._declared.values())]
         return {each.name: each for each in sorted(listed, key=lambda each: each.name)}
 
 
@@ -100,12 +100,12 @@ def keep(scope: TenantScope, slug: str, installed: Installed, basis: str, action
         row = scope.find(IntegrationRow, id=slug)
         if row is None or basis_of(installed, row.settings) != basis:
             raise TransientError(f"The settings of {slug} changed while its actions were discovered; try again.")
-        known = scope.find(DiscoveryRow, integration_id=slug)
-        if known is None:
+        existing = scope.find(DiscoveryRow, integration_id=slug)
+        if existing is None:
             scope.insert(DiscoveryRow, integration_id=slug, **values)
         else:
             scope.update(DiscoveryRow, **values).where(DiscoveryRow.integration_id == slug).execute()
-        if known is None or known.digest != digest:
+        if existing is None or existing.digest != digest:
             scope.delete(ActionRow).where(ActionRow.integration_id == slug).execute()
             for each in packed:
                 db.execute(_INSERT, each)
@@ -125,23 +125,23 @@ def withhold(scope: TenantScope, slug: str, name: str, reason: str) -> None:
 def search(actions: Mapping[str, Action], words: str, page: PageRequest) -> Page[Listed]:
     """The actions whose name and summary together contain every word, by name; other sort orders are not available."""
     check_limit(page)
-    wanted = words.lower().split()
-    listed = actions.listed() if isinstance(actions, StoredActions) else [_listed(actions[name]) for name in sorted(actions)]
-    found = [each for each in listed if _matches(each, wanted)]
-    total = len(found) if page.count else None
+    terms = words.lower().split()
+    listed = actions.listed() if isinstance(actions, StoredActions) else [_summarize(actions[name]) for name in sorted(actions)]
+    matches = [each for each in listed if _matches(each, terms)]
+    total = len(matches) if page.count else None
     if page.cursor:
         after = decode_cursor(page.cursor, _ORDER, 1)[0]
-        found = [each for each in found if each.name > str(after)]
-    more = len(found) > page.limit
-    return Page(found[: page.limit], encode_cursor([found[page.limit - 1].name], _ORDER) if more else None, total)
+        matches = [each for each in matches if each.name > str(after)]
+    more = len(matches) > page.limit
+    return Page(matches[: page.limit], encode_cursor([matches[page.limit - 1].name], _ORDER) if more else None, total)
 
 
-def _matches(listed: Listed, wanted: Sequence[str]) -> bool:
+def _matches(listed: Listed, terms: Sequence[str]) -> bool:
     text = f"{listed.name} {listed.summary}".lower()
-    return all(word in text for word in wanted)
+    return all(word in text for word in terms)
 
 
-def _listed(action: Action) -> Listed:
+def _summarize(action: Action) -> Listed:
     return Listed(action.name, action.summary, action.effect)
 
 
@@ -169,19 +169,19 @@ class Turns:
     def take(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
         """Wait for the lock; TransientError after `seconds`."""
         with self._lock:
-            turn, users = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = (turn, users + 1)
+            lock, users = self._held.get(key, (threading.Lock(), 0))
+            self._held[key] = (lock, users + 1)
         try:
-            if not turn.acquire(timeout=seconds):
+            if not lock.acquire(timeout=seconds):
                 raise TransientError(f"The actions of {key[1]} are still being discovered; try again later.")
             try:
                 yield
             finally:
-                turn.release()
+                lock.release()
         finally:
             with self._lock:
-                turn, users = self._held[key]
+                lock, users = self._held[key]
                 if users > 1:
-                    self._held[key] = (turn, users - 1)
+                    self._held[key] = (lock, users - 1)
                 else:
                     del self._held[key]

@@ -25,12 +25,13 @@ _BUSY_RETRY_S = 1.0
 WITHHELD = metrics.registry.counter("gos_integration_calls_withheld_total", "Calls that were not sent.", ("why",))
 CIRCUITS = metrics.registry.counter("gos_integration_circuit_changes_total", "Circuits that changed.", ("state",))
 
-_KEPT = "failures, openings, open_until, probing_until, held_until, reason, changed_at"
+_COLUMNS = "failures, openings, open_until, probing_until, held_until, reason, changed_at"
 # Nothing is stored for an integration that was deleted meanwhile.
-_KEEP = (
-    f"INSERT INTO integration_circuit ({_KEPT}, tenant_id, integration_id) "  # noqa: S608 - constant names
+_UPSERT = (
+    f"INSERT INTO integration_circuit ({_COLUMNS}, tenant_id, integration_id) "  # noqa: S608 - constant names
     "SELECT ?, ?, ?, ?, ?, ?, ?, tenant_id, id FROM integration WHERE tenant_id = ? AND id = ? "
-    "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in _KEPT.split(", "))
+    "ON CONFLICT (tenant_id, integration_id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", "))
 )
 _PROBE = (
     "UPDATE integration_circuit SET probing_until = ? WHERE tenant_id = ? AND integration_id = ? AND open_until <= ? "
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Health:
-    """A foreign system's state: `open_until` is when it is tried again (epoch ms), `failures` in a row, `reason` of the last one."""
+    """A foreign system's state: `open_until` is when it is tried again (epoch ms), `reason` the last of `failures` in a row."""
 
     state: State = "closed"
     failures: int = 0
@@ -53,9 +54,9 @@ class Health:
 
 def health(scope: TenantScope, slug: str) -> Health:
     """The current state of the integration's foreign system."""
-    found, now = _read(scope, slug), clock.now_ms()
-    held_until = found.held_until if found.holds(now) else None
-    return Health(found.state(now), found.failures, found.reason, found.open_until, held_until)
+    circuit, now = _read(scope, slug), clock.now_ms()
+    held_until = circuit.held_until if circuit.holds(now) else None
+    return Health(circuit.state(now), circuit.failures, circuit.reason, circuit.open_until, held_until)
 
 
 def failing(scope: TenantScope) -> list[str]:
@@ -98,8 +99,8 @@ class Gate:
         began = clock.monotonic()
         with self._freed:
             if not self._freed.wait_for(lambda: self._running[key] < most, min(LONGEST_WAIT, seconds / 2)):
-                told = f"{most} calls of {slug} are in progress and none finished in time; the call can be repeated."
-                raise Withheld(told, "busy", _BUSY_RETRY_S)
+                message = f"{most} calls of {slug} are in progress and none finished in time; the call can be repeated."
+                raise Withheld(message, "busy", _BUSY_RETRY_S)
             self._running[key] += 1
         try:
             yield seconds - (clock.monotonic() - began)
@@ -114,11 +115,11 @@ class Gate:
 def _admit(scope: TenantScope, slug: str, seconds: float) -> None:
     """Withheld unless the call may be sent; a half-open circuit admits one."""
     now = clock.now_ms()
-    found = _read(scope, slug)
-    if found.open_until is not None and deciding.refusal(found, slug, now) is None:
+    circuit = _read(scope, slug)
+    if circuit.open_until is not None and deciding.refusal(circuit, slug, now) is None:
         refused = db.write(lambda: _take_probe(scope, slug, seconds))
     else:
-        refused = deciding.refusal(found, slug, now)
+        refused = deciding.refusal(circuit, slug, now)
     if refused is not None:
         raise refused
 
@@ -135,28 +136,28 @@ def _observed(scope: TenantScope, slug: str, call: Callable[[], T]) -> T:
     try:
         answer = call()
     except ConnectorError as error:
-        _learn(scope, slug, error)
+        _update_circuit(scope, slug, error)
         raise
-    _learn(scope, slug, None)
+    _update_circuit(scope, slug, None)
     return answer
 
 
-def _learn(scope: TenantScope, slug: str, error: ConnectorError | None) -> None:
+def _update_circuit(scope: TenantScope, slug: str, error: ConnectorError | None) -> None:
     """Update the circuit after a call; writes nothing if its state does not change."""
 
-    def after(found: Circuit) -> Circuit:
-        return deciding.after_answer(found) if error is None else deciding.after_error(found, error, clock.now_ms())
+    def after(circuit: Circuit) -> Circuit:
+        return deciding.after_answer(circuit) if error is None else deciding.after_error(circuit, error, clock.now_ms())
 
-    def learn() -> None:
+    def update() -> None:
         before = _read(scope, slug)
         now_is = after(before)
         if now_is != before:
-            _keep(scope, slug, now_is)
+            _store(scope, slug, now_is)
             _tell(scope, slug, before, now_is)
 
-    found = _read(scope, slug)
-    if after(found) != found:
-        db.write(learn)
+    circuit = _read(scope, slug)
+    if after(circuit) != circuit:
+        db.write(update)
 
 
 def _tell(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> None:
@@ -168,8 +169,8 @@ def _tell(scope: TenantScope, slug: str, before: Circuit, after: Circuit) -> Non
         line = Line(now, "info", "integration", f"{slug} is responding again; its circuit is closed", {"circuit": "closed"})
     else:
         pause = round((after.open_until - now) / 1000)
-        told = f"{slug} failed {after.failures} times in a row; calls to it are paused for {pause} s"
-        line = Line(now, "warn", "integration", told, {"circuit": "open", "reason": after.reason})
+        message = f"{slug} failed {after.failures} times in a row; calls to it are paused for {pause} s"
+        line = Line(now, "warn", "integration", message, {"circuit": "open", "reason": after.reason})
     write_lines(scope, [line])
     state = "closed" if after.open_until is None else "open"
     db.after_commit(lambda: CIRCUITS.inc(1, state))
@@ -182,9 +183,9 @@ def _read(scope: TenantScope, slug: str) -> Circuit:
     return Circuit(row.failures, row.openings, row.open_until, row.probing_until, row.held_until, row.reason)
 
 
-def _keep(scope: TenantScope, slug: str, circuit: Circuit) -> None:
+def _store(scope: TenantScope, slug: str, circuit: Circuit) -> None:
     values = (
         circuit.failures, circuit.openings, circuit.open_until, circuit.probing_until, circuit.held_until,
         circuit.reason, clock.now_ms(), scope.tenant_id, slug,
     )  # fmt: skip
-    db.execute(_KEEP, values)
+    db.execute(_UPSERT, values)

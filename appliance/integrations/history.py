@@ -61,33 +61,33 @@ class CallFilter:
     before: int | None = None
 
 
-def list_calls(scope: TenantScope, slug: str, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
+def list_calls(scope: TenantScope, slug: str, filters: CallFilter, page: PageRequest) -> Page[CallRecord]:
     """The calls of an integration, newest first; NotFound if there is no such integration."""
     scope.get(IntegrationRow, id=slug)
-    return search_calls(scope, replace(wanted, integration=slug), page)
+    return search_calls(scope, replace(filters, integration=slug), page)
 
 
-def search_calls(scope: TenantScope, wanted: CallFilter, page: PageRequest) -> Page[CallRecord]:
+def search_calls(scope: TenantScope, filters: CallFilter, page: PageRequest) -> Page[CallRecord]:
     """The calls of all integrations, newest first; ValidationFailed for an unknown status or outcome."""
-    for name, value, known in (("status", wanted.status, STATUSES), ("outcome", wanted.outcome, OUTCOMES)):
-        if value is not None and value not in known:
+    for name, value, allowed in (("status", filters.status, STATUSES), ("outcome", filters.outcome, OUTCOMES)):
+        if value is not None and value not in allowed:
             raise ValidationFailed(
-                Sentence("%(name)s must be one of %(known)s", name=name, known=", ".join(known)), pointer=f"/{name}"
+                Sentence("%(name)s must be one of %(known)s", name=name, known=", ".join(allowed)), pointer=f"/{name}"
             )
     query = scope.select(CallRow)
     equal = {
-        CallRow.status: wanted.status, CallRow.action: wanted.action, CallRow.execution_id: wanted.execution_id,
-        CallRow.integration_id: wanted.integration, CallRow.outcome: wanted.outcome,
+        CallRow.status: filters.status, CallRow.action: filters.action, CallRow.execution_id: filters.execution_id,
+        CallRow.integration_id: filters.integration, CallRow.outcome: filters.outcome,
     }  # fmt: skip
     for field, value in equal.items():
         if value is not None:
             query = query.where(field == value)
-    if wanted.after is not None:
-        query = query.where(CallRow.created_at >= wanted.after)
-    if wanted.before is not None:
-        query = query.where(CallRow.created_at < wanted.before)
-    found = paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
-    return found.map(lambda row: _record(scope, row))
+    if filters.after is not None:
+        query = query.where(CallRow.created_at >= filters.after)
+    if filters.before is not None:
+        query = query.where(CallRow.created_at < filters.before)
+    result = paginate(query, page, {"created_at": CallRow.created_at, "id": CallRow.id})
+    return result.map(lambda row: _record(scope, row))
 
 
 def get_call(scope: TenantScope, slug: str, call_id: str) -> CallRecord:

@@ -16,7 +16,7 @@ Stamp = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CacheEntry:
     """The result for a tenant, valid while its integrations and secrets have these versions."""
 
     stamp: tuple[Stamp, Stamp]
@@ -29,19 +29,19 @@ class Kinship:
     def __init__(self, ready: Callable[[TenantScope, str], Ready]) -> None:
         self._ready = ready
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CacheEntry] = {}
 
     def kin_of(self, scope: TenantScope, slug: str) -> tuple[str, ...]:
         """The other integrations that send one of this integration's secrets, or, without secrets, call the same address."""
         stamp = _stamp(scope)
-        known = self._known.get(scope.tenant_id)
-        if known is None or known.stamp != stamp:
-            known = _Known(stamp, self._compare(scope, [name for name, _ in stamp[0]]))
+        entry = self._known.get(scope.tenant_id)
+        if entry is None or entry.stamp != stamp:
+            entry = _CacheEntry(stamp, self._compare(scope, [name for name, _ in stamp[0]]))
             with self._lock:
                 if len(self._known) >= _MOST_TENANTS:
                     self._known.clear()
-                self._known[scope.tenant_id] = known
-        return known.kin.get(slug, ())
+                self._known[scope.tenant_id] = entry
+        return entry.kin.get(slug, ())
 
     def _compare(self, scope: TenantScope, slugs: Iterable[str]) -> dict[str, tuple[str, ...]]:
         users: dict[bytes, set[str]] = {}
@@ -50,7 +50,7 @@ class Kinship:
                 ready = self._ready(scope, slug)
             except ApplianceError:
                 continue  # its settings cannot be opened, so it cannot be called either
-            for mark in _marks(ready):
+            for mark in _credential_digests(ready):
                 users.setdefault(mark, set()).add(slug)
         kin: dict[str, set[str]] = {}
         for together in users.values():
@@ -66,11 +66,11 @@ def _stamp(scope: TenantScope) -> tuple[Stamp, Stamp]:
     return tuple((str(name), int(at)) for name, at in integrations), tuple((str(name), int(at)) for name, at in secrets)
 
 
-def _marks(ready: Ready) -> Iterable[bytes]:
+def _credential_digests(ready: Ready) -> Iterable[bytes]:
     """Digests that integrations with a common credential share."""
     secrets = [each for each in ready.secrets if each]
     if secrets:
         return {hashlib.sha256(b"secret\0" + each.encode("utf-8", "surrogatepass")).digest() for each in secrets}
     targets = [value_at(ready.settings, path) for path in secret_targets(ready.installed.connector.settings_schema)]
-    told = [str(each).rstrip("/").lower() for each in targets if each not in ("", None)]
-    return {hashlib.sha256(f"target\0{each}".encode("utf-8", "surrogatepass")).digest() for each in told}
+    addresses = [str(each).rstrip("/").lower() for each in targets if each not in ("", None)]
+    return {hashlib.sha256(f"target\0{each}".encode("utf-8", "surrogatepass")).digest() for each in addresses}

@@ -44,15 +44,15 @@ def past_calls(scope: TenantScope, span: tuple[int, int], before: tuple[int, str
     """The next calls made in `span` (epoch ms, [since, until)) before this time and id; empty at the end."""
     at, call_id = before or (span[1], "")
     sql = _SELECT.format(', input' if with_input else '')
-    given = (scope.tenant_id, span[0], at, at, call_id, _FEW if with_input else _MANY)
-    return [_past(row) for row in db.rows(sql, given)]
+    params = (scope.tenant_id, span[0], at, at, call_id, _FEW if with_input else _MANY)
+    return [_from_row(row) for row in db.rows(sql, params)]
 
 
-def _past(row: tuple[Any, ...]) -> PastCall:
-    call_id, integration, connector, action, effect, status, actor, execution_id, created_at, *kept = row
-    decision, traffic, *given = (None if each is None else json.loads(each) for each in kept)
+def _from_row(row: tuple[Any, ...]) -> PastCall:
+    call_id, integration, connector, action, effect, status, actor, execution_id, created_at, *columns = row
+    decision, traffic, *inputs = (None if each is None else json.loads(each) for each in columns)
     hosts = tuple((traffic or {}).get("hosts", ()))
     return PastCall(
         str(call_id), str(integration), str(connector), str(action), cast(Effect, effect), str(status), str(actor), execution_id,
-        int(created_at), decision, hosts, given[0] if given else None,
+        int(created_at), decision, hosts, inputs[0] if inputs else None,
     )  # fmt: skip

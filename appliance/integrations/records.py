@@ -23,10 +23,10 @@ IsAlive = Callable[[str], bool]
 Admit = Callable[[str, bool], None]
 """Called inside the write that begins a call, with its id and whether it already used the draft's approval before; an
 exception rolls the write back."""
-_KEPT_BYTES = 1 << 20
+_MAX_STORED_BYTES = 1 << 20
 _GRACE_MS = 30_000
 FAILING_AFTER = 3
-_FAILING = frozenset({"auth_error", "config_error", "transient_error", "system_error"})
+_FAILURE_CLASSES = frozenset({"auth_error", "config_error", "transient_error", "system_error"})
 
 
 class OutcomeUnknown(ConnectorFailed):
@@ -105,11 +105,11 @@ class Ending:
 
 def ending_of(error: ConnectorError, effect: Effect) -> Ending:
     """The completion of a failed call: a write of unknown outcome waits to be settled."""
-    told: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
+    failure: dict[str, Any] = {"class": error.error_class, "message": error.message, "details": error.details}
     if isinstance(error, RateLimited | Withheld) and error.retry_after is not None:
-        told["retry_after"] = error.retry_after
+        failure["retry_after"] = error.retry_after
     in_doubt = effect == "write" and error.outcome == "unknown"
-    return Ending("waiting" if in_doubt else "failed", error.outcome, error=told, withdrawn=isinstance(error, Withdrawn))
+    return Ending("waiting" if in_doubt else "failed", error.outcome, error=failure, withdrawn=isinstance(error, Withdrawn))
 
 
 def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, admit: Admit) -> Begun | Done:
@@ -132,11 +132,11 @@ def begin_call(scope: TenantScope, draft: Draft, owner: str, is_alive: IsAlive, 
                 Sentence("the key %(key)s was used for a different request; use a new key", key=repr(draft.key))
             )
         if same is None:
-            begun = _insert(scope, draft, owner, first=not rows)
-            admit(begun.call_id, False)
-            return begun
-        _refuse_running(same, is_alive)
-        return _again(scope, same, draft, owner, admit)
+            started = _insert(scope, draft, owner, first=not rows)
+            admit(started.call_id, False)
+            return started
+        _check_not_running(same, is_alive)
+        return _repeat(scope, same, draft, owner, admit)
 
     result = db.write(begin)
     if isinstance(result, CallRow):
@@ -161,7 +161,7 @@ def _runs(row: CallRow, is_alive: IsAlive) -> bool:
     return clock.now_ms() < row.deadline_at + _GRACE_MS and is_alive(row.owner)
 
 
-def _refuse_running(row: CallRow, is_alive: IsAlive) -> None:
+def _check_not_running(row: CallRow, is_alive: IsAlive) -> None:
     if row.status == "queued" or (row.status == "running" and _runs(row, is_alive)):
         raise IdempotencyInFlight(
             Sentence("the call %(id)s with this key is still running; try again shortly", id=row.id),
@@ -178,7 +178,7 @@ def find_approved(scope: TenantScope, draft: Draft) -> tuple[str, str] | None:
     return None
 
 
-def _again(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
+def _repeat(scope: TenantScope, row: CallRow, draft: Draft, owner: str, admit: Admit) -> Begun | Done:
     if row.status == "succeeded":
         if not row.output_kept:
             raise Conflict(
@@ -203,16 +203,16 @@ def _insert(scope: TenantScope, draft: Draft, owner: str, *, first: bool) -> Beg
     now = clock.now_ms()
     scope.insert(
         CallRow, id=call_id, status="running", sent_key=sent_key, owner=owner, started_at=now, created_at=now,
-        deadline_at=now + int(draft.seconds * 1000), tries=1, **_described(scope, draft),
+        deadline_at=now + int(draft.seconds * 1000), tries=1, **_columns(scope, draft),
     )  # fmt: skip
     return Begun(call_id, sent_key, now)
 
 
-def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
+def _columns(scope: TenantScope, draft: Draft) -> dict[str, Any]:
     origin = draft.origin
     return {
         "integration_id": draft.integration, "connector": draft.connector, "action": draft.action,
-        "effect": draft.effect, "input": _kept(draft.input)[0], "output_kept": 1, "idempotency_key": draft.key,
+        "effect": draft.effect, "input": _if_storable(draft.input)[0], "output_kept": 1, "idempotency_key": draft.key,
         "request_digest": draft.digest, "actor": scope.actor, "request_id": scope.request_id,
         "execution_id": origin.execution_id if origin else None, "path": origin.path if origin else None,
         "iteration": origin.iteration if origin else None, "attempt": origin.attempt if origin else None,
@@ -220,9 +220,9 @@ def _described(scope: TenantScope, draft: Draft) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kept(value: Any) -> tuple[Any, bool]:
+def _if_storable(value: Any) -> tuple[Any, bool]:
     """The value and True, or None and False if it is too large to store."""
-    fits = len(db.dump_json(value)) <= _KEPT_BYTES
+    fits = len(db.dump_json(value)) <= _MAX_STORED_BYTES
     return (value, True) if fits else (None, False)
 
 
@@ -241,7 +241,7 @@ def enqueue_call(scope: TenantScope, draft: Draft) -> tuple[str, bool]:
     key, now = draft.key or call_id, clock.now_ms()
     scope.insert(
         CallRow, id=call_id, status="queued", sent_key=key, owner="", tries=0, created_at=now,
-        deadline_at=now + int(draft.seconds * 1000), **_described(scope, draft),
+        deadline_at=now + int(draft.seconds * 1000), **_columns(scope, draft),
     )  # fmt: skip
     return call_id, True
 
@@ -282,66 +282,66 @@ def put_back(scope: TenantScope, row: CallRow) -> None:
     db.write(queue)
 
 
-def finish_call(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
+def finish_call(scope: TenantScope, started: Begun, draft: Draft, completion: Ending) -> None:
     """Record the completion of a call; a late result replaces an unknown outcome."""
-    output, kept = _kept(ending.output)
+    output, is_stored = _if_storable(completion.output)
     changes = {
-        "status": ending.status, "outcome": ending.outcome, "output": output, "output_kept": int(kept),
-        "error": ending.error, "pending": None, "finished_at": clock.now_ms(), "traffic": ending.traffic,
+        "status": completion.status, "outcome": completion.outcome, "output": output, "output_kept": int(is_stored),
+        "error": completion.error, "pending": None, "finished_at": clock.now_ms(), "traffic": completion.traffic,
     }  # fmt: skip
 
     def finish() -> None:
-        scope.update(CallRow, **changes).where(CallRow.id == begun.call_id).execute()
-        _tell(scope, begun, draft, ending)
+        scope.update(CallRow, **changes).where(CallRow.id == started.call_id).execute()
+        _tell(scope, started, draft, completion)
 
     db.write(finish)
 
 
-def record_read(scope: TenantScope, draft: Draft, ending: Ending, began_at: int) -> str:
+def record_read(scope: TenantScope, draft: Draft, completion: Ending, began_at: int) -> str:
     """Record a call that changed nothing, after it has finished; returns its id."""
     call_id = ids.new("call")
-    output, kept = _kept(ending.output)
-    described = {**_described(scope, draft), "output_kept": int(kept), "idempotency_key": None}
+    output, is_stored = _if_storable(completion.output)
+    described = {**_columns(scope, draft), "output_kept": int(is_stored), "idempotency_key": None}
 
     def record() -> None:
         scope.insert(
-            CallRow, id=call_id, status=ending.status, outcome=ending.outcome, output=output, error=ending.error,
+            CallRow, id=call_id, status=completion.status, outcome=completion.outcome, output=output, error=completion.error,
             sent_key=draft.key or call_id, owner="", deadline_at=began_at, tries=1, created_at=began_at,
-            started_at=began_at, finished_at=clock.now_ms(), traffic=ending.traffic, **described,
+            started_at=began_at, finished_at=clock.now_ms(), traffic=completion.traffic, **described,
         )  # fmt: skip
-        _tell(scope, Begun(call_id, "", began_at), draft, ending)
+        _tell(scope, Begun(call_id, "", began_at), draft, completion)
 
     db.write(record)
     return call_id
 
 
-def _tell(scope: TenantScope, begun: Begun, draft: Draft, ending: Ending) -> None:
+def _tell(scope: TenantScope, started: Begun, draft: Draft, completion: Ending) -> None:
     """Inside a write: update counters, health and logs after a call."""
-    tally.add(scope, "integration", f"{draft.integration}:{ending.status}", max(0, clock.now_ms() - begun.began_at))
-    _note_health(scope, draft, ending)
-    lines = list(ending.lines)
-    if ending.error is not None and ending.withdrawn:
-        discovery.withhold(scope, draft.integration, draft.action, ending.error["message"])
-    if ending.error is not None:
-        fields = {"call_id": begun.call_id, "class": ending.error["class"], "outcome": ending.outcome}
-        message = f"{draft.action} of {draft.integration} failed: {ending.error['message']}"
+    tally.add(scope, "integration", f"{draft.integration}:{completion.status}", max(0, clock.now_ms() - started.began_at))
+    _update_health(scope, draft, completion)
+    lines = list(completion.lines)
+    if completion.error is not None and completion.withdrawn:
+        discovery.withhold(scope, draft.integration, draft.action, completion.error["message"])
+    if completion.error is not None:
+        fields = {"call_id": started.call_id, "class": completion.error["class"], "outcome": completion.outcome}
+        message = f"{draft.action} of {draft.integration} failed: {completion.error['message']}"
         lines.append(make_line(scope, draft.origin, "error", message, fields))
     write_lines(scope, lines)
 
 
-def _note_health(scope: TenantScope, draft: Draft, ending: Ending) -> None:
+def _update_health(scope: TenantScope, draft: Draft, completion: Ending) -> None:
     """Inside a write: emit a webhook event once when an integration starts to fail; a refusal counts as working."""
     place = (scope.tenant_id, draft.integration)
-    if ending.error is None:
+    if completion.error is None:
         db.execute("UPDATE integration SET failed_in_row = 0 WHERE tenant_id = ? AND id = ? AND failed_in_row > 0", place)
         return
-    error = ending.error
-    if error["class"] not in _FAILING:
+    error = completion.error
+    if error["class"] not in _FAILURE_CLASSES:
         return
     sql = "UPDATE integration SET failed_in_row = failed_in_row + 1 WHERE tenant_id = ? AND id = ? RETURNING failed_in_row"
     if db.rows(sql, place) == [(FAILING_AFTER,)]:
-        told = {"class": error["class"], "message": error["message"]}
-        described = {"integration": draft.integration, "connector": draft.connector, "action": draft.action, "error": told}
+        failure = {"class": error["class"], "message": error["message"]}
+        described = {"integration": draft.integration, "connector": draft.connector, "action": draft.action, "error": failure}
         webhooks.emit(scope, "integration.failing", lambda: {**described, "failed_in_row": FAILING_AFTER})
 
 

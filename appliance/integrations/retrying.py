@@ -25,9 +25,9 @@ class Repeatable:
     seconds: float
 
 
-def digest_of(action: str, given: Mapping[str, Any]) -> str:
+def digest_of(action: str, input_values: Mapping[str, Any]) -> str:
     """A digest of an action and its input, independent of the order of members."""
-    canonical = json.dumps([action, dict(given)], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps([action, dict(input_values)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -52,17 +52,17 @@ def find_repeatable(scope: TenantScope, slug: str, call_id: str) -> Repeatable:
     return Repeatable(row.action, row.input, seconds if seconds > 0 else _USUAL_SECONDS)
 
 
-def enqueue_retry(scope: TenantScope, slug: str, call_id: str, wanted: Repeatable, effect: Effect) -> str:
+def enqueue_retry(scope: TenantScope, slug: str, call_id: str, request: Repeatable, effect: Effect) -> str:
     """Inside a write: queue a retry of a call; returns its id.  Errors as `find_repeatable`."""
     row = _row(scope, slug, call_id)
     _check(scope, row, effect)
     retry_id, now = ids.new("call"), clock.now_ms()
-    kept = ("integration_id", "connector", "action", "input", "request_digest", "sent_key")
+    columns = ("integration_id", "connector", "action", "input", "request_digest", "sent_key")
     place = ("execution_id", "path", "iteration", "attempt", "host_call")
     scope.insert(
         CallRow, id=retry_id, retry_of=row.id, status="queued", effect=effect, owner="", tries=0, created_at=now,
-        deadline_at=now + int(wanted.seconds * 1000), output_kept=1, actor=scope.actor, request_id=scope.request_id,
-        **{name: getattr(row, name) for name in (*kept, *place)},
+        deadline_at=now + int(request.seconds * 1000), output_kept=1, actor=scope.actor, request_id=scope.request_id,
+        **{name: getattr(row, name) for name in (*columns, *place)},
     )  # fmt: skip
     return retry_id
 

@@ -26,9 +26,9 @@ class SealedSettings:
         self._sealer = sealer
         self._open_secret = open_secret
 
-    def seal(self, scope: TenantScope, slug: str, taken: Taken) -> bytes:
+    def seal(self, scope: TenantScope, slug: str, extracted: Taken) -> bytes:
         """Seal the secrets entered in the settings, for storage in the row."""
-        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in taken.secrets.items()})
+        text = db.dump_json({pointer: [secret.value, secret.updated_at] for pointer, secret in extracted.secrets.items()})
         return self._sealer.seal(text.encode(), _context(scope, slug))
 
     def read(self, scope: TenantScope, slug: str, sealed: bytes) -> dict[str, Sealed]:
@@ -41,7 +41,7 @@ class SealedSettings:
         return {pointer: secret.value for pointer, secret in self.read(scope, slug, sealed).items()}
 
     def kept(
-        self, scope: TenantScope, row: IntegrationRow, installed: Installed | None, given: Mapping[str, Any]
+        self, scope: TenantScope, row: IntegrationRow, installed: Installed | None, new_settings: Mapping[str, Any]
     ) -> dict[str, Sealed]:
         """The secrets that survive a change of settings: none if it would send them elsewhere.
 
@@ -50,12 +50,12 @@ class SealedSettings:
         if installed is None or row.connector != installed.name:
             return {}
         secrets, targets = self.read(scope, row.id, row.sealed), secret_targets(installed.connector.settings_schema)
-        if any(value_at(row.settings, path) != value_at(given, path) for path in targets):
+        if any(value_at(row.settings, path) != value_at(new_settings, path) for path in targets):
             return {}
         if not secrets or secret_bindings.SCOPE in scope.scopes:
             return secrets
-        taken = take_secrets(installed.connector.settings_schema, given, secrets, clock.now_ms())
-        is_same = destination_of(installed, row.id, taken.settings) == destination_of(installed, row.id, row.settings)
+        extracted = take_secrets(installed.connector.settings_schema, new_settings, secrets, clock.now_ms())
+        is_same = destination_of(installed, row.id, extracted.settings) == destination_of(installed, row.id, row.settings)
         return secrets if is_same else {}
 
     def open(self, scope: TenantScope, settings: Mapping[str, Any], secrets: Mapping[str, Sealed]) -> Opened:

@@ -50,20 +50,20 @@ class Integrations:
 
     def get_connector(self, name: str) -> Installed:
         """An installed connector; NotFound."""
-        found = self.registry.find(name)
-        if found is None:
+        installed = self.registry.find(name)
+        if installed is None:
             raise NotFound(Sentence(
                 "there is no connector %(name)s; GET /integrations/connectors lists what is installed", name=repr(name[:80])
             ))
-        return found
+        return installed
 
     # -- integrations
 
     def list_integrations(self, scope: TenantScope, page: PageRequest) -> Page[Integration]:
         """The tenant's integrations, by slug unless sorted otherwise."""
         fields = {"id": IntegrationRow.id, "created_at": IntegrationRow.created_at, "name": IntegrationRow.name}
-        found = paginate(scope.select(IntegrationRow), page, fields, default="id")
-        return found.map(lambda row: self._view(scope, row))
+        result = paginate(scope.select(IntegrationRow), page, fields, default="id")
+        return result.map(lambda row: self._view(scope, row))
 
     def get_integration(self, scope: TenantScope, slug: str) -> Integration:
         """One integration; NotFound."""
@@ -86,24 +86,24 @@ class Integrations:
 
     def search_actions(self, scope: TenantScope, slug: str, words: str, page: PageRequest) -> Page[Listed]:
         """The integration's actions whose name and summary contain every word; NotFound (integration)."""
-        return discovery.search(self._known_actions(scope, slug), words, page)
+        return discovery.search(self._actions_of(scope, slug), words, page)
 
     def get_action(self, scope: TenantScope, slug: str, name: str) -> Action:
         """One action of an integration with its schemas; NotFound."""
-        found = self._known_actions(scope, slug).get(name)
-        if found is None:
+        action = self._actions_of(scope, slug).get(name)
+        if action is None:
             raise NotFound(Sentence(
                 "%(slug)s has no action %(name)s; GET /api/v1/integrations/%(slug)s/actions lists them",
                 slug=slug, name=repr(name[:80]),
             ))
-        return found
+        return action
 
     def destination(self, scope: TenantScope, slug: str) -> Destination:
         """Where the integration sends its secrets; NotFound, also if its connector is missing."""
         row = scope.get(IntegrationRow, id=slug)
         return destination_of(self.get_connector(row.connector), slug, row.settings)
 
-    def _known_actions(self, scope: TenantScope, slug: str) -> Mapping[str, Action]:
+    def _actions_of(self, scope: TenantScope, slug: str) -> Mapping[str, Action]:
         installed = self.get_connector(scope.get(IntegrationRow, id=slug).connector)
         return StoredActions(scope, slug, installed.actions) if installed.discovers else installed.actions
 
@@ -136,7 +136,7 @@ class Integrations:
                     "the integration %(slug)s is at version %(version)s; read it and decide again",
                     slug=slug, version=row.version,
                 ))
-            values, use = self._stored(scope, slug, spec, self._kept_secrets(scope, row, spec))
+            values, use = self._stored(scope, slug, spec, self._surviving_secrets(scope, row, spec))
             use.bind(scope)
             if self._is_same(scope, row, values):
                 return
@@ -174,22 +174,22 @@ class Integrations:
         ready = self.ready(scope, slug)
         now = clock.now_ms()
         try:
-            told = self.calls.check(ready)
+            message = self.calls.check(ready)
             if ready.installed.discovers:
                 self.discover(scope, ready, DISCOVERY_SECONDS, again=True)
-                told = f"{told} {len(self.actions_of(scope, ready))} actions found."
-            found = Check(now, True, told)
+                message = f"{message} It offers {len(self.actions_of(scope, ready))} actions."
+            check = Check(now, True, message)
         except ConnectorError as error:
-            found = Check(now, False, error.message, _class_of(error))
-        changes = {"checked_at": now, "check_ok": int(found.ok), "check_message": found.message[:2000]}
+            check = Check(now, False, error.message, _class_of(error))
+        changes = {"checked_at": now, "check_ok": int(check.ok), "check_message": check.message[:2000]}
 
         def keep() -> None:
             scope.update(IntegrationRow, **changes).where(IntegrationRow.id == slug).execute()
-            if found.ok:
+            if check.ok:
                 gate.forget(scope, slug)
 
         db.write(keep)
-        return found
+        return check
 
     def try_settings(self, scope: TenantScope, spec: Spec, slug: str | None = None) -> Check:
         """Test unsaved settings against the foreign system; nothing is stored.
@@ -204,13 +204,13 @@ class Integrations:
             return Check(clock.now_ms(), False, error.message, _class_of(error))
 
     def _ready_on_trial(self, scope: TenantScope, spec: Spec, slug: str | None) -> Ready:
-        kept = self._kept_secrets(scope, scope.get(IntegrationRow, id=slug), spec) if slug else {}
-        called = slug or spec.connector
-        found, _, opened, _ = self._checked(scope, slug or "", spec, kept)
-        _refuse_unresolved(called, opened)
+        stored_secrets = self._surviving_secrets(scope, scope.get(IntegrationRow, id=slug), spec) if slug else {}
+        label = slug or spec.connector
+        installed, _, opened, _ = self._checked(scope, slug or "", spec, stored_secrets)
+        _refuse_unresolved(label, opened)
         for secret in opened.secrets:
             logs.remember_secret(secret)
-        return Ready(scope.tenant_id, called, found, opened.settings, tuple(opened.secrets), is_trial=True)
+        return Ready(scope.tenant_id, label, installed, opened.settings, tuple(opened.secrets), is_trial=True)
 
     def close_circuit(self, scope: TenantScope, slug: str) -> None:
         """Reset the circuit, so that the foreign system is called again immediately; NotFound."""
@@ -230,28 +230,30 @@ class Integrations:
         NotFound; ConnectorFailed (`config_error`) if its connector is missing or a secret it refers to is not set.
         """
         row = scope.get(IntegrationRow, id=slug)
-        found = self.registry.find(row.connector)
-        if found is None:
+        installed = self.registry.find(row.connector)
+        if installed is None:
             raise _not_ready(Sentence(
                 "the connector %(connector)s of %(slug)s is not installed; install it again",
                 connector=repr(row.connector), slug=slug,
             ))
-        self._sealed.hold_to_destinations(scope, found, slug, row.settings)
+        self._sealed.hold_to_destinations(scope, installed, slug, row.settings)
         opened = self._sealed.open(scope, row.settings, self._sealed.read(scope, slug, row.sealed))
         _refuse_unresolved(slug, opened)
-        problems = found.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
+        problems = installed.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
         if problems:
             raise _not_ready(
                 Sentence(
                     "the settings of %(slug)s are not valid for %(name)s: %(message)s",
-                    slug=slug, name=found.name, message=problems[0].message,
+                    slug=slug, name=installed.name, message=problems[0].message,
                 ),
                 problems[0].pointer,
             )
         for secret in opened.secrets:
             logs.remember_secret(secret)
-        basis = discovery.basis_of(found, row.settings) if found.discovers else ""
-        return Ready(scope.tenant_id, slug, found, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version)
+        basis = discovery.basis_of(installed, row.settings) if installed.discovers else ""
+        return Ready(
+            scope.tenant_id, slug, installed, opened.settings, (*opened.secrets, *hidden), basis, row.concurrency, row.version
+        )
 
     def must_discover(self, scope: TenantScope, ready: Ready) -> bool:
         """Whether the actions of `ready` are unknown, or were discovered with other settings."""
@@ -272,7 +274,7 @@ class Integrations:
 
     # -- storage
 
-    def _kept_secrets(self, scope: TenantScope, row: IntegrationRow, spec: Spec) -> dict[str, Sealed]:
+    def _surviving_secrets(self, scope: TenantScope, row: IntegrationRow, spec: Spec) -> dict[str, Sealed]:
         return self._sealed.kept(scope, row, self.registry.find(spec.connector), spec.settings)
 
     def _is_same(self, scope: TenantScope, row: IntegrationRow, values: Mapping[str, Any]) -> bool:
@@ -286,20 +288,22 @@ class Integrations:
         secrets = self._sealed.values(scope, slug, values["sealed"])
         return {"connector": values["connector"], "settings": values["settings"], "secrets": secrets}
 
-    def _stored(self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]) -> tuple[dict[str, Any], Use]:
+    def _stored(
+        self, scope: TenantScope, slug: str, spec: Spec, stored_secrets: Mapping[str, Sealed]
+    ) -> tuple[dict[str, Any], Use]:
         """Column values for `spec`, and its secret bindings; ValidationFailed with every error in the settings, ScopeMissing."""
-        _, taken, _, use = self._checked(scope, slug, spec, kept)
+        _, extracted, _, use = self._checked(scope, slug, spec, stored_secrets)
         values = {
             "name": spec.name or slug,
             "connector": spec.connector,
-            "settings": taken.settings,
+            "settings": extracted.settings,
             "concurrency": spec.concurrency,
-            "sealed": self._sealed.seal(scope, slug, taken),
+            "sealed": self._sealed.seal(scope, slug, extracted),
         }
         return values, use
 
     def _checked(
-        self, scope: TenantScope, slug: str, spec: Spec, kept: Mapping[str, Sealed]
+        self, scope: TenantScope, slug: str, spec: Spec, stored_secrets: Mapping[str, Sealed]
     ) -> tuple[Installed, Taken, Opened, Use]:
         """The connector of `spec` and its settings, split and opened; ValidationFailed with every error.
 
@@ -307,11 +311,11 @@ class Integrations:
         """
         installed = self.registry.find(spec.connector)
         if installed is None:
-            known = ", ".join(sorted(self.registry.installed)) or "none"
+            names = ", ".join(sorted(self.registry.installed)) or "none"
             raise ValidationFailed(
                 Sentence(
                     "there is no connector %(connector)s; installed connectors: %(known)s",
-                    connector=repr(spec.connector[:80]), known=known,
+                    connector=repr(spec.connector[:80]), known=names,
                 ),
                 pointer="/connector",
             )
@@ -320,9 +324,9 @@ class Integrations:
                 Sentence("concurrency must be a whole number from 1 to %(most_at_once)s", most_at_once=MOST_AT_ONCE),
                 pointer="/concurrency",
             )
-        taken = take_secrets(installed.connector.settings_schema, spec.settings, kept, clock.now_ms())
-        use = self._sealed.authorize(scope, installed, slug, taken.settings)
-        opened = self._sealed.open(scope, taken.settings, taken.secrets)
+        extracted = take_secrets(installed.connector.settings_schema, spec.settings, stored_secrets, clock.now_ms())
+        use = self._sealed.authorize(scope, installed, slug, extracted.settings)
+        opened = self._sealed.open(scope, extracted.settings, extracted.secrets)
         problems = [
             problem
             for problem in installed.settings.problems(opened.settings, under="/settings", namespace=scope.tenant_id)
@@ -332,7 +336,7 @@ class Integrations:
             raise ValidationFailed(
                 Sentence("the settings are not valid for the connector %(connector)s", connector=spec.connector), details=problems
             )
-        return installed, taken, opened, use
+        return installed, extracted, opened, use
 
     def _view(self, scope: TenantScope, row: IntegrationRow) -> Integration:
         check = None if row.checked_at is None else Check(row.checked_at, bool(row.check_ok), row.check_message or "")

@@ -46,17 +46,17 @@ def is_marker(value: Any) -> bool:
     return isinstance(value, dict) and value.get("sealed") is True
 
 
-def take_secrets(schema: Mapping[str, Any], given: Mapping[str, Any], kept: Secrets, now: int) -> Taken:
+def take_secrets(schema: Mapping[str, Any], settings: Mapping[str, Any], stored: Secrets, now: int) -> Taken:
     """Extract the values of `"secret": true` members from `given`.
 
     A marker keeps the secret in `kept` (ValidationFailed if there is none).  A reference
     (`= secrets.<name>`) is not a secret itself and stays.
     """
-    taken = Taken({}, {})
+    extracted = Taken({}, {})
 
     def walk(part: Mapping[str, Any], value: Any, pointer: str) -> Any:
         if part.get("secret") is True and (is_marker(value) or isinstance(value, str)):
-            return _take_one(taken, kept, value, pointer, now)
+            return _extract_one(extracted, stored, value, pointer, now)
         if isinstance(value, dict):
             return {name: walk(_member(part, name), inner, f"{pointer}/{pointer_token(name)}") for name, inner in value.items()}
         if isinstance(value, list):
@@ -65,17 +65,17 @@ def take_secrets(schema: Mapping[str, Any], given: Mapping[str, Any], kept: Secr
             return [walk(inner_schema, inner, f"{pointer}/{index}") for index, inner in enumerate(value)]
         return value
 
-    return Taken(walk(schema, dict(given), ""), taken.secrets)
+    return Taken(walk(schema, dict(settings), ""), extracted.secrets)
 
 
-def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -> Any:
+def _extract_one(extracted: Taken, stored: Secrets, value: Any, pointer: str, now: int) -> Any:
     if isinstance(value, str):
         if value.startswith("="):
             return value
         value = value.removeprefix("\\") if value.startswith("\\=") else value
-        taken.secrets[pointer] = Sealed(value, now)
-    elif pointer in kept:
-        taken.secrets[pointer] = kept[pointer]
+        extracted.secrets[pointer] = Sealed(value, now)
+    elif pointer in stored:
+        extracted.secrets[pointer] = stored[pointer]
     else:
         raise ValidationFailed(
             "there is no stored secret here, or the change would send it elsewhere; enter the value again",
@@ -86,11 +86,11 @@ def _take_one(taken: Taken, kept: Secrets, value: Any, pointer: str, now: int) -
 
 def secret_targets(schema: Mapping[str, Any]) -> list[Path]:
     """Paths of the settings that decide where secrets are sent (`"secret_target": true`)."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for name, part in schema.get("properties", {}).items():
         if isinstance(part, dict):
-            found += [(name,)] if part.get("secret_target") is True else [(name, *rest) for rest in secret_targets(part)]
-    return found
+            paths += [(name,)] if part.get("secret_target") is True else [(name, *rest) for rest in secret_targets(part)]
+    return paths
 
 
 def member_at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
@@ -108,8 +108,8 @@ def value_at(settings: Any, path: Path) -> Any:
 
 
 def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
-    return found if isinstance(found, dict) else {}
+    member = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+    return member if isinstance(member, dict) else {}
 
 
 def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], str]) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def show(settings: Mapping[str, Any], secrets: Secrets, stamp: Callable[[int], s
             return {"sealed": True, "updated_at": stamp(secrets[pointer].updated_at)}
         return value
 
-    shown: dict[str, Any] = _map(settings, look)
-    return shown
+    view: dict[str, Any] = _map(settings, look)
+    return view
 
 
 def open_settings(settings: Mapping[str, Any], secrets: Secrets, find: Callable[[str], str | None]) -> Opened:
@@ -157,13 +157,13 @@ def _resolve(text: str, pointer: str, fill: Callable[[str, str], str]) -> str:
             raise _only_secrets(pointer)
         return fill(match[1], pointer)
 
-    def one(found: "re.Match[str]") -> str:
-        match = _EMBEDDED_SECRET.fullmatch(found[1])
+    def replace(embedded: "re.Match[str]") -> str:
+        match = _EMBEDDED_SECRET.fullmatch(embedded[1])
         if match is None:
             raise _only_secrets(pointer)
         return fill(match[1], pointer)
 
-    return _EMBEDDED.sub(one, text)
+    return _EMBEDDED.sub(replace, text)
 
 
 def _only_secrets(pointer: str) -> ValidationFailed:

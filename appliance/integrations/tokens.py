@@ -28,7 +28,7 @@ from appliance.integrations.settings import secret_targets, value_at
 from appliance.monitor import Line, write_lines
 
 LEASE_MS = int(ASK_SECONDS * 1000) + 10_000
-_LOOK_AGAIN_S = 0.1
+_POLL_S = 0.1
 # The client's proof of identity may change without the tokens going anywhere else.
 _NO_AUDIENCE = ("client_secret", "client_auth")
 
@@ -82,8 +82,8 @@ class TokenKeeper:
         """A digest of the audience of the tokens."""
         auth = {name: value for name, value in ready.auth.items() if name not in _NO_AUDIENCE}
         targets = secret_targets(ready.installed.connector.settings_schema)
-        told = [ready.installed.name, auth, [value_at(ready.settings, path) for path in targets]]
-        return self._sealer.digest(json.dumps(told, sort_keys=True, default=str).encode()).hex()
+        parts = [ready.installed.name, auth, [value_at(ready.settings, path) for path in targets]]
+        return self._sealer.digest(json.dumps(parts, sort_keys=True, default=str).encode()).hex()
 
     def held(self, scope: TenantScope, ready: Ready) -> Held:
         """The stored tokens for the integration's current audience."""
@@ -97,13 +97,13 @@ class TokenKeeper:
 
     def connection(self, scope: TenantScope, ready: Ready) -> Connection:
         """The integration's connection to its provider."""
-        row, held = scope.find(TokenRow, integration_id=ready.slug), self.held(scope, ready)
-        if row is None or not (held.access or held.problem):
+        row, tokens = scope.find(TokenRow, integration_id=ready.slug), self.held(scope, ready)
+        if row is None or not (tokens.access or tokens.problem):
             return Connection("not_connected")
-        is_over = not held.refresh and held.renew_at is not None and clock.now_ms() >= held.renew_at
-        spent = bool(held.problem) or (is_over and _is_by_person(ready))
+        is_over = not tokens.refresh and tokens.renew_at is not None and clock.now_ms() >= tokens.renew_at
+        spent = bool(tokens.problem) or (is_over and _is_by_person(ready))
         return Connection(
-            "expired" if spent else "connected", held.problem, held.scope, row.connected_by, row.connected_at, row.renewed_at
+            "expired" if spent else "connected", tokens.problem, tokens.scope, row.connected_by, row.connected_at, row.renewed_at
         )
 
     def keep_granted(self, scope: TenantScope, ready: Ready, answer: TokenAnswer) -> None:
@@ -125,25 +125,25 @@ class TokenKeeper:
         """Hold the integration's lock in this process; yields False if the time is over."""
         with self._lock:
             lock = self._turns.setdefault((ready.tenant_id, ready.slug), threading.Lock())
-        taken = lock.acquire(timeout=max(0.0, until - clock.monotonic()))
+        is_locked = lock.acquire(timeout=max(0.0, until - clock.monotonic()))
         try:
-            yield taken
+            yield is_locked
         finally:
-            if taken:
+            if is_locked:
                 lock.release()
 
     def take_lease(self, scope: TenantScope, slug: str, generation: int) -> str | None:
         """Lease the renewal of this generation's tokens; returns the owner's name, or None while another process has the lease."""
         owner, now = secrets.token_hex(8), clock.now_ms()
 
-        def take() -> bool:
+        def claim() -> bool:
             self._make_row(scope, slug)
-            taken = scope.update(TokenRow, lease_owner=owner, lease_until=now + LEASE_MS).where(
+            query = scope.update(TokenRow, lease_owner=owner, lease_until=now + LEASE_MS).where(
                 TokenRow.integration_id == slug, TokenRow.generation == generation, TokenRow.lease_until <= now
             )
-            return bool(taken.execute())
+            return bool(query.execute())
 
-        return owner if db.write(take) else None
+        return owner if db.write(claim) else None
 
     def give_back(self, scope: TenantScope, slug: str, owner: str) -> None:
         """Release a lease without renewal."""
@@ -209,8 +209,8 @@ class CallTokens:
         scope = TenantScope(self.ready.tenant_id, "system")
         token = self._find(scope, refused)
         while token is None:
-            with self.keeper.turn(self.ready, until) as taken:
-                token = self._find(scope, refused) or (self._renew(scope) if taken else None)
+            with self.keeper.turn(self.ready, until) as is_locked:
+                token = self._find(scope, refused) or (self._renew(scope) if is_locked else None)
             if token is None:
                 _wait_for_others(self.ready, until)
         self.ready.redactor.learn(token)
@@ -218,14 +218,14 @@ class CallTokens:
 
     def _find(self, scope: TenantScope, refused: str) -> str | None:
         """The stored token; None if it must be renewed."""
-        held = self.keeper.held(scope, self.ready)
-        if held.problem:
-            raise AuthError(f"{self.ready.slug} is no longer connected: {held.problem}")
-        if held.is_good(refused, clock.now_ms()):
-            return held.access
-        if self.oauth.grant == "authorization_code" and not held.refresh:
-            told = "has expired and cannot be renewed; connect it again" if held.access else "is missing; connect it first"
-            raise AuthError(f"The connection of {self.ready.slug} {told} (console, Integrations, {self.ready.slug}).")
+        tokens = self.keeper.held(scope, self.ready)
+        if tokens.problem:
+            raise AuthError(f"{self.ready.slug} is no longer connected: {tokens.problem}")
+        if tokens.is_good(refused, clock.now_ms()):
+            return tokens.access
+        if self.oauth.grant == "authorization_code" and not tokens.refresh:
+            problem = "has expired and cannot be renewed; connect it again" if tokens.access else "is missing; connect it first"
+            raise AuthError(f"The connection of {self.ready.slug} {problem} (console, Integrations, {self.ready.slug}).")
         return None
 
     def _renew(self, scope: TenantScope) -> str | None:
@@ -274,9 +274,9 @@ class TrialTokens:
 
 
 def _wait_for_others(ready: Ready, until: float) -> None:
-    if clock.monotonic() + _LOOK_AGAIN_S >= until:
+    if clock.monotonic() + _POLL_S >= until:
         raise TransientError(f"The token of {ready.slug} was not renewed in time; the call can be repeated.")
-    _pause.wait(_LOOK_AGAIN_S)
+    _pause.wait(_POLL_S)
 
 
 _pause = threading.Event()

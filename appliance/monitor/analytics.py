@@ -47,8 +47,8 @@ class Summary:
     extents: dict[int, Extent] = field(default_factory=lambda: defaultdict(Extent))
     sum_ms: float = 0.0
 
-    def add(self, outcome: str, slot: int, extent: Extent) -> None:
-        self.by_outcome[outcome] += extent.count
+    def add(self, result: str, slot: int, extent: Extent) -> None:
+        self.by_outcome[result] += extent.count
         self.extents[slot].add(extent)
         self.sum_ms += extent.sum_ms
 
@@ -64,7 +64,7 @@ class Summary:
     @property
     def failures(self) -> int:
         """Everything that neither succeeded nor ended intentionally."""
-        return sum(n for outcome, n in self.by_outcome.items() if outcome not in _GOOD | _NEUTRAL)
+        return sum(n for result, n in self.by_outcome.items() if result not in _GOOD | _NEUTRAL)
 
     @property
     def mean_ms(self) -> float | None:
@@ -120,23 +120,23 @@ def read_counts(scope: TenantScope, window: Window, names: Sequence[str]) -> dic
     """The series of each of these names, with counts and results only: for lists with many charts and no percentiles."""
     bucket = _choose_bucket(window)
     since, until = window.since // bucket * bucket, -(-window.until // bucket) * bucket
-    found = {
+    series_by_name = {
         name: Series(since, until, bucket, [(at, Summary()) for at in range(since, until, bucket)], Summary(), {}) for name in names
     }
     if not names:
-        return found
+        return series_by_name
     for piece in rollup.pieces(scope, window.kind, since, until, bucket):
-        for name, index, outcome, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
-            series, numbers = found[str(name)], (str(outcome), 0, Extent(int(count), float(sum_ms)))
+        for name, index, result, count, sum_ms in rollup.read_counts(scope, window.kind, names, piece, (since, bucket)):
+            series, numbers = series_by_name[str(name)], (str(result), 0, Extent(int(count), float(sum_ms)))
             series.points[int(index)][1].add(*numbers)
             series.total.add(*numbers)
-    return found
+    return series_by_name
 
 
 def read_names(scope: TenantScope, window: Window) -> dict[str, Summary]:
     """The 50 most frequent names of a window, most frequent first."""
-    kept = _kept_by(window.since)
-    return _read_names(scope, window.kind, window.since // kept * kept, window.until)
+    resolution = _resolution_at(window.since)
+    return _read_names(scope, window.kind, window.since // resolution * resolution, window.until)
 
 
 def _read_names(scope: TenantScope, kind: Kept, since: int, until: int) -> dict[str, Summary]:
@@ -153,8 +153,8 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
     Where counters are stored by the hour or the day, it starts at the beginning of that hour or day.
     """
     until, total = clock.now_ms() // MINUTE * MINUTE + MINUTE, Summary()
-    kept = _kept_by(since)
-    since = since // kept * kept
+    resolution = _resolution_at(since)
+    since = since // resolution * resolution
     for piece in rollup.pieces(scope, kind, since, until, DAY):
         for _, *row in rollup.read(scope, kind, name, piece, (since, until - since)):
             total.add(*_numbers(row))
@@ -163,21 +163,21 @@ def read_total(scope: TenantScope, kind: Kind, name: str | None, since: int) -> 
 
 def _numbers(row: Sequence[Any]) -> tuple[str, int, Extent]:
     """Convert a row of counters, whose sums differ in type between databases."""
-    outcome, slot, count, sum_ms, low_ms, high_ms = row
-    return str(outcome), int(slot), Extent(int(count), float(sum_ms), low_ms, high_ms)
+    result, slot, count, sum_ms, low_ms, high_ms = row
+    return str(result), int(slot), Extent(int(count), float(sum_ms), low_ms, high_ms)
 
 
 def _choose_bucket(window: Window) -> int:
-    kept = _kept_by(window.since)
+    resolution = _resolution_at(window.since)
     if window.bucket is not None:
         if not MINUTE <= window.bucket <= WIDEST or window.bucket % MINUTE:
             raise InvalidRequest("bucket must be whole minutes, such as 5m, 1h or 1d, and a year at most", pointer="/bucket")
-        return -(-window.bucket // kept) * kept
+        return -(-window.bucket // resolution) * resolution
     span = window.until - window.since
-    return max(kept, next((width for width in _BUCKETS if span <= width * _NICE_POINTS), DAY))
+    return max(resolution, next((width for width in _BUCKETS if span <= width * _NICE_POINTS), DAY))
 
 
-def _kept_by(since: int) -> int:
+def _resolution_at(since: int) -> int:
     """The resolution in which the counters of this time are stored."""
     now = clock.now_ms()
     return max((width for age, width in RESOLUTIONS if since < now - age), default=MINUTE)

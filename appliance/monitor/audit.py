@@ -81,34 +81,34 @@ def hash_of(entry: AuditEntry) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
 
-def list_entries(scope: TenantScope, wanted: AuditFilter, page: PageRequest) -> Page[AuditEntry]:
+def list_entries(scope: TenantScope, filters: AuditFilter, page: PageRequest) -> Page[AuditEntry]:
     """The matching entries, newest first."""
-    return paginate(_matching(scope, wanted), page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
+    return paginate(_matching(scope, filters), page, {"seq": AuditEntry.seq, "at": AuditEntry.at}, default="-seq", tie="seq")
 
 
-def export_entries(scope: TenantScope, wanted: AuditFilter, most: int) -> list[str]:
+def export_entries(scope: TenantScope, filters: AuditFilter, most: int) -> list[str]:
     """The newest `most` matching entries, oldest first, each a line of JSON with everything its hash covers."""
-    rows = list(_matching(scope, wanted).order_by(AuditEntry.seq.desc()).limit(most))
+    rows = list(_matching(scope, filters).order_by(AuditEntry.seq.desc()).limit(most))
     names = ("tenant_id", "seq", "at", "actor", "action", "subject", "fields", "previous_hash", "hash")
     return [json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False) + "\n" for row in reversed(rows)]
 
 
-def _matching(scope: TenantScope, wanted: AuditFilter) -> Any:
+def _matching(scope: TenantScope, filters: AuditFilter) -> Any:
     query = scope.select(AuditEntry)
     for column, value in (
-        (AuditEntry.actor, wanted.actor),
-        (AuditEntry.action, wanted.action),
-        (AuditEntry.subject, wanted.subject),
+        (AuditEntry.actor, filters.actor),
+        (AuditEntry.action, filters.action),
+        (AuditEntry.subject, filters.subject),
     ):
         if value is not None:
             query = query.where(column == value)
-    if wanted.since is not None:
-        query = query.where(AuditEntry.at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(AuditEntry.at < wanted.until)
-    if wanted.text:
+    if filters.since is not None:
+        query = query.where(AuditEntry.at >= filters.since)
+    if filters.until is not None:
+        query = query.where(AuditEntry.at < filters.until)
+    if filters.text:
         places = (AuditEntry.action, AuditEntry.subject, AuditEntry.fields)
-        query = query.where(reduce(or_, (place.contains(wanted.text) for place in places)))
+        query = query.where(reduce(or_, (place.contains(filters.text) for place in places)))
     return query
 
 
@@ -118,12 +118,12 @@ def rename_chain(scope: TenantScope, old: str) -> Verdict:
     Hashes include the tenant's id.  A broken chain is intact afterwards, so callers record the returned result in it.
     """
 
-    def of_old(entry: AuditEntry) -> AuditEntry:
+    def with_old_tenant(entry: AuditEntry) -> AuditEntry:
         entry.tenant_id = old
         return entry
 
     chain = scope.find(AuditChain)
-    found = _walk(chain, (of_old(entry) for entry in _in_order(scope)))
+    status = _verify_chain(chain, (with_old_tenant(entry) for entry in _in_order(scope)))
     if old != scope.tenant_id and chain is not None:
         before = chain.base_hash
         for entry in _in_order(scope):
@@ -132,21 +132,21 @@ def rename_chain(scope: TenantScope, old: str) -> Verdict:
             changed = scope.update(AuditEntry, previous_hash=entry.previous_hash, hash=before)
             changed.where(AuditEntry.seq == entry.seq).execute()
         scope.update(AuditChain, last_hash=before).execute()
-    return found
+    return status
 
 
 def verify(scope: TenantScope) -> Verdict:
     """Recompute the tenant's whole chain to detect changed, missing and added entries."""
     with db.snapshot():
         chain = scope.find(AuditChain)
-        return _walk(chain, _in_order(scope))
+        return _verify_chain(chain, _in_order(scope))
 
 
 def _in_order(scope: TenantScope) -> Any:
     return scope.select(AuditEntry).order_by(AuditEntry.seq).iterator()
 
 
-def _walk(chain: AuditChain | None, entries: Any) -> Verdict:
+def _verify_chain(chain: AuditChain | None, entries: Any) -> Verdict:
     seq, expected = (chain.base_seq, chain.base_hash) if chain else (0, GENESIS)
     first = seq + 1
     count = 0

@@ -29,7 +29,7 @@ from .webhooks import KEEP_TRYING_MS, arrivals, seal_context
 
 log = logging.getLogger(__name__)
 # A private generator: code that seeds the shared one for reproducibility is not affected by deliveries.
-_chance = random.Random()  # noqa: S311 jitter, not cryptography
+_jitter = random.Random()  # noqa: S311 jitter, not cryptography
 
 PLACES = 32
 """The number of messages one process sends concurrently."""
@@ -42,10 +42,10 @@ LEASE_MS = 60_000
 FIRST_DELAY_MS = 5_000
 LONGEST_DELAY_MS = 4 * 3_600_000
 _POLL_SECONDS = 1.0
-_ATTEMPTS_KEPT = 20
+_MAX_ATTEMPTS_STORED = 20
 _ANSWER_BYTES = 64 << 10
 _EXCERPT_BYTES = 500
-_GONE = 410
+_HTTP_GONE = 410
 
 Key = tuple[str, str]
 
@@ -136,16 +136,16 @@ class Deliverer:
             "NOT EXISTS (SELECT 1 FROM switched_off s WHERE s.tenant_id = w.tenant_id AND s.kind = 'tenant')",
             (clock.now_ms(),),
         )
-        _chance.shuffle(due)  # so that no webhook is always last when places are scarce
-        begun: list[Future[None]] = []
+        _jitter.shuffle(due)  # so that no webhook is always last when places are scarce
+        started: list[Future[None]] = []
         for tenant_id, webhook_id, failed_in_row in due:
             key, suspect = (str(tenant_id), str(webhook_id)), failed_in_row > 0
             free = self._free_places(key, suspect=suspect)
             if free > 0 and not self._stopped:
                 scope = TenantScope(key[0], "system")
                 claimed = db.write(partial(claim, scope, key[1], free))
-                begun += [self._submit(each, suspect=suspect) for each in claimed]
-        return begun
+                started += [self._submit(each, suspect=suspect) for each in claimed]
+        return started
 
     def _free_places(self, key: Key, *, suspect: bool) -> int:
         with self._lock:
@@ -188,7 +188,7 @@ class Deliverer:
         except ApplianceError as error:
             attempt = partial(Attempt, error=storable_text(error.message, _EXCERPT_BYTES))
         else:
-            attempt = partial(Attempt, **_told(answer))
+            attempt = partial(Attempt, **_answer_fields(answer))
         finally:
             client.close()
         return attempt(at=at, duration_ms=int((clock.monotonic() - began) * 1000))
@@ -204,12 +204,12 @@ class Deliverer:
         return HttpRequest("POST", claimed.url, headers, content=content, follow_redirects=False, max_bytes=_ANSWER_BYTES)
 
 
-def _told(answer: HttpAnswer) -> dict[str, Any]:
+def _answer_fields(answer: HttpAnswer) -> dict[str, Any]:
     """The parts of a response to store."""
     after = answer.headers.get("retry-after", "")
-    asked = int(after) if answer.status in (429, 503) and after.isascii() and after.isdigit() and len(after) < 9 else None
+    retry_after = int(after) if answer.status in (429, 503) and after.isascii() and after.isdigit() and len(after) < 9 else None
     excerpt = storable_text(answer.content[:_EXCERPT_BYTES].decode("utf8", "replace"), _EXCERPT_BYTES)
-    return {"status": answer.status, "answer": excerpt or None, "retry_after": asked}
+    return {"status": answer.status, "answer": excerpt or None, "retry_after": retry_after}
 
 
 def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
@@ -225,8 +225,8 @@ def claim(scope: TenantScope, webhook_id: str, most: int) -> list[Claimed]:
     claimed = []
     for each in scope.select(DeliveryRow).where(due).order_by(DeliveryRow.next_try_at, DeliveryRow.id).limit(most):
         unclaimed = (DeliveryRow.id == each.id) & (DeliveryRow.next_try_at == each.next_try_at)
-        taken = scope.update(DeliveryRow, next_try_at=now + LEASE_MS, tries=each.tries + 1).where(unclaimed).execute()
-        if taken:
+        updated = scope.update(DeliveryRow, next_try_at=now + LEASE_MS, tries=each.tries + 1).where(unclaimed).execute()
+        if updated:
             claimed.append(
                 Claimed(scope, webhook_id, each.id, row.url, each.payload, tuple(sealed), each.tries + 1, now + LEASE_MS)
             )
@@ -240,9 +240,9 @@ def record(claimed: Claimed, attempt: Attempt) -> None:
     webhook = scope.find(WebhookRow, id=claimed.webhook_id)
     if row is None or webhook is None:
         return
-    noted = {name: value for name, value in asdict(attempt).items() if value is not None}
+    fields = {name: value for name, value in asdict(attempt).items() if value is not None}
     given_up = False
-    changes: dict[str, Any] = {"attempts": [*row.attempts, noted][-_ATTEMPTS_KEPT:]}
+    changes: dict[str, Any] = {"attempts": [*row.attempts, fields][-_MAX_ATTEMPTS_STORED:]}
     is_done = attempt.status is not None and 200 <= attempt.status < 300
     if is_done:
         changes |= {"status": "succeeded", "next_try_at": None, "finished_at": now}
@@ -256,20 +256,20 @@ def record(claimed: Claimed, attempt: Attempt) -> None:
         scope.update(WebhookRow, **health).where(WebhookRow.id == webhook.id).execute()
     else:
         tried_since = row.give_up_at - KEEP_TRYING_MS
-        _note_failure(scope, webhook, attempt, nothing_arrives=given_up and (webhook.last_success_at or 0) < tried_since)
+        _record_failure(scope, webhook, attempt, nothing_arrives=given_up and (webhook.last_success_at or 0) < tried_since)
 
 
 def _next_try(row: DeliveryRow, claimed: Claimed, attempt: Attempt, now: int) -> int | None:
     """The time of the next attempt; the last one is at the end of the three days."""
-    if now >= row.give_up_at or attempt.status == _GONE:
+    if now >= row.give_up_at or attempt.status == _HTTP_GONE:
         return None
-    delay = delay_ms(claimed.tries, _chance.random())
+    delay = delay_ms(claimed.tries, _jitter.random())
     if attempt.retry_after is not None:
         delay = max(delay, min(attempt.retry_after * 1000, LONGEST_DELAY_MS))
     return int(min(now + delay, row.give_up_at))
 
 
-def _note_failure(scope: TenantScope, webhook: WebhookRow, attempt: Attempt, *, nothing_arrives: bool) -> None:
+def _record_failure(scope: TenantScope, webhook: WebhookRow, attempt: Attempt, *, nothing_arrives: bool) -> None:
     now = clock.now_ms()
     since = now if webhook.failing_since is None else webhook.failing_since
     changes = {"failed_in_row": webhook.failed_in_row + 1, "failing_since": since}
@@ -277,7 +277,7 @@ def _note_failure(scope: TenantScope, webhook: WebhookRow, attempt: Attempt, *, 
     if webhook.state != "active":
         return
     reason = ""
-    if attempt.status == _GONE:
+    if attempt.status == _HTTP_GONE:
         reason = "its URL responded with 410 Gone"
     elif nothing_arrives:
         last = attempt.error or f"status {attempt.status}"

@@ -50,17 +50,17 @@ class DiskGauge:
 
     def read(self) -> Disk:
         """The current free space, and the contents as last measured."""
-        found = shutil.disk_usage(self._folder)
-        return Disk(found.total, found.free, db.size_bytes(), self._blobs)
+        usage = shutil.disk_usage(self._folder)
+        return Disk(usage.total, usage.free, db.size_bytes(), self._blobs)
 
 
 def watch_room(folder: Path) -> None:
     """While writes are refused for lack of space: check whether the folder and the database have space again."""
-    if db.is_full() and _has_room(folder):
+    if db.is_full() and _has_space(folder):
         db.look_for_room(ROOM)
 
 
-def _has_room(folder: Path) -> bool:
+def _has_space(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM)

@@ -23,7 +23,7 @@ State = Literal["open", "acknowledged", "resolved"]
 MESSAGE_BYTES = 2 << 10
 RETRIES_AT_ONCE = 200
 LOOKED_AT_ONCE = 2_000
-_LATER = (Draining, Overloaded, StorageFull)
+_OVERLOAD_ERRORS = (Draining, Overloaded, StorageFull)
 
 # The parts that differ between occurrences of one failure; order matters: a quoted id is a quoted value.
 _VARIABLE = re.compile(
@@ -86,13 +86,13 @@ def record_failure(scope: TenantScope, failure: Failure) -> str:
     """
     now = clock.now_ms()
     mark = fingerprint(failure)
-    found = db.rows(
+    rows = db.rows(
         "SELECT f.id FROM failure f JOIN failure_occurrence o ON o.tenant_id = f.tenant_id AND o.failure_id = f.id "
         "WHERE f.tenant_id = ? AND f.fingerprint = ? AND o.execution_id = ?",
         (scope.tenant_id, mark, failure.execution_id),
     )
-    if found:
-        return str(found[0][0])
+    if rows:
+        return str(rows[0][0])
     message = dump_sentence(storable_text(failure.message, MESSAGE_BYTES))
     ((group_id, settled_at),) = db.rows(
         "INSERT INTO failure (tenant_id, id, fingerprint, process_id, step, failure_class, code, message, state, "
@@ -177,11 +177,11 @@ def _has_failed(
         FailureOccurrence.failure_id == group.id, FailureOccurrence.recovered_at.is_null(),
         FailureOccurrence.at > (group.settled_at or 0),
     ).limit(RETRIES_AT_ONCE)  # fmt: skip
-    while found := [row.execution_id for row in open_ones.clone()]:
-        if left_failed(scope, found):
+    while execution_ids := [row.execution_id for row in open_ones.clone()]:
+        if left_failed(scope, execution_ids):
             return True
-        gone = FailureOccurrence.execution_id.in_(found) & (FailureOccurrence.failure_id == group.id)
-        scope.update(FailureOccurrence, recovered_at=clock.now_ms()).where(gone).execute()
+        is_deleted = FailureOccurrence.execution_id.in_(execution_ids) & (FailureOccurrence.failure_id == group.id)
+        scope.update(FailureOccurrence, recovered_at=clock.now_ms()).where(is_deleted).execute()
     return False
 
 
@@ -204,7 +204,7 @@ def retry_all(scope: TenantScope, failure_id: str, work: FailedWork) -> RetryOut
     for execution_id in chosen:
         try:
             retried[execution_id] = work.retry(scope, execution_id, f"{failure_id}/{execution_id}")
-        except _LATER:
+        except _OVERLOAD_ERRORS:
             raise
         except ConcurrencyLimited:
             waiting.append(execution_id)
@@ -224,10 +224,10 @@ def _pending(scope: TenantScope, group: FailureGroup) -> Any:
 def _choose(scope: TenantScope, group: FailureGroup, work: FailedWork) -> list[str]:
     """The oldest ones left to retry; earlier ones that are not are closed."""
     pending = _pending(scope, group).order_by(FailureOccurrence.at, FailureOccurrence.execution_id).limit(LOOKED_AT_ONCE)
-    while found := [row.execution_id for row in pending.clone()]:
-        left = work.left_to_retry(scope, found)
-        _close(scope, group.id, [each for each in found if each not in left])
-        if chosen := [each for each in found if each in left]:
+    while execution_ids := [row.execution_id for row in pending.clone()]:
+        left = work.left_to_retry(scope, execution_ids)
+        _close(scope, group.id, [each for each in execution_ids if each not in left])
+        if chosen := [each for each in execution_ids if each in left]:
             return chosen[:RETRIES_AT_ONCE]
     return []
 

@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Criteria of lines: each word of `text` starts a word of message, fields or ids; `level` and above; [since, until), epoch ms."""
+    """Criteria of lines: each word of `text` starts a word of message, fields or ids; `level` and above; times in ms."""
 
     text: str | None = None
     level: str | None = None
@@ -78,8 +78,8 @@ def write_lines(scope: TenantScope, lines: Sequence[Line]) -> None:
                 *ids, _words(message, fields, *ids),
             )  # fmt: skip
         places = ", ".join([_PLACES] * len(part))
-        made = db.rows(f"INSERT INTO log_line ({_COLUMNS}) VALUES {places} RETURNING id", tuple(values))  # noqa: S608
-        numbers = [int(number) for (number,) in made]
+        rows = db.rows(f"INSERT INTO log_line ({_COLUMNS}) VALUES {places} RETURNING id", tuple(values))  # noqa: S608
+        numbers = [int(number) for (number,) in rows]
         full_text.add_range(TABLE, min(numbers), max(numbers))
 
 
@@ -93,19 +93,19 @@ def read_older() -> int:
     Each batch is a separate write, so this can be interrupted at any time.
     """
     done = 0
-    while unread := db.rows(
+    while unindexed := db.rows(
         "SELECT id, message, fields, execution_id, process_id, step, request_id FROM log_line WHERE words IS NULL "
         "ORDER BY id DESC LIMIT ?", (READ_AT_ONCE,)
     ):  # fmt: skip
-        found = [(_words(*texts), int(number)) for number, *texts in unread]
-        done += db.write(partial(_store_words, found))
+        indexed = [(_words(*texts), int(number)) for number, *texts in unindexed]
+        done += db.write(partial(_store_words, indexed))
     return done
 
 
-def _store_words(found: Sequence[tuple[str, int]]) -> int:
+def _store_words(indexed: Sequence[tuple[str, int]]) -> int:
     """Inside a write: store the words of these lines."""
     done = 0
-    for words, number in found:
+    for words, number in indexed:
         if db.execute("UPDATE log_line SET words = ? WHERE id = ? AND words IS NULL", (words, number)):
             full_text.add(TABLE, number)
             done += 1
@@ -117,10 +117,10 @@ def forget_words(scope: TenantScope) -> None:
     full_text.remove(TABLE, "tenant_id = ?", (scope.tenant_id,))
 
 
-def list_lines(scope: TenantScope, wanted: LineFilter, page: PageRequest) -> Page[Line]:
+def list_lines(scope: TenantScope, filters: LineFilter, page: PageRequest) -> Page[Line]:
     """The matching lines, newest first; `sort=at` reverses the order."""
-    query = _matching(scope.select(LogLine), wanted)
-    return paginate(query, page, {"at": LogLine.at, "id": LogLine.id}, default="-at").map(_line)
+    query = _matching(scope.select(LogLine), filters)
+    return paginate(query, page, {"at": LogLine.at, "id": LogLine.id}, default="-at").map(_from_row)
 
 
 def last_number() -> int:
@@ -139,9 +139,9 @@ class Tail:
     are stored at its end, and a clock may be set back.
     """
 
-    def __init__(self, scope: TenantScope, wanted: LineFilter, number: int) -> None:
-        self._scope, self._wanted, self._number = scope, replace(wanted, since=None), number
-        self._since, self._newest = wanted.since, last_number()
+    def __init__(self, scope: TenantScope, filters: LineFilter, number: int) -> None:
+        self._scope, self._wanted, self._number = scope, replace(filters, since=None), number
+        self._since, self._newest = filters.since, last_number()
         self.is_behind = False
 
     def look(self, *, only_newest: bool = False) -> list[Line]:
@@ -155,7 +155,7 @@ class Tail:
         if self._since is not None and self._number < self._newest:
             query = query.where((LogLine.at >= self._since) | (LogLine.id > self._newest))
         order = LogLine.id.desc() if only_newest else LogLine.id
-        lines = [_line(row) for row in query.order_by(order).limit(AT_ONCE)] if until > self._number else []
+        lines = [_from_row(row) for row in query.order_by(order).limit(AT_ONCE)] if until > self._number else []
         self.is_behind = len(lines) == AT_ONCE and not only_newest
         # Lines that do not match are not examined again.
         self._number = lines[-1].number if self.is_behind else max(self._number, until)
@@ -167,29 +167,29 @@ def purge(before_ms: int) -> int:
     return delete_older(TABLE, "id", "at", before_ms, is_searched=True)
 
 
-def _matching(query: Any, wanted: LineFilter, after: int = 0) -> Any:
-    if wanted.level is not None:
-        if wanted.level not in LEVELS:
+def _matching(query: Any, filters: LineFilter, after: int = 0) -> Any:
+    if filters.level is not None:
+        if filters.level not in LEVELS:
             raise ValidationFailed(Sentence("level must be one of %(levels)s", levels=', '.join(LEVELS)), pointer="/level")
-        query = query.where(LogLine.level >= LEVELS[wanted.level])
+        query = query.where(LogLine.level >= LEVELS[filters.level])
     for column, value in (
-        (LogLine.source, wanted.source),
-        (LogLine.execution_id, wanted.execution_id),
-        (LogLine.process_id, wanted.process_id),
+        (LogLine.source, filters.source),
+        (LogLine.execution_id, filters.execution_id),
+        (LogLine.process_id, filters.process_id),
     ):
         if value is not None:
             query = query.where(column == value)
-    if wanted.text:
-        matching, words = full_text.matching_ids(TABLE, full_text.search_words(wanted.text, "/text"), after)
+    if filters.text:
+        matching, words = full_text.matching_ids(TABLE, full_text.search_words(filters.text, "/text"), after)
         query = query.where(LogLine.id.in_(SQL(db.database.obj.statement(matching), (words,))))
-    if wanted.since is not None:
-        query = query.where(LogLine.at >= wanted.since)
-    if wanted.until is not None:
-        query = query.where(LogLine.at < wanted.until)
+    if filters.since is not None:
+        query = query.where(LogLine.at >= filters.since)
+    if filters.until is not None:
+        query = query.where(LogLine.at < filters.until)
     return query
 
 
-def _line(row: Any) -> Line:
+def _from_row(row: Any) -> Line:
     return Line(
         row.at, _NAMES[row.level], row.source, row.message, row.fields, row.execution_id, row.process_id, row.step,
         row.request_id, row.id,

@@ -159,10 +159,10 @@ class Registry:
         return [metric.sample() for _, metric in sorted(self._metrics.items())]
 
     def _declare(self, metric: M) -> M:
-        known = self._metrics.setdefault(metric.name, metric)
-        if not isinstance(known, type(metric)) or known.labels != metric.labels:
-            raise ValueError(f"there is already another metric {metric.name}, a {known.kind} with the labels {known.labels}")
-        return known
+        existing = self._metrics.setdefault(metric.name, metric)
+        if not isinstance(existing, type(metric)) or existing.labels != metric.labels:
+            raise ValueError(f"there is already another metric {metric.name}, a {existing.kind} with the labels {existing.labels}")
+        return existing
 
 
 def _escape(value: str) -> str:

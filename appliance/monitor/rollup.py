@@ -53,7 +53,7 @@ def roll_up() -> int:
             while db.write(partial(_advance, scope, str(kind), index, settled // width * width)):
                 done += 1
         for day in _late_days(scope, str(kind), 0, settled - DAY + 1):
-            db.write(partial(_sum_up_anew, scope, str(kind), day))
+            db.write(partial(_recompute_day, scope, str(kind), day))
             done += 1
     return done
 
@@ -71,27 +71,27 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
     """Inside a write: sum the next period of one width; returns whether there was one."""
     width, narrower = WIDTHS[index], WIDTHS[index - 1] if index else 0
     mark = _mark(scope, kind, width)
-    told = (scope.tenant_id, kind, mark or 0)
-    ((first,),) = db.rows("SELECT MIN(at) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ?", told)
+    mark_params = (scope.tenant_id, kind, mark or 0)
+    ((first,),) = db.rows("SELECT MIN(at) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ?", mark_params)
     if mark is None:
         if first is None:
             return False
         mark = int(first) // DAY * DAY
     # A gap without counts, even of years, is skipped at once.
-    reached = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + AT_ONCE)
+    next_mark = until if first is None else min(until, max(mark, int(first) // DAY * DAY) + AT_ONCE)
     if narrower:
-        reached = min(reached, (_mark(scope, kind, narrower) or mark) // width * width)
-    if reached <= mark:
+        next_mark = min(next_mark, (_mark(scope, kind, narrower) or mark) // width * width)
+    if next_mark <= mark:
         return False
     # Of two processes, one updates the row first; the other finds that it has moved.
     moved = db.execute(
         "INSERT INTO tally_mark (tenant_id, kind, width, until) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (tenant_id, kind, width) DO UPDATE SET until = excluded.until WHERE tally_mark.until = ?",
-        (scope.tenant_id, kind, width, reached, mark),
+        (scope.tenant_id, kind, width, next_mark, mark),
     )
     if not moved:
         return False
-    span = (scope.tenant_id, kind, mark, reached)
+    span = (scope.tenant_id, kind, mark, next_mark)
     if narrower:
         of_narrower = (scope.tenant_id, kind, narrower)
         only = f"AND width = ? AND name IN (SELECT '{ALL}' UNION ALL SELECT name FROM ({_NAMES}) AS named)"  # noqa: S608  constants
@@ -105,14 +105,14 @@ def _advance(scope: TenantScope, kind: str, index: int, until: int) -> bool:
 
 def _late_days(scope: TenantScope, kind: str, since: int, until: int) -> list[int]:
     """The late days that begin in [since, until), in order."""
-    found = db.rows(
+    rows = db.rows(
         "SELECT at FROM tally_late WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? ORDER BY at",
         (scope.tenant_id, kind, since, until),
     )
-    return [int(at) for (at,) in found]
+    return [int(at) for (at,) in rows]
 
 
-def _sum_up_anew(scope: TenantScope, kind: str, day: int) -> None:
+def _recompute_day(scope: TenantScope, kind: str, day: int) -> None:
     """Inside a write: recompute the sums of a late day from the counters, whose daily totals survive compaction."""
     span = (scope.tenant_id, kind, day, day + DAY)
     widths = ", ".join(map(str, WIDTHS))
@@ -122,8 +122,8 @@ def _sum_up_anew(scope: TenantScope, kind: str, day: int) -> None:
         f"AND name IN (SELECT '{ALL}' UNION {names})",
         (*span, *span),
     )
-    for width, (kept, until) in _marks(scope, kind).items():
-        of_width = (scope.tenant_id, kind, max(day, kept), min(day + DAY, until))
+    for width, (first, until) in _marks(scope, kind).items():
+        of_width = (scope.tenant_id, kind, max(day, first), min(day + DAY, until))
         for name in ("name", f"'{ALL}'"):
             db.execute(_INSERT.format(name=name, source="tally", narrower=""), (width, width, *of_width))
     db.execute("DELETE FROM tally_late WHERE tenant_id = ? AND kind = ? AND at = ?", (scope.tenant_id, kind, day))
@@ -136,10 +136,10 @@ def _marks(scope: TenantScope, kind: str) -> dict[int, tuple[int, int]]:
 
 
 def _mark(scope: TenantScope, kind: str, width: int) -> int | None:
-    found = db.rows(
+    rows = db.rows(
         "SELECT until FROM tally_mark WHERE tenant_id = ? AND kind = ? AND width = ?", (scope.tenant_id, kind, width)
     )
-    return int(found[0][0]) if found else None
+    return int(rows[0][0]) if rows else None
 
 
 def pieces(scope: TenantScope, kind: str, since: int, until: int, widest: int) -> Iterator[Piece]:
@@ -160,8 +160,8 @@ def _split(marks: dict[int, tuple[int, int]], widths: list[int], since: int, unt
         yield 0, since, until
         return
     *narrower, width = widths
-    kept, mark = marks[width]
-    begins, ends = -(-max(since, kept) // width) * width, min(until, mark) // width * width
+    first, mark = marks[width]
+    begins, ends = -(-max(since, first) // width) * width, min(until, mark) // width * width
     if begins >= ends:
         yield from _split(marks, narrower, since, until)
         return
@@ -181,11 +181,11 @@ def read(scope: TenantScope, kind: str, name: str | None, piece: Piece, bucket: 
             "WHERE tenant_id = ? AND kind = ? AND width = ? AND name = ? AND at >= ? AND at < ? GROUP BY 1, 2, 3",
             (start, wide, scope.tenant_id, kind, width, ALL if name is None else name, since, until),
         )
-    only, named = ("AND name = ? ", (name,)) if name is not None else ("", ())
+    only, name_params = ("AND name = ? ", (name,)) if name is not None else ("", ())
     return db.rows(
         "SELECT (at - ?) / ?, outcome, slot, SUM(count), SUM(sum_ms), MIN(low_ms), MAX(high_ms) FROM tally "  # noqa: S608
         f"WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? {only}GROUP BY 1, 2, 3",
-        (start, wide, scope.tenant_id, kind, since, until, *named),
+        (start, wide, scope.tenant_id, kind, since, until, *name_params),
     )
 
 

@@ -70,10 +70,10 @@ class Spans:
 
     def read(self, traceparent: str) -> Place | None:
         """Parse a `traceparent` header; None if it is invalid, which W3C Trace Context requires to ignore."""
-        found = _TRACEPARENT.fullmatch(traceparent.strip())
-        if found is None or found[1] == _NOWHERE[0] or found[2] == _NOWHERE[1]:
+        match = _TRACEPARENT.fullmatch(traceparent.strip())
+        if match is None or match[1] == _NOWHERE[0] or match[2] == _NOWHERE[1]:
             return None
-        return Place(found[1], found[2], bool(int(found[3], 16) & 1) and self._is_chosen(found[1]))
+        return Place(match[1], match[2], bool(int(match[3], 16) & 1) and self._is_chosen(match[1]))
 
     def under(self, around: Place | None, key: str = "") -> Place:
         """The context of a new span below another, or of a new trace; the same `key` gives the same ids."""

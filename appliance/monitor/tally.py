@@ -25,17 +25,17 @@ RESOLUTIONS = ((2 * DAY, HOUR), (90 * DAY, DAY))
 _SLOTS_PER_DOUBLING = 4
 
 _COLUMNS = "tenant_id, kind, at, name, outcome, slot, count, sum_ms, low_ms, high_ms"
-_TOGETHER = (
+_MERGE_CLAUSE = (
     "ON CONFLICT (tenant_id, kind, at, name, outcome, slot) "
     "DO UPDATE SET count = tally.count + excluded.count, sum_ms = tally.sum_ms + excluded.sum_ms, "
     "low_ms = CASE WHEN tally.low_ms < excluded.low_ms THEN tally.low_ms ELSE excluded.low_ms END, "
     "high_ms = CASE WHEN tally.high_ms > excluded.high_ms THEN tally.high_ms ELSE excluded.high_ms END"
 )
-_ADD = f"INSERT INTO tally ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_TOGETHER}"  # noqa: S608
+_ADD = f"INSERT INTO tally ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_MERGE_CLAUSE}"  # noqa: S608
 _MERGE = (
     f"INSERT INTO tally ({_COLUMNS}) SELECT tenant_id, kind, at - at % ?, name, outcome, slot, SUM(count), SUM(sum_ms), "  # noqa: S608
     "MIN(low_ms), MAX(high_ms) FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0 "
-    f"GROUP BY tenant_id, kind, at - at % ?, name, outcome, slot {_TOGETHER}"
+    f"GROUP BY tenant_id, kind, at - at % ?, name, outcome, slot {_MERGE_CLAUSE}"
 )
 _DROP = "DELETE FROM tally WHERE tenant_id = ? AND kind = ? AND at >= ? AND at < ? AND at % ? <> 0"
 
@@ -88,9 +88,9 @@ def add(scope: TenantScope, kind: str, name: str, duration_ms: float) -> None:
 
     `name` is `<what>:<outcome>`: the process, kind of step or integration, and its result (`order-intake:succeeded`).
     """
-    what, _, outcome = name.rpartition(":")
+    what, _, result = name.rpartition(":")
     minute = clock.now_ms() // MINUTE * MINUTE
-    add_counted(scope, kind, Counted(what, minute, outcome, slot_of(duration_ms), 1, *[duration_ms] * 3))
+    add_counted(scope, kind, Counted(what, minute, result, slot_of(duration_ms), 1, *[duration_ms] * 3))
 
 
 def add_counted(scope: TenantScope, kind: str, counted: Counted) -> None:

@@ -40,19 +40,19 @@ def outcome_of(status: int) -> str:
     return "succeeded" if status < 400 else "refused" if status < 500 else "failed"
 
 
-def count(answered: Iterable[Answered]) -> None:
+def count(requests: Iterable[Answered]) -> None:
     """Inside a write: add requests to the counters; those of tenants deleted meanwhile are skipped."""
     summed: dict[tuple[str, str, str, int, str, int], tally.Extent] = {}
     tenants = {str(tenant_id) for (tenant_id,) in db.rows("SELECT id FROM tenant")}
-    for each in (each for each in answered if each.tenant_id in tenants):
+    for each in (each for each in requests if each.tenant_id in tenants):
         minute, slot = each.at // tally.MINUTE * tally.MINUTE, tally.slot_of(each.ms)
         for key, value in (
             ((each.tenant_id, each.of, each.name, minute, outcome_of(each.status), slot), each.ms),
             ((each.tenant_id, BYTES_OF[each.of], each.name, minute, "succeeded", 0), each.sent),
         ):
             summed.setdefault(key, tally.Extent()).add(tally.Extent(1, value, value, value))
-    for (tenant_id, kind, name, minute, outcome, slot), sum_of in summed.items():
-        counted = tally.Counted(name, minute, outcome, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
+    for (tenant_id, kind, name, minute, result, slot), sum_of in summed.items():
+        counted = tally.Counted(name, minute, result, slot, sum_of.count, sum_of.sum_ms, sum_of.low_ms, sum_of.high_ms)
         tally.add_counted(TenantScope(tenant_id, "system"), kind, counted)
 
 

@@ -85,20 +85,20 @@ def emit(
     `describe` returns the event's `data` and is only called if there is a subscriber; secrets in it are redacted.
     """
     active = db.rows("SELECT id, events FROM webhook WHERE tenant_id = ? AND state = 'active'", (scope.tenant_id,))
-    wanted = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
-    wanted = [each for each in wanted if among is None or each in among]
-    if not wanted:
+    webhook_ids = [str(each) for each, events in active if (event in json.loads(events) if only is None else each == only)]
+    webhook_ids = [each for each in webhook_ids if among is None or each in among]
+    if not webhook_ids:
         return []
     data = describe()
-    for webhook_id in wanted:
+    for webhook_id in webhook_ids:
         _enqueue(scope, webhook_id, event, data)
-    return wanted
+    return webhook_ids
 
 
 def _enqueue(scope: TenantScope, webhook_id: str, event: str, data: Mapping[str, Any]) -> str:
     delivery_id, now = ids.new("msg"), clock.now_ms()
-    told = {"tenant_id": scope.tenant_id, **json.loads(storable_json(data, _DATA_BYTES))}
-    payload = db.dump_json({"type": event, "timestamp": clock.rfc3339(now), "data": told})
+    payload_data = {"tenant_id": scope.tenant_id, **json.loads(storable_json(data, _DATA_BYTES))}
+    payload = db.dump_json({"type": event, "timestamp": clock.rfc3339(now), "data": payload_data})
     scope.insert(
         DeliveryRow, id=delivery_id, webhook_id=webhook_id, event=event, payload=payload, status="pending", tries=0,
         attempts=[], next_try_at=now, give_up_at=now + KEEP_TRYING_MS, created_at=now,
@@ -116,7 +116,7 @@ class Webhooks:
     def create_webhook(self, scope: TenantScope, spec: Spec) -> tuple[WebhookRow, str]:
         """Create a webhook; returns it with its secret.  ValidationFailed, AddressNotAllowed, Conflict."""
         self._check_url(spec.url)
-        events = _checked_events(spec.events)
+        events = _validate_events(spec.events)
         webhook_id, secret, now = ids.new("whk"), make_secret(), clock.now_ms()
 
         def insert() -> WebhookRow:
@@ -149,7 +149,7 @@ class Webhooks:
             self._check_url(change.url)
         changes: dict[str, Any] = {"updated_at": clock.now_ms()}
         if change.events is not None:
-            changes["events"] = _checked_events(change.events)
+            changes["events"] = _validate_events(change.events)
         changes |= {name: value for name in ("url", "description") if (value := getattr(change, name)) is not None}
 
         def update() -> WebhookRow:
@@ -157,8 +157,8 @@ class Webhooks:
             if change.enabled is True and row.state == "disabled":
                 changes.update(state="active", disabled_reason=None, failed_in_row=0, failing_since=None)
             scope.update(WebhookRow, **changes).where(WebhookRow.id == webhook_id).execute()
-            told: dict[str, Any] = {name: changes[name] for name in ("url", "events") if name in changes}
-            audit.record(scope, "webhook.change", webhook_id, told)
+            details: dict[str, Any] = {name: changes[name] for name in ("url", "events") if name in changes}
+            audit.record(scope, "webhook.change", webhook_id, details)
             if change.enabled is False and row.state == "active":
                 disable(scope, webhook_id, f"disabled by {scope.actor}")
             return scope.get(WebhookRow, id=webhook_id)
@@ -196,7 +196,7 @@ class Webhooks:
         """Queue a message of the type `webhook.test`, delivered like any other.  NotFound, Conflict."""
 
         def enqueue() -> DeliveryRow:
-            _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
+            _check_enabled(scope.get(WebhookRow, id=webhook_id))
             return scope.get(DeliveryRow, id=_enqueue(scope, webhook_id, TEST_EVENT, {"webhook_id": webhook_id}))
 
         return db.write(enqueue)
@@ -217,7 +217,7 @@ class Webhooks:
         """Send a message again, whatever its status, with the same webhook-id.  NotFound, Conflict."""
 
         def renew() -> DeliveryRow:
-            _refuse_disabled(scope.get(WebhookRow, id=webhook_id))
+            _check_enabled(scope.get(WebhookRow, id=webhook_id))
             scope.get(DeliveryRow, webhook_id=webhook_id, id=delivery_id)
             now = clock.now_ms()
             changes = {"status": "pending", "tries": 0, "next_try_at": now, "give_up_at": now + KEEP_TRYING_MS, "finished_at": None}
@@ -272,7 +272,7 @@ def purge(before_ms: int) -> int:
     return delete_older("webhook_delivery", "id", "created_at", min(before_ms, clock.now_ms() - 2 * KEEP_TRYING_MS))
 
 
-def _checked_events(events: Sequence[str]) -> list[str]:
+def _validate_events(events: Sequence[str]) -> list[str]:
     unknown = [
         Detail(
             f"/events/{index}",
@@ -289,7 +289,7 @@ def _checked_events(events: Sequence[str]) -> list[str]:
     return sorted(set(events))
 
 
-def _refuse_disabled(row: WebhookRow) -> None:
+def _check_enabled(row: WebhookRow) -> None:
     if row.state == "disabled":
         raise Conflict(Sentence(
             "the webhook %(id)s is disabled (%(disabled_reason)s); enable it first",

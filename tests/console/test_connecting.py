@@ -114,7 +114,7 @@ def test_an_answer_that_comes_late_or_after_a_change_connects_nothing(
     back = provider.allow(leave(owner))
     changes = {"settings": {"auth": {"scope": "everything"}}}
     acme.patch(f"/api/v1/integrations/{SLUG}", json=changes).raise_for_status()
-    assert "have changed meanwhile" in owner.get(back).text
+    assert "have changed in the meantime" in owner.get(back).text
     assert provider.asked == []
 
 

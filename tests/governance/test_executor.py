@@ -151,7 +151,7 @@ def test_an_answer_that_breaks_its_schema_is_a_failure_that_names_the_place_and_
     error = failure(world, action="look", input={"do": do})
     assert isinstance(error, ActionFailed)
     assert (error.error_class, error.outcome, error.retryable) == ("system_error", "unknown", False)
-    assert f"answered something its connector does not promise: the action look, at {pointer}: " in error.message
+    assert f"returned an answer that violates its connector's schema: the action look, at {pointer}: " in error.message
     assert error.extra["foreign"] == {"pointer": pointer, "rule": "type"}
     assert "4711" not in str(error.extra) + error.message
     [row] = calls(world)

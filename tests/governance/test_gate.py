@@ -70,8 +70,8 @@ def test_a_dead_system_is_left_alone_and_tried_again_by_itself(world: World, tim
     world.executor.execute(world.one, world.request("look"))
     assert health(world) == Health()
     texts = [line.message for line in logs.list_lines(world.one, logs.LineFilter(source="integration"), PageRequest()).items]
-    assert any("failed 5 times in a row; it is left alone for 10 s" in text for text in texts)
-    assert any("answers again; its circuit is closed" in text for text in texts)
+    assert any("failed 5 times in a row; calls to it are paused for 10 s" in text for text in texts)
+    assert any("is responding again; its circuit is closed" in text for text in texts)
 
 
 def test_a_call_that_was_held_back_is_recorded_and_its_key_may_be_sent_again(world: World, time: Time) -> None:

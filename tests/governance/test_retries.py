@@ -78,7 +78,7 @@ def test_a_retry_of_unknown_outcome_blocks_the_key(world: World, monkeypatch: py
     assert record(world, retry).status == "waiting"
     with pytest.raises(OutcomeUnknown, match=retry):
         world.executor.execute(world.one, world.request(input={"do": "TransientError not_done"}, idempotency_key="k"))
-    with pytest.raises(Conflict, match="settle it first"):
+    with pytest.raises(Conflict, match="settle the call first"):
         world.executor.retry(world.one, "books", retry)
     history.settle_call(world.one, "books", retry, done=False, output=None)
     assert world.executor.retry(world.one, "books", retry)
@@ -145,7 +145,7 @@ def test_an_input_that_was_not_kept_whole_is_not_made_up(world: World) -> None:
     blotted = failed(world, note="tok-4711-secret")
     huge = failed(world, note="x" * 1_100_000)
     for call_id in (blotted, huge):
-        with pytest.raises(Conflict, match="send it again instead"):
+        with pytest.raises(Conflict, match="send a new call instead"):
             world.executor.retry(world.one, "books", call_id)
 
 
@@ -176,5 +176,5 @@ def test_calls_are_found_by_integration_action_outcome_and_time(world: World, mo
     assert found(after=at + 1) == found(before=0) == set()
     assert second in found(after=at)
     assert history.search_calls(world.two, CallFilter(), PageRequest()).items == []
-    with pytest.raises(ApplianceError, match="outcome is one of done, not_done, unknown"):
+    with pytest.raises(ApplianceError, match="outcome must be one of done, not_done, unknown"):
         found(outcome="maybe")

@@ -178,7 +178,7 @@ def test_they_go_with_their_integration(finder: World) -> None:
         ([Action("ship", "", {"type": "nonsense"}, {}, "read")], "input schema of action ship is not usable"),
         ([Action("ship", "", {}, {"$ref": "http://127.0.0.1:1/s.json"}, "read")], "output schema of action ship is not usable"),
         ([offer(f"a{n}") for n in range(5001)], "5000 are the most"),
-        ("nothing of the kind", "failed on its own"),
+        ("nothing of the kind", "failed with an internal error"),
     ],
 )
 def test_what_cannot_be_used_is_refused_whole(finder: World, offers: Any, sentence: str) -> None:

@@ -114,7 +114,7 @@ def test_what_is_already_so_keeps_its_version(world: World) -> None:
 def test_a_sealed_secret_cannot_be_sent_to_another_host_by_changing_the_address(world: World) -> None:
     world.ledger(host="good.example")
     current = world.integrations.get_integration(world.one, "books")
-    with pytest.raises(ValidationFailed, match="send the value again"):
+    with pytest.raises(ValidationFailed, match="enter the value again"):
         world.integrations.replace_integration(world.one, "books", merged_spec(current, {"settings": {"host": "evil.example"}}))
     moved = {"settings": {"host": "new.example", "token": "given-again"}}
     assert world.integrations.replace_integration(world.one, "books", merged_spec(current, moved)).version == 2

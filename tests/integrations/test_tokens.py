@@ -260,7 +260,7 @@ def test_the_token_address_obeys_the_egress_rules(world: World, provider: Provid
 def test_tokens_and_secrets_never_follow_a_changed_address(world: World, provider: Provider, change: dict[str, Any]) -> None:
     connect(world, provider)
     current = world.integrations.get_integration(world.one, "crm")
-    with pytest.raises(ValidationFailed, match="send the value again"):
+    with pytest.raises(ValidationFailed, match="enter the value again"):
         world.integrations.replace_integration(world.one, "crm", merged_spec(current, {"settings": change}))
     again = {**change, "auth": {**change.get("auth", {}), "client_secret": SECRET}}
     world.integrations.replace_integration(world.one, "crm", merged_spec(current, {"settings": again}))

@@ -175,7 +175,7 @@ def test_a_server_in_trouble_is_told_left_alone_and_tried_again_by_itself(
             assert (held["foreign"], held["outcome"], held["retryable"]) == ({"withheld": "circuit_open"}, "not_done", True)
         asked = len(server.received)
         place.call()
-        assert len(server.received) == asked, "it is left alone"
+        assert len(server.received) == asked, "calls to it are paused"
         server.answers["/Orders"] = well
         place.recovers(patience)
 

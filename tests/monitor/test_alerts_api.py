@@ -58,7 +58,7 @@ async def test_an_alert_is_made_read_changed_and_deleted(api: Api, acme: TenantS
     made = await api.ask(key, "POST", "/logs/alerts", body, 201)
     at = f"/logs/alerts/{made['id']}"
     assert {name: made[name] for name in ("name", "condition", "for", "repeat", "state", "enabled", "says")} == {
-        **body, "state": "ok", "enabled": True, "says": "an execution waits for its turn longer than 10m",
+        **body, "state": "ok", "enabled": True, "says": "an execution has been queued for longer than 10m",
     }  # fmt: skip
     assert made["now"] == "the oldest execution has waited 0 ms, at most 10m allowed"
     assert await api.ask(key, "GET", at) == made

@@ -70,7 +70,7 @@ def test_an_entry_put_in_with_a_hash_of_its_own_is_found(acme: TenantScope) -> N
     second.subject = "key_other"
     changes = (second.subject, audit.hash_of(second))
     db.write(lambda: db.execute("UPDATE audit_entry SET subject = ?, hash = ? WHERE seq = 2", changes))
-    assert audit.verify(acme).reason == "it does not follow the entry before it"
+    assert audit.verify(acme).reason == "it does not follow its predecessor"
 
 
 def test_a_failed_write_leaves_no_entry_and_no_gap(acme: TenantScope) -> None:

@@ -178,7 +178,7 @@ def test_a_dead_receiver_is_tried_for_three_days_ever_more_rarely_and_then_disab
     assert "status 500" in row.disabled_reason
     assert audit.list_entries(acme, AuditFilter(action="webhook.disable"), PageRequest()).items[0].subject == webhook_id
     (line,) = list_lines(acme, LineFilter(source="webhook"), PageRequest()).items
-    assert "enable it" in line.message
+    assert "enable the webhook again" in line.message
     tell(acme, number=2)
     assert post.send_due() == 0, "a disabled webhook is told nothing"
     delivery = post.delivery(acme, webhook_id)
@@ -211,7 +211,7 @@ def test_a_receiver_that_is_gone_is_told_nothing_more(post: Post, acme: TenantSc
     webhook_id, _ = post.subscribe(acme)
     tell(acme)
     post.send_due()
-    assert post.verbs.get_webhook(acme, webhook_id).disabled_reason == "its address answered 410 Gone"
+    assert post.verbs.get_webhook(acme, webhook_id).disabled_reason == "its URL responded with 410 Gone"
     assert post.delivery(acme, webhook_id).status == "failed"
 
 

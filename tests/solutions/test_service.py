@@ -124,7 +124,7 @@ def test_a_late_failure_takes_everything_back(place: Place) -> None:
     """The value of a secret is looked at last: by then the collection has been made inside the same write."""
     place.api.put("/api/v1/secrets/erp_url", json={"value": "no address"}).raise_for_status()
     files = make_solution(**{"integrations/erp.yaml": "connector: http\nsettings: {base_url: = secrets.erp_url}\n"})
-    with pytest.raises(ValidationFailed, match="do not suit the connector"):
+    with pytest.raises(ValidationFailed, match="are not valid for the connector"):
         place.apply(files)
     assert everything(place) == []
     place.api.put("/api/v1/secrets/erp_url", json={"value": "https://erp.example.com"}).raise_for_status()

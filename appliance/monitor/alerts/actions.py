@@ -37,8 +37,8 @@ class Action:
     process: str | None = None
 
     def stored(self) -> dict[str, Any]:
-        told = {"integration": self.integration, "webhook": self.webhook, "process": self.process, "members": list(self.members)}
-        return {"kind": self.kind, **{name: value for name, value in told.items() if value}}
+        fields = {"integration": self.integration, "webhook": self.webhook, "process": self.process, "members": list(self.members)}
+        return {"kind": self.kind, **{name: value for name, value in fields.items() if value}}
 
 
 def read_action(stored: Mapping[str, Any]) -> Action:
@@ -87,7 +87,7 @@ class Reach:
     start_process: Callable[[TenantScope, Action, Notice], list[str]]
 
 
-def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach, known: Sequence[Action] = ()) -> None:
+def check_actions(scope: TenantScope, actions: Sequence[Action], notifier: Reach, existing: Sequence[Action] = ()) -> None:
     """ValidationFailed, with a pointer, for actions that cannot work; ScopeMissing for those the actor could not do directly.
 
     The alert's existing actions are `known` and stay valid even if what they name was deleted.
@@ -113,10 +113,10 @@ def check_actions(scope: TenantScope, actions: Sequence[Action], reach: Reach, k
                 Sentence("name at most %(most_members)s members, or a role", most_members=MOST_MEMBERS), pointer=f"{at}/members"
             )
         scope.require(SCOPE_OF[action.kind])
-        if action in known:
+        if action in existing:
             continue
         try:
-            reach.check(scope, action)
+            notifier.check(scope, action)
         except ValidationFailed as error:
             details = [Detail(at + each.pointer, each.code, each.message) for each in error.details]
             raise ValidationFailed(error.message, details=details) from error

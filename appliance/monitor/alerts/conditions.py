@@ -13,7 +13,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 MINUTE, DAY = 60_000, 86_400_000
 LONGEST_WINDOW = 30 * DAY
 LONGEST_AHEAD = 365 * DAY
-_MOST = 1_000_000_000
+_MAX_COUNT = 1_000_000_000
 
 # By kind: required members, and optional ones.
 MEMBERS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -55,21 +55,21 @@ def check_condition(condition: Condition) -> Condition:
     if condition.kind not in KINDS:
         raise ValidationFailed(Sentence("kind must be one of %(kinds)s", kinds=', '.join(KINDS)), pointer="/condition/kind")
     needed, allowed = MEMBERS[condition.kind]
-    said = condition.members().keys() - {"kind"}
-    wrong = [(name, f"{condition.kind} needs {_written(name)}") for name in needed if name not in said]
-    wrong += [(name, f"{condition.kind} does not have {_written(name)}") for name in sorted(said - {*needed, *allowed})]
-    wrong += _out_of_bounds(condition)
+    members = condition.members().keys() - {"kind"}
+    errors = [(name, f"{condition.kind} needs {_external_name(name)}") for name in needed if name not in members]
+    errors += [(name, f"{condition.kind} does not have {_external_name(name)}") for name in sorted(members - {*needed, *allowed})]
+    errors += _out_of_bounds(condition)
     if condition.process and condition.failure:
-        wrong.append(("process", "a failure group already belongs to a process; omit one of the two"))
-    if wrong:
-        details = [Detail(f"/condition/{_written(name)}", "validation_failed", told) for name, told in wrong]
-        raise ValidationFailed(Sentence.joined((told for _, told in wrong), "; "), details=details)
+        errors.append(("process", "a failure group already belongs to a process; omit one of the two"))
+    if errors:
+        details = [Detail(f"/condition/{_external_name(name)}", "validation_failed", message) for name, message in errors]
+        raise ValidationFailed(Sentence.joined((message for _, message in errors), "; "), details=details)
     return condition
 
 
 def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
     wrong = []
-    most = 99.99 if condition.kind in ("failure_rate", "disk_full") else _MOST
+    most = 99.99 if condition.kind in ("failure_rate", "disk_full") else _MAX_COUNT
     if condition.above is not None and not 0 <= condition.above <= most:
         wrong.append(("above", f"above must be between 0 and {most:g}"))
     if condition.longer_than_ms is not None and not 1 <= condition.longer_than_ms <= LONGEST_WINDOW:
@@ -77,12 +77,12 @@ def _out_of_bounds(condition: Condition) -> list[tuple[str, str]]:
     longest = LONGEST_AHEAD if condition.kind == "expiring" else LONGEST_WINDOW
     if condition.window_ms is not None and not MINUTE <= condition.window_ms <= longest:
         wrong.append(("window_ms", f"window must be between 1m and {longest // DAY}d"))
-    if condition.at_least is not None and not 1 <= condition.at_least <= _MOST:
-        wrong.append(("at_least", f"at_least must be between 1 and {_MOST}"))
+    if condition.at_least is not None and not 1 <= condition.at_least <= _MAX_COUNT:
+        wrong.append(("at_least", f"at_least must be between 1 and {_MAX_COUNT}"))
     return wrong
 
 
-def _written(name: str) -> str:
+def _external_name(name: str) -> str:
     return WRITTEN.get(name, name)
 
 

@@ -18,8 +18,8 @@ class Hearers:
     asked: frozenset[str] | None = frozenset()
 
     def stored(self) -> dict[str, Any]:
-        asked = {} if self.asked is None else {"asked": sorted(self.asked)}
-        return {"actions": [each.stored() for each in self.actions], **asked}
+        subscribed = {} if self.asked is None else {"asked": sorted(self.asked)}
+        return {"actions": [each.stored() for each in self.actions], **subscribed}
 
     @property
     def needs_telling(self) -> bool:
@@ -31,36 +31,36 @@ def named_by(row: AlertRow) -> Hearers:
     """The recipients an alert names now."""
     actions = [read_action(each) for each in row.actions]
     asks = any(each.kind == "webhook" and each.webhook is None for each in actions)
-    named = tuple(each for each in actions if each.kind != "webhook" or each.webhook)
-    return Hearers(named, None if asks else frozenset())
+    actions_with_target = tuple(each for each in actions if each.kind != "webhook" or each.webhook)
+    return Hearers(actions_with_target, None if asks else frozenset())
 
 
 def read_hearers(stored: Mapping[str, Any]) -> Hearers:
     """Restore stored recipients."""
-    asked = stored.get("asked")
-    return Hearers(tuple(read_action(each) for each in stored["actions"]), None if asked is None else frozenset(asked))
+    subscribed = stored.get("asked")
+    return Hearers(tuple(read_action(each) for each in stored["actions"]), None if subscribed is None else frozenset(subscribed))
 
 
 def who_heard(scope: TenantScope, row: AlertRow) -> Hearers:
     """Everyone notified since the alert fired; for events from before this was stored, the recipients named now."""
-    heard: list[Hearers] = []
+    notified: list[Hearers] = []
     query = scope.select(AlertEventRow).where(AlertEventRow.alert_id == row.id, AlertEventRow.kind != "test")
     for event in query.order_by(AlertEventRow.turn.desc()).iterator():
         if event.kind == "resolved":
             break
         if not event.silenced:
-            heard.append(named_by(row) if event.told_to is None else read_hearers(event.told_to))
-    asked: frozenset[str] | None = frozenset()
-    for each in heard:
-        asked = None if asked is None or each.asked is None else asked | each.asked
-    return Hearers(_merged(action for each in heard for action in each.actions), asked)
+            notified.append(named_by(row) if event.told_to is None else read_hearers(event.told_to))
+    subscribed: frozenset[str] | None = frozenset()
+    for each in notified:
+        subscribed = None if subscribed is None or each.asked is None else subscribed | each.asked
+    return Hearers(_merge_actions(action for each in notified for action in each.actions), subscribed)
 
 
-def _merged(actions: Iterable[Action]) -> tuple[Action, ...]:
+def _merge_actions(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Actions without duplicates; e-mails by one integration are merged to all of its recipients."""
     merged: dict[tuple[object, ...], Action] = {}
     for each in actions:
         key = (each.kind, each.integration, each.webhook, each.process)
-        known = merged.get(key, each)
-        merged[key] = replace(known, members=tuple(dict.fromkeys((*known.members, *each.members))))
+        existing = merged.get(key, each)
+        merged[key] = replace(existing, members=tuple(dict.fromkeys((*existing.members, *each.members))))
     return tuple(merged.values())

@@ -38,33 +38,33 @@ class Verdict:
     silenced: bool = False
 
 
-def judge(standing: Standing, holds: bool, now: int, timing: Timing) -> Verdict:
+def judge(state: Standing, holds: bool, now: int, timing: Timing) -> Verdict:
     """The transition that follows from a finding.
 
     An alert that fires while silenced notifies when the silence ends, if it is still firing.  Its resolution notifies only those
     who were notified of the firing.
     """
     if not holds:
-        if standing.state != "firing":
-            return Verdict(standing if standing.state == "ok" else Standing("ok", now))
-        return Verdict(Standing("ok", now), "resolved", silenced=timing.is_silenced(now) or not standing.told)
-    if standing.state == "firing":
-        return _remind(standing, now, timing)
-    began = standing.since if standing.state == "pending" else now
+        if state.state != "firing":
+            return Verdict(state if state.state == "ok" else Standing("ok", now))
+        return Verdict(Standing("ok", now), "resolved", silenced=timing.is_silenced(now) or not state.told)
+    if state.state == "firing":
+        return _remind(state, now, timing)
+    began = state.since if state.state == "pending" else now
     if now - began < timing.for_ms:
-        return Verdict(standing if standing.state == "pending" else Standing("pending", now))
-    return Verdict(_told(Standing("firing", now), now, timing), "firing", silenced=timing.is_silenced(now))
+        return Verdict(state if state.state == "pending" else Standing("pending", now))
+    return Verdict(_after_notice(Standing("firing", now), now, timing), "firing", silenced=timing.is_silenced(now))
 
 
-def _remind(standing: Standing, now: int, timing: Timing) -> Verdict:
-    if standing.next_notice_at is None or now < standing.next_notice_at:
-        return Verdict(standing)
+def _remind(state: Standing, now: int, timing: Timing) -> Verdict:
+    if state.next_notice_at is None or now < state.next_notice_at:
+        return Verdict(state)
     if timing.is_silenced(now):
-        return Verdict(replace(standing, next_notice_at=timing.silenced_until))
-    return Verdict(_told(standing, now, timing), "repeated" if standing.told else "firing")
+        return Verdict(replace(state, next_notice_at=timing.silenced_until))
+    return Verdict(_after_notice(state, now, timing), "repeated" if state.told else "firing")
 
 
-def _told(standing: Standing, now: int, timing: Timing) -> Standing:
+def _after_notice(state: Standing, now: int, timing: Timing) -> Standing:
     if timing.is_silenced(now):
-        return replace(standing, next_notice_at=timing.silenced_until)
-    return replace(standing, told=True, next_notice_at=now + timing.repeat_ms if timing.repeat_ms else None)
+        return replace(state, next_notice_at=timing.silenced_until)
+    return replace(state, told=True, next_notice_at=now + timing.repeat_ms if timing.repeat_ms else None)

@@ -14,7 +14,7 @@ from appliance.monitor.tally import MINUTE
 from .conditions import Condition, shown_duration
 
 ENOUGH_FOR_A_RATE = 10
-_NAMED = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Finding:
 
 # English here, translated where it is shown.
 _WAITED = mark_error("the oldest execution has waited %(time)s, at most %(allowed)s allowed")
-_ALL_ANSWER = mark_error("all integrations are responding")
-_ONE_SILENT = mark_error("%(integration)s is not responding; calls to it are paused")
-_SILENT = mark_error("%(integrations)s are not responding; calls to them are paused")
+_ALL_RESPONDING = mark_error("all integrations are responding")
+_ONE_NOT_RESPONDING = mark_error("%(integration)s is not responding; calls to it are paused")
+_NOT_RESPONDING = mark_error("%(integrations)s are not responding; calls to them are paused")
 _DISK = mark_error("%(percent)s %% of the appliance's disk are in use, at most %(allowed)s %% allowed")
-_ENDING = mark_error("within %(window)s these expire: %(names)s")
-_ONE_ENDING = mark_error("within %(window)s this expires: %(name)s")
-_NONE_ENDING = mark_error("nothing expires within %(window)s")
+_EXPIRING = mark_error("within %(window)s these expire: %(names)s")
+_ONE_EXPIRING = mark_error("within %(window)s this expires: %(name)s")
+_NONE_EXPIRING = mark_error("nothing expires within %(window)s")
 _LATE = mark_error("%(process)s was last started %(time)s; it is expected every %(window)s")
 _NEVER = mark_error("%(process)s was never started; it is expected every %(window)s")
 _AND_MORE = mark_error("%(names)s and %(count)s more")
@@ -83,53 +83,55 @@ _SLOW = {
 def measure(scope: TenantScope, condition: Condition, facts: Facts, armed_at: int) -> Finding:
     """Evaluate a condition; for a missing execution, only the time since `armed_at` counts."""
     if condition.kind in ("failures", "failure_rate", "duration"):
-        return _counted(scope, condition)
+        return _check_counters(scope, condition)
     if condition.kind == "queue_age":
         age, most = facts.queue_age_ms(scope), condition.longer_than_ms or 0
-        return Finding(age > most, _WAITED % {"time": _rough(age), "allowed": shown_duration(most)})
+        return Finding(age > most, _WAITED % {"time": _format_measured(age), "allowed": shown_duration(most)})
     if condition.kind == "integration_failing":
-        return _silent([slug for slug in facts.failing(scope) if condition.integration in (None, slug)])
+        return _check_integrations([slug for slug in facts.failing(scope) if condition.integration in (None, slug)])
     if condition.kind == "disk_full":
         used, above = facts.disk_used(), condition.above or 0
         return Finding(used > above, _DISK % {"percent": round(used, 1), "allowed": float(above)})
     if condition.kind == "no_execution":
-        return _missed(scope, condition, facts, armed_at)
+        return _check_last_execution(scope, condition, facts, armed_at)
     window = condition.window_ms or 0
-    ending = facts.expiring(scope, clock.now_ms() + window)
-    told = _NONE_ENDING if not ending else _ONE_ENDING if len(ending) == 1 else _ENDING
-    return Finding(bool(ending), told % {"window": shown_duration(window), "name": _listed(ending), "names": _listed(ending)})
+    expiring = facts.expiring(scope, clock.now_ms() + window)
+    template = _NONE_EXPIRING if not expiring else _ONE_EXPIRING if len(expiring) == 1 else _EXPIRING
+    return Finding(
+        bool(expiring), template % {"window": shown_duration(window), "name": _join_names(expiring), "names": _join_names(expiring)}
+    )
 
 
-def _silent(found: list[str]) -> Finding:
-    told = _ALL_ANSWER if not found else _ONE_SILENT if len(found) == 1 else _SILENT
-    return Finding(bool(found), told % {"integration": _listed(found), "integrations": _listed(found)})
+def _check_integrations(slugs: list[str]) -> Finding:
+    template = _ALL_RESPONDING if not slugs else _ONE_NOT_RESPONDING if len(slugs) == 1 else _NOT_RESPONDING
+    return Finding(bool(slugs), template % {"integration": _join_names(slugs), "integrations": _join_names(slugs)})
 
 
-def _counted(scope: TenantScope, condition: Condition) -> Finding:
+def _check_counters(scope: TenantScope, condition: Condition) -> Finding:
     since = (clock.now_ms() - (condition.window_ms or 0)) // MINUTE * MINUTE
     about, above = "process" if condition.process else "", condition.above or 0
-    said: dict[str, object] = {
+    values: dict[str, object] = {
         "window": shown_duration(condition.window_ms or 0), "process": condition.process, "failure": condition.failure,
         "allowed": float(above),
     }  # fmt: skip
     if condition.kind == "failures" and condition.failure is not None:
-        return _failures(_occurrences(scope, condition.failure, since), above, "group", said)
+        return _check_failures(_occurrences(scope, condition.failure, since), above, "group", values)
     total: Summary = read_total(scope, "execution", condition.process, since)
     if condition.kind == "failures":
-        return _failures(total.failures, above, about, said)
+        return _check_failures(total.failures, above, about, values)
     if condition.kind == "failure_rate":
         rate = 100 * total.failures / total.count if total.count else 0.0
         enough = total.count >= (condition.at_least or ENOUGH_FOR_A_RATE)
-        return Finding(enough and rate > above, _RATE[about] % {**said, "percent": round(rate, 1), "count": total.count})
+        return Finding(enough and rate > above, _RATE[about] % {**values, "percent": round(rate, 1), "count": total.count})
     slow, most = total.percentile(0.95), condition.longer_than_ms or 0
     if slow is None:
-        return Finding(False, _NONE_ENDED[about] % said)
-    return Finding(slow > most, _SLOW[about] % {**said, "time": _rough(slow), "allowed": shown_duration(most)})
+        return Finding(False, _NONE_ENDED[about] % values)
+    return Finding(slow > most, _SLOW[about] % {**values, "time": _format_measured(slow), "allowed": shown_duration(most)})
 
 
-def _failures(count: int, above: float, about: str, said: dict[str, object]) -> Finding:
-    told = _ONE_FAILURE if count == 1 else _FAILURES
-    return Finding(count > above, told[about] % {**said, "count": count})
+def _check_failures(count: int, above: float, about: str, values: dict[str, object]) -> Finding:
+    templates = _ONE_FAILURE if count == 1 else _FAILURES
+    return Finding(count > above, templates[about] % {**values, "count": count})
 
 
 def _occurrences(scope: TenantScope, failure_id: str, since: int) -> int:
@@ -140,15 +142,15 @@ def _occurrences(scope: TenantScope, failure_id: str, since: int) -> int:
     return int(count)
 
 
-def _missed(scope: TenantScope, condition: Condition, facts: Facts, armed_at: int) -> Finding:
+def _check_last_execution(scope: TenantScope, condition: Condition, facts: Facts, armed_at: int) -> Finding:
     process, window = condition.process or "", condition.window_ms or 0
     last = facts.last_execution(scope, process)
     silent = clock.now_ms() - max(last or 0, armed_at)
-    said = {"process": process, "time": clock.rfc3339(last) if last else "", "window": shown_duration(window)}
-    return Finding(silent > window, (_LATE if last else _NEVER) % said)
+    values = {"process": process, "time": clock.rfc3339(last) if last else "", "window": shown_duration(window)}
+    return Finding(silent > window, (_LATE if last else _NEVER) % values)
 
 
-def _rough(ms: float) -> str:
+def _format_measured(ms: float) -> str:
     """A measured duration, to three significant digits."""
     for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if ms >= unit:
@@ -156,6 +158,6 @@ def _rough(ms: float) -> str:
     return f"{ms:.0f} ms"
 
 
-def _listed(names: list[str]) -> str:
-    more, shown = len(names) - _NAMED, Sentence.joined(names[:_NAMED])
-    return _AND_MORE % {"names": shown, "count": more} if more > 0 else shown
+def _join_names(names: list[str]) -> str:
+    more, listed = len(names) - _MAX_LISTED, Sentence.joined(names[:_MAX_LISTED])
+    return _AND_MORE % {"names": listed, "count": more} if more > 0 else listed

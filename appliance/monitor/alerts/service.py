@@ -55,8 +55,8 @@ class Change:
 class Alerts:
     """Operations on alerts; `facts` and `reach` connect them to the rest of the appliance."""
 
-    def __init__(self, facts: Facts, reach: Reach) -> None:
-        self.facts, self.reach = facts, reach
+    def __init__(self, facts: Facts, notifier: Reach) -> None:
+        self.facts, self.reach = facts, notifier
 
     def create_alert(self, scope: TenantScope, spec: Spec) -> AlertRow:
         """Create an alert, which is evaluated from now on.  ValidationFailed, ScopeMissing, Conflict."""
@@ -101,8 +101,8 @@ class Alerts:
         """Change, silence, enable or disable an alert.  A firing alert that is disabled or gets another condition is resolved.
         NotFound, and the errors of `create_alert`, except for deleted things it already names."""
         old = self.get_alert(scope, alert_id)
-        if _says_more(change):  # silencing or disabling is allowed even if it names something deleted
-            self._check(scope, _changed(old, change), old)
+        if _changes_definition(change):  # silencing or disabling is allowed even if it names something deleted
+            self._check(scope, _merge_change(old, change), old)
         now = clock.now_ms()
 
         def update() -> AlertRow:
@@ -119,8 +119,8 @@ class Alerts:
             elif change.silenced_until is not None and row.state == "firing":
                 changes["next_notice_at"] = _next_notice(row, change.silenced_until, now)
             scope.update(AlertRow, **changes).where(AlertRow.id == alert_id).execute()
-            told: dict[str, Any] = {name: changes[name] for name in _AUDITED if name in changes}
-            audit.record(scope, "alert.change", alert_id, told)
+            details: dict[str, Any] = {name: changes[name] for name in _AUDITED if name in changes}
+            audit.record(scope, "alert.change", alert_id, details)
             return scope.get(AlertRow, id=alert_id)
 
         return db.write(update)
@@ -173,12 +173,12 @@ def purge(before_ms: int) -> int:
     return delete_older("alert_event", "id", "at", before_ms)
 
 
-def _says_more(change: Change) -> bool:
-    given = (change.name, change.condition, change.actions, change.for_ms, change.repeat_ms)
-    return bool(change.enabled) or any(each is not None for each in given)
+def _changes_definition(change: Change) -> bool:
+    properties = (change.name, change.condition, change.actions, change.for_ms, change.repeat_ms)
+    return bool(change.enabled) or any(each is not None for each in properties)
 
 
-def _changed(row: AlertRow, change: Change) -> Spec:
+def _merge_change(row: AlertRow, change: Change) -> Spec:
     return Spec(
         row.name if change.name is None else change.name,
         condition_of(row) if change.condition is None else change.condition,

@@ -41,15 +41,15 @@ def actions_of(row: AlertRow) -> list[Action]:
 
 def watch_all(facts: Facts) -> int:
     """Evaluate every enabled alert of every tenant; returns the number of recorded events."""
-    found = db.rows("SELECT tenant_id, id FROM alert WHERE enabled = ? ORDER BY tenant_id, id", (True,))
-    turns = 0
-    for tenant_id, alert_id in found:
+    rows = db.rows("SELECT tenant_id, id FROM alert WHERE enabled = ? ORDER BY tenant_id, id", (True,))
+    events = 0
+    for tenant_id, alert_id in rows:
         scope = TenantScope(str(tenant_id), "system")
         try:
-            turns += watch_alert(scope, str(alert_id), facts)
+            events += watch_alert(scope, str(alert_id), facts)
         except Exception:  # a failing alert must not prevent the others
             log.exception("the alert %s could not be evaluated; it will be retried", alert_id)
-    return turns
+    return events
 
 
 def watch_alert(scope: TenantScope, alert_id: str, facts: Facts) -> bool:
@@ -61,31 +61,31 @@ def watch_alert(scope: TenantScope, alert_id: str, facts: Facts) -> bool:
         finding = measure(scope, condition_of(row), facts, row.armed_at)
     except ApplianceError as error:
         if row.problem != error.message:
-            db.write(partial(_note_problem, scope, row, error.message))
+            db.write(partial(_record_problem, scope, row, error.message))
         return False
-    standing = Standing(row.state, row.since, bool(row.told), row.next_notice_at)
+    state = Standing(row.state, row.since, bool(row.told), row.next_notice_at)
     timing = Timing(row.for_ms, row.repeat_ms, row.silenced_until)
-    verdict = judge(standing, finding.holds, clock.now_ms(), timing)
-    if verdict.standing == standing and verdict.turn is None and row.problem is None:
+    transition = judge(state, finding.holds, clock.now_ms(), timing)
+    if transition.standing == state and transition.turn is None and row.problem is None:
         return False
-    return db.write(partial(_keep, scope, row, verdict, finding.text))
+    return db.write(partial(_keep, scope, row, transition, finding.text))
 
 
-def _keep(scope: TenantScope, row: AlertRow, verdict: Verdict, text: str) -> bool:
+def _keep(scope: TenantScope, row: AlertRow, transition: Verdict, text: str) -> bool:
     """Inside a write: store the transition and its event, unless the alert has changed since it was read."""
-    stands = verdict.standing
+    state = transition.standing
     changes = {
-        "state": stands.state, "since": stands.since, "told": stands.told, "next_notice_at": stands.next_notice_at, "problem": None,
-        "turn": row.turn + (verdict.turn is not None), "revision": row.revision + 1,
+        "state": state.state, "since": state.since, "told": state.told, "next_notice_at": state.next_notice_at, "problem": None,
+        "turn": row.turn + (transition.turn is not None), "revision": row.revision + 1,
     }  # fmt: skip
     unchanged = (AlertRow.id == row.id) & (AlertRow.revision == row.revision)
-    if not scope.update(AlertRow, **changes).where(unchanged).execute() or verdict.turn is None:
+    if not scope.update(AlertRow, **changes).where(unchanged).execute() or transition.turn is None:
         return False
-    add_event(scope, row, verdict.turn, text, silenced=verdict.silenced)
+    add_event(scope, row, transition.turn, text, silenced=transition.silenced)
     return True
 
 
-def _note_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
+def _record_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
     changes = {"problem": storable_text(message, _TEXT_BYTES), "revision": row.revision + 1}
     scope.update(AlertRow, **changes).where((AlertRow.id == row.id) & (AlertRow.revision == row.revision)).execute()
 
@@ -93,13 +93,14 @@ def _note_problem(scope: TenantScope, row: AlertRow, message: str) -> None:
 def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silenced: bool) -> str:
     """Inside a write: record the next event of an alert and queue its webhook messages; returns the event's id."""
     now, event_id = clock.now_ms(), ids.new("ale")
-    hearers = hearing.who_heard(scope, row) if turn == "resolved" else hearing.named_by(row)
+    recipients = hearing.who_heard(scope, row) if turn == "resolved" else hearing.named_by(row)
     text = storable_text(text, _TEXT_BYTES)
     if not silenced:
-        hearers = _tell_webhooks(scope, hearers, _notice(row, event_id, turn, text, now))
+        recipients = _queue_webhooks(scope, recipients, _notice(row, event_id, turn, text, now))
     scope.insert(
         AlertEventRow, id=event_id, alert_id=row.id, turn=row.turn + 1, kind=turn, at=now, text=text, silenced=silenced,
-        told_at=now if silenced or not hearers.needs_telling else None, problems=[], told_to=None if silenced else hearers.stored(),
+        told_at=now if silenced or not recipients.needs_telling else None, problems=[],
+        told_to=None if silenced else recipients.stored(),
     )  # fmt: skip
     if turn != "test":
         level = "info" if turn == "resolved" else "warn"
@@ -108,60 +109,66 @@ def add_event(scope: TenantScope, row: AlertRow, turn: Turn, text: str, *, silen
     return event_id
 
 
-def _tell_webhooks(scope: TenantScope, hearers: Hearers, notice: Notice) -> Hearers:
+def _queue_webhooks(scope: TenantScope, recipients: Hearers, notice: Notice) -> Hearers:
     """Inside a write: queue webhook messages; returns the recipients, with the ids of subscribed webhooks."""
     event = "alert.resolved" if notice.turn == "resolved" else "alert.firing"
-    for only in {each.webhook for each in hearers.actions if each.kind == "webhook"}:
+    for only in {each.webhook for each in recipients.actions if each.kind == "webhook"}:
         webhooks.emit(scope, event, notice.data, only=only)
-    if hearers.asked is not None and not hearers.asked:
-        return hearers
-    return replace(hearers, asked=frozenset(webhooks.emit(scope, event, notice.data, among=hearers.asked)))
+    if recipients.asked is not None and not recipients.asked:
+        return recipients
+    return replace(recipients, asked=frozenset(webhooks.emit(scope, event, notice.data, among=recipients.asked)))
 
 
 def _notice(row: AlertRow, event_id: str, turn: Turn, text: str, at: int) -> Notice:
     return Notice(f"alert/{event_id}", row.id, row.name, turn, text, describe(condition_of(row)), at)
 
 
-def tell_due(reach: Reach) -> int:
+def tell_due(notifier: Reach) -> int:
     """Send pending notifications to members and processes, oldest first; returns the number of events handled."""
-    untold = db.rows("SELECT tenant_id, id FROM alert_event WHERE told_at IS NULL ORDER BY id LIMIT ?", (TELL_AT_ONCE,))
-    told = 0
-    for tenant_id, event_id in untold:
+    pending = db.rows("SELECT tenant_id, id FROM alert_event WHERE told_at IS NULL ORDER BY id LIMIT ?", (TELL_AT_ONCE,))
+    sent = 0
+    for tenant_id, event_id in pending:
         try:
-            told += _tell(TenantScope(str(tenant_id), "system"), str(event_id), reach)
+            sent += _tell(TenantScope(str(tenant_id), "system"), str(event_id), notifier)
         except _LATER as error:
             log.warning("not everyone was notified of the alert event %s; it will be retried: %s", event_id, error.message)
-    return told
+    return sent
 
 
-def _tell(scope: TenantScope, event_id: str, reach: Reach) -> int:
+def _tell(scope: TenantScope, event_id: str, notifier: Reach) -> int:
     """Notify the recipients of one event; the notice's key prevents duplicates if this is interrupted and repeated."""
     event = scope.find(AlertEventRow, id=event_id)
     row = scope.find(AlertRow, id=event.alert_id) if event is not None else None
     if event is None or row is None or event.told_at is not None:
         return 0
     notice = _notice(row, event.id, event.kind, event.text, event.at)
-    hearers = hearing.named_by(row) if event.told_to is None else hearing.read_hearers(event.told_to)
+    recipients = hearing.named_by(row) if event.told_to is None else hearing.read_hearers(event.told_to)
     problems: list[str] = []
-    reached: list[Action] = []
-    for action in hearers.actions:
+    notified: list[Action] = []
+    for action in recipients.actions:
         if action.kind == "email":
-            letters = reach.send_letters(scope, action, notice)
-            problems += letters.problems
-            reached += [replace(action, members=tuple(letters.readers))] if letters.readers else []
+            emails = notifier.send_letters(scope, action, notice)
+            problems += emails.problems
+            notified += [replace(action, members=tuple(emails.readers))] if emails.readers else []
             continue
-        reached.append(action)
+        notified.append(action)
         if action.kind == "process":
-            problems += reach.start_process(scope, action, notice)
-    told_to = replace(hearers, actions=tuple(reached)).stored()
-    db.write(partial(_note_told, scope, row, event.id, told_to, [storable_text(each, _TEXT_BYTES) for each in problems]))
+            problems += notifier.start_process(scope, action, notice)
+    notified_recipients = replace(recipients, actions=tuple(notified)).stored()
+    db.write(
+        partial(
+            _record_notified, scope, row, event.id, notified_recipients, [storable_text(each, _TEXT_BYTES) for each in problems]
+        )
+    )
     return 1
 
 
-def _note_told(scope: TenantScope, row: AlertRow, event_id: str, told_to: dict[str, Any], problems: list[str]) -> None:
-    untold = (AlertEventRow.id == event_id) & AlertEventRow.told_at.is_null()
-    changes = {"told_at": clock.now_ms(), "problems": problems, "told_to": told_to}
-    changed = scope.update(AlertEventRow, **changes).where(untold).execute()
+def _record_notified(
+    scope: TenantScope, row: AlertRow, event_id: str, notified_recipients: dict[str, Any], problems: list[str]
+) -> None:
+    is_pending = (AlertEventRow.id == event_id) & AlertEventRow.told_at.is_null()
+    changes = {"told_at": clock.now_ms(), "problems": problems, "told_to": notified_recipients}
+    changed = scope.update(AlertEventRow, **changes).where(is_pending).execute()
     if changed and problems:
         lines = [Line(clock.now_ms(), "error", "alert", f"{row.name}: {each}", {"alert_id": row.id}) for each in problems]
         write_lines(scope, lines)

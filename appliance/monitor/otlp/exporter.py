@@ -37,10 +37,10 @@ class Exporter:
         self._waiting: deque[Span] = deque()
         self._batch: list[Span] = []
         self._tries = 0
-        self._rest_until = 0.0
+        self._paused_until = 0.0
         self._measured = clock.monotonic()
         self._began_ns = clock.now_ms() * 1_000_000
-        self._is_well = True
+        self._is_healthy = True
         self._due, self._stopping = threading.Event(), threading.Event()
         self._client = _make_client(settings)
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
@@ -65,7 +65,7 @@ class Exporter:
             self._thread.join(seconds)
         if self._thread.is_alive():
             log.warning("the collector did not respond in time; the last spans are lost")
-        self._lose("stopped")
+        self._drop_all("stopped")
         self._client.close()
 
     def _run(self) -> None:
@@ -78,12 +78,12 @@ class Exporter:
                 self._push_metrics(is_last=is_last)
             except Exception:
                 log.exception("spans or metrics could not be sent")
-                self._lose_batch("fault")
+                self._drop_batch("fault")
             if is_last:
                 return
 
     def _push_spans(self, *, is_last: bool) -> None:
-        if clock.monotonic() < self._rest_until and not is_last:
+        if clock.monotonic() < self._paused_until and not is_last:
             return
         while self._batch or self._waiting:
             while self._waiting and len(self._batch) < BATCH:
@@ -94,9 +94,9 @@ class Exporter:
                 SENT.inc(len(self._batch))
                 self._batch, self._tries = [], 0
             elif answer == "refused" or self._tries >= TRIES:
-                self._lose_batch("refused" if answer == "refused" else "unreachable")
+                self._drop_batch("refused" if answer == "refused" else "unreachable")
             if answer == "later":
-                self._rest_until = clock.monotonic() + min(2.0**self._tries, LONGEST_PAUSE)
+                self._paused_until = clock.monotonic() + min(2.0**self._tries, LONGEST_PAUSE)
                 return
 
     def _push_metrics(self, *, is_last: bool) -> None:
@@ -113,25 +113,25 @@ class Exporter:
         except httpx.HTTPError as error:
             return self._note(signal, f"cannot be reached ({type(error).__name__})", "later")
         if 200 <= status < 300:
-            if not self._is_well:
+            if not self._is_healthy:
                 log.info("the collector accepts traces and metrics again")
-            self._is_well = True
+            self._is_healthy = True
             return "taken"
         return self._note(signal, f"answered {status}", "later" if status in _LATER else "refused")
 
     def _note(self, signal: str, what: str, answer: Answer) -> Answer:
         """Count a failure; it is logged once until the collector recovers."""
         FAILED.inc(1, signal)
-        if self._is_well:
+        if self._is_healthy:
             log.warning("the collector %s %s for %s; check otlp.endpoint and otlp.headers", self._base, what, signal)
-        self._is_well = False
+        self._is_healthy = False
         return answer
 
-    def _lose_batch(self, why: str) -> None:
+    def _drop_batch(self, why: str) -> None:
         LOST.inc(len(self._batch), why)
         self._batch, self._tries = [], 0
 
-    def _lose(self, why: str) -> None:
+    def _drop_all(self, why: str) -> None:
         if left := len(self._waiting) + len(self._batch):
             LOST.inc(left, why)
         self._waiting.clear()

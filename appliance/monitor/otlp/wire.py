@@ -30,15 +30,15 @@ _FAILED = trace_pb2.Status(code=trace_pb2.Status.STATUS_CODE_ERROR)
 def traces(resource: About, spans: Iterable[Span]) -> bytes:
     """Encode spans as an ExportTraceServiceRequest."""
     scoped = trace_pb2.ScopeSpans(scope=_SCOPE, spans=map(_span, spans))
-    found = trace_pb2.ResourceSpans(resource=_resource(resource), scope_spans=[scoped])
-    return bytes(ExportTraceServiceRequest(resource_spans=[found]).SerializeToString())
+    spans_message = trace_pb2.ResourceSpans(resource=_resource(resource), scope_spans=[scoped])
+    return bytes(ExportTraceServiceRequest(resource_spans=[spans_message]).SerializeToString())
 
 
 def measures(resource: About, registry: metrics.Registry, began_ns: int, now_ns: int) -> bytes:
     """Encode all metrics since `began_ns` as an ExportMetricsServiceRequest."""
     scoped = otlp.ScopeMetrics(scope=_SCOPE, metrics=[_metric(each, began_ns, now_ns) for each in registry.samples()])
-    found = otlp.ResourceMetrics(resource=_resource(resource), scope_metrics=[scoped])
-    return bytes(ExportMetricsServiceRequest(resource_metrics=[found]).SerializeToString())
+    metrics_message = otlp.ResourceMetrics(resource=_resource(resource), scope_metrics=[scoped])
+    return bytes(ExportMetricsServiceRequest(resource_metrics=[metrics_message]).SerializeToString())
 
 
 def _resource(about: About) -> Resource:
@@ -57,24 +57,24 @@ def _span(span: Span) -> trace_pb2.Span:
 
 
 def _metric(sample: Sample, began_ns: int, now_ns: int) -> otlp.Metric:
-    made = otlp.Metric(name=sample.name, description=sample.help)
+    message = otlp.Metric(name=sample.name, description=sample.help)
     for key, value in sample.values:
         about = _attributes(dict(zip(sample.labels, key, strict=True)))
         if sample.kind == "histogram":
             counts, total = value
-            made.histogram.data_points.add(
+            message.histogram.data_points.add(
                 attributes=about, start_time_unix_nano=began_ns, time_unix_nano=now_ns, count=sum(counts), sum=total,
                 bucket_counts=counts, explicit_bounds=SECONDS,
             )  # fmt: skip
         else:
-            points = made.gauge.data_points if sample.kind == "gauge" else made.sum.data_points
+            points = message.gauge.data_points if sample.kind == "gauge" else message.sum.data_points
             points.add(attributes=about, start_time_unix_nano=began_ns, time_unix_nano=now_ns, as_double=value)
     if sample.kind == "histogram":
-        made.histogram.aggregation_temporality = otlp.AGGREGATION_TEMPORALITY_CUMULATIVE
+        message.histogram.aggregation_temporality = otlp.AGGREGATION_TEMPORALITY_CUMULATIVE
     elif sample.kind != "gauge":
-        made.sum.aggregation_temporality = otlp.AGGREGATION_TEMPORALITY_CUMULATIVE
-        made.sum.is_monotonic = True
-    return made
+        message.sum.aggregation_temporality = otlp.AGGREGATION_TEMPORALITY_CUMULATIVE
+        message.sum.is_monotonic = True
+    return message
 
 
 def _attributes(about: About) -> list[KeyValue]:

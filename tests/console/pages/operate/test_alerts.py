@@ -32,7 +32,7 @@ def test_an_alert_is_made_silenced_tried_and_deleted_by_forms(owner: Browser, ac
     silenced = owner.post(f"{address}/change", {"to": "8h"}).text
     assert "Silenced until" in silenced
     assert "Silenced until" not in owner.post(f"{address}/change", {"to": "heard"}).text
-    assert "Somebody tries out who is told" in owner.post(f"{address}/change", {"to": "test"}).text
+    assert "Test notification" in owner.post(f"{address}/change", {"to": "test"}).text
     assert 'value="on"' in owner.post(f"{address}/change", {"to": "off"}).text
     assert owner.post(f"{address}/change", {"to": "elsewhere"}).status_code == 422
     alert_id = address.rpartition("/")[2]
