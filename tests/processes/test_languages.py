@@ -110,7 +110,7 @@ ROWS = [
         code="validation_failed", words="base64"),
     row("wrong encoding", ("documents.read", "doc_1", {"encoding": "hex"}), code="validation_failed", words="base64"),
     row("document with a path for a name", ("documents.create", {"name": "a/b", "content": ""}),
-        code="validation_failed", words="not a name"),
+        code="validation_failed", words="cannot be the name"),
 ]  # fmt: skip
 
 

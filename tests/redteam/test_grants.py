@@ -231,7 +231,7 @@ def test_what_was_withdrawn_holds_for_all_that_contains_it_until_an_owner_acts(r
         put(builder, "held", larger("harmless", "other"))
         refused = publish(builder, "held")
         assert refused.json()["error"]["code"] == "grant_required", refused.text
-        assert "withdrawn" in refused.json()["error"]["message"]
+        assert "an owner withdrew" in refused.json()["error"]["message"]
         builder.delete("/api/v1/processes/held", params={"force": True}).raise_for_status()
         put(builder, "held", larger("harmless"))
         assert publish(builder, "held").json()["error"]["code"] == "grant_required", "the same name made anew is the same"

@@ -30,7 +30,7 @@ def test_mcp_refuses_a_service_key_and_says_who_can_change_it(running: Running) 
     with running.client(f"acme.{running.config.domains.base}", {"X-API-Key": running.key("acme")}) as client:
         told = client.post("/mcp", json={})
     assert (code_of(told), told.json()["error"]["reason"]) == (DENIED, "service_key")
-    assert "manages API keys" in told.json()["error"]["message"]
+    assert "administrator of API keys" in told.json()["error"]["message"]
 
 
 def test_a_key_made_an_agent_key_stays_one_and_hands_it_on(running: Running, ours: Resources, agent: httpx.Client) -> None:

@@ -47,7 +47,7 @@ def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: B
     assert (page.status_code, "Anmeldename oder Passwort ist falsch." in page.text) == (401, True)
     form = {"old": PASSWORD, "password": "short", "again": "short"}
     page = reader.post(reader.at(TENANT, "/console/account/password"), form, **GERMAN)
-    assert "Ein Passwort hat 12 bis 1000 Zeichen" in page.text
+    assert "Ein Passwort muss 12 bis 1000 Zeichen haben" in page.text
     missing = reader.get(reader.at(TENANT, "/console/nowhere"), **GERMAN)
     assert missing.status_code == 404
     assert {"Nicht gefunden", "Eine solche Seite gibt es hier nicht; das Menü zeigt, was es gibt."} <= words(missing.text)
@@ -72,7 +72,7 @@ def test_ones_own_choice_holds_whatever_the_browser_asks_for(running: Running) -
     assert '<option value="de" lang="de" selected>' in page
     assert "Ihr Konto" in browser.get(account, **{"Accept-Language": "en"}).text
     refused = browser.post(choose, {"language": "tlh"})
-    assert (refused.status_code, "Wählen Sie aus der Liste." in refused.text) == (422, True)
+    assert (refused.status_code, "Wählen Sie einen Wert aus der Liste." in refused.text) == (422, True)
     assert "Your account" in browser.post(choose, {"language": ""}).text
     with running.api(TENANT) as api:
         entries = api.get("/api/v1/logs/audit", params={"action": "language.change"}).json()["data"]
