@@ -1,4 +1,4 @@
-"""The filter grammar: one tree, evaluated in Python or compiled to SQL with the same result; knows no product word."""
+"""The filter grammar: conditions are parsed into one tree, then evaluated in Python or compiled to SQL with the same result."""
 
 from appliance.conditions.binding import bind
 from appliance.conditions.deciding import UNKNOWN, Incomparable, Test, make_test

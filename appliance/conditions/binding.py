@@ -1,4 +1,4 @@
-"""From a condition with placeholders to one of values; what is absent never opens a door."""
+"""Replaces the placeholders of a condition with values.  An absent value never makes a condition true."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ Fields = Mapping[str, Field] | None
 def bind(condition: Condition, values: Mapping[str, Any], fields: Fields = None) -> Condition:
     """The condition with placeholders replaced from `values` (`{"actor": …, "request": …, "now": …}`).
 
-    A comparison whose placeholder has no value, or one that does not fit the field, becomes false, also a negated one;
-    and so does a `_none` that holds such a comparison, however deep: that nothing absent was found proves nothing.
+    A comparison becomes false, even a negated one, when its placeholder has no value or one that does not fit the field.
+    So does a `_none` that contains such a comparison at any depth; otherwise the absent value would make it true.
     """
     return _Binder(values).bound(condition, fields)
 
 
 class _Absent(Exception):
-    """The placeholder has no value that could be compared."""
+    """The placeholder has no value that can be compared."""
 
 
 @dataclass
 class _Binder:
-    """Counts the comparisons that had no value, for the negations around them."""
+    """Binds a tree, and counts the comparisons without a value for the negations around them."""
 
     values: Mapping[str, Any]
     absent: int = 0
@@ -38,8 +38,8 @@ class _Binder:
                 return AnyOf(tuple(self.bound(part, fields) for part in parts))
             case Inside(name, negated, inner):
                 before = self.absent
-                found = self.bound(inner, _inside(fields, name))
-                return Never() if negated and self.absent > before else Inside(name, negated, found)
+                bound_inner = self.bound(inner, _fields_inside(fields, name))
+                return Never() if negated and self.absent > before else Inside(name, negated, bound_inner)
             case Compare():
                 try:
                     return self._comparison(condition, fields)
@@ -53,27 +53,27 @@ class _Binder:
         name, operator, value = compare.field, compare.operator, compare.value
         field = fields[name] if fields else None
         if isinstance(value, tuple):
-            several = tuple(self._operand(operator, part, field) for part in value)
+            operands = tuple(self._operand(operator, part, field) for part in value)
         elif isinstance(value, Placeholder) and operator in LISTS:
-            found = self._resolved(value)
-            if not isinstance(found, list | tuple) or len(found) > MAX_LIST:
+            values = self._resolve(value)
+            if not isinstance(values, list | tuple) or len(values) > MAX_LIST:
                 raise _Absent
-            several = tuple(_fitting(operator, part, field) for part in found)
+            operands = tuple(_convert(operator, part, field) for part in values)
         else:
             return Compare(name, operator, self._operand(operator, value, field))
-        return Compare(name, operator, several)
+        return Compare(name, operator, operands)
 
     def _operand(self, operator: str, value: Any, field: Field | None) -> Any:
-        return _fitting(operator, self._resolved(value), field) if isinstance(value, Placeholder) else value
+        return _convert(operator, self._resolve(value), field) if isinstance(value, Placeholder) else value
 
-    def _resolved(self, placeholder: Placeholder) -> Any:
+    def _resolve(self, placeholder: Placeholder) -> Any:
         value: Any = self.values
         for step in placeholder.path:
             value = value.get(step) if isinstance(value, Mapping) else None
         return value
 
 
-def _fitting(operator: str, value: Any, field: Field | None) -> Any:
+def _convert(operator: str, value: Any, field: Field | None) -> Any:
     if value is None or isinstance(value, Mapping | list | tuple):
         raise _Absent
     if operator in TEXT and (not isinstance(value, str) or len(value) > MAX_TEXT):
@@ -84,8 +84,8 @@ def _fitting(operator: str, value: Any, field: Field | None) -> Any:
         raise _Absent from error
 
 
-def _inside(fields: Fields, name: str) -> Fields:
+def _fields_inside(fields: Fields, name: str) -> Fields:
     if fields is None:
         return None
-    reach = fields[name].inside
-    return reach() if reach else None
+    get_fields = fields[name].inside
+    return get_fields() if get_fields else None

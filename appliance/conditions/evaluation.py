@@ -1,4 +1,4 @@
-"""A condition decided in Python, on one record."""
+"""Evaluates a condition in Python, on one record."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,10 +9,11 @@ Fields = Mapping[str, Field] | None
 
 
 def matches(condition: Condition, record: Any, fields: Fields = None) -> bool:
-    """Whether the record fulfils the (bound) condition.
+    """Whether the record matches a bound condition.
 
-    With `fields`, the record's values are converted as the condition's were.  Values of kinds that cannot be compared
-    (a text with a number) are unequal and unordered.  A reference holds what it leads to: an object, a list, or null.
+    With `fields`, the values of the record are converted in the same way as those of the condition.  Values of types that
+    cannot be compared, such as a text and a number, are neither equal nor ordered.  A reference is expected to contain the
+    related object, a list of them, or null.
     """
     match condition:
         case AllOf(parts):
@@ -20,9 +21,9 @@ def matches(condition: Condition, record: Any, fields: Fields = None) -> bool:
         case AnyOf(parts):
             return any(matches(part, record, fields) for part in parts)
         case Inside(name, negated, inner):
-            return _inside(_member(record, name), inner, fields[name] if fields else None) != negated
+            return _matches_inside(_get_member(record, name), inner, fields[name] if fields else None) != negated
         case Compare(name, operator, value):
-            left = _member(record, name)
+            left = _get_member(record, name)
             if fields is not None and left is not None:
                 left = fields[name].convert(left)
             return _compare(operator, left, value)
@@ -30,13 +31,13 @@ def matches(condition: Condition, record: Any, fields: Fields = None) -> bool:
             return False
 
 
-def _member(record: Any, name: str) -> Any:
+def _get_member(record: Any, name: str) -> Any:
     if name == "":
         return record
     return record.get(name) if isinstance(record, Mapping) else None
 
 
-def _inside(value: Any, condition: Condition, field: Field | None) -> bool:
+def _matches_inside(value: Any, condition: Condition, field: Field | None) -> bool:
     fields = field.inside() if field is not None and field.inside else None
     candidates = value if isinstance(value, list | tuple) else [] if value is None else [value]
     return any(matches(condition, candidate, fields) for candidate in candidates)
@@ -51,17 +52,17 @@ def _compare(operator: str, left: Any, right: Any) -> bool:
     return _COMPARISONS[operator](left, right)
 
 
-def _same(left: Any, right: Any) -> bool:
-    return _kind(left) is _kind(right) and bool(left == right)
+def _equals(left: Any, right: Any) -> bool:
+    return _comparison_type(left) is _comparison_type(right) and bool(left == right)
 
 
-def _kind(value: Any) -> type:
+def _comparison_type(value: Any) -> type:
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
-def _ordered(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _order(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def compare(left: Any, right: Any) -> bool:
-        return _kind(left) is _kind(right) and isinstance(left, str | int | float) and test(left, right)
+        return _comparison_type(left) is _comparison_type(right) and isinstance(left, str | int | float) and test(left, right)
 
     return compare
 
@@ -75,14 +76,14 @@ def _between(left: Any, right: tuple[Any, Any]) -> bool:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "_eq": _same,
-    "_neq": lambda left, right: not _same(left, right),
-    "_lt": _ordered(lambda left, right: left < right),
-    "_lte": _ordered(lambda left, right: left <= right),
-    "_gt": _ordered(lambda left, right: left > right),
-    "_gte": _ordered(lambda left, right: left >= right),
-    "_in": lambda left, right: any(_same(left, item) for item in right),
-    "_nin": lambda left, right: not any(_same(left, item) for item in right),
+    "_eq": _equals,
+    "_neq": lambda left, right: not _equals(left, right),
+    "_lt": _order(lambda left, right: left < right),
+    "_lte": _order(lambda left, right: left <= right),
+    "_gt": _order(lambda left, right: left > right),
+    "_gte": _order(lambda left, right: left >= right),
+    "_in": lambda left, right: any(_equals(left, item) for item in right),
+    "_nin": lambda left, right: not any(_equals(left, item) for item in right),
     "_contains": _contains,
     "_icontains": lambda left, right: isinstance(left, str) and fold(right) in fold(left),
     "_starts_with": lambda left, right: isinstance(left, str) and left.startswith(right),

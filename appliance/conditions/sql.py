@@ -1,4 +1,4 @@
-"""A condition as a peewee expression that every dialect answers alike."""
+"""Compiles a condition to a peewee expression that gives the same result on every database."""
 
 import operator as op
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from appliance.conditions.tree import AllOf, AnyOf, Compare, Condition, Inside, 
 
 @dataclass(frozen=True)
 class Related:
-    """The table a reference leads to: its key and what its fields are stored in."""
+    """The table a reference points to: its key and the columns of its fields."""
 
     source: Any
     key: Any
@@ -35,7 +35,7 @@ def compile_condition(condition: Condition, columns: Mapping[str, Column]) -> An
         case AnyOf(parts):
             return any_of([compile_condition(part, columns) for part in parts])
         case Inside(name, negated, inner):
-            return _inside(columns[name], negated, inner)
+            return _compile_inside(columns[name], negated, inner)
         case Compare(name, operator, value):
             refuse_placeholders(value)
             return _COMPARISONS[operator](columns[name].node, value)
@@ -44,36 +44,36 @@ def compile_condition(condition: Condition, columns: Mapping[str, Column]) -> An
 
 
 def all_of(nodes: Sequence[Any]) -> Any:
-    """Every one of the expressions, side by side: SQLite's parser refuses a hundred inside each other."""
-    return _joined(nodes, " AND ", "1 = 1")
+    """The conjunction of the expressions, as a flat list because SQLite's parser limits nesting."""
+    return _join(nodes, " AND ", "1 = 1")
 
 
 def any_of(nodes: Sequence[Any]) -> Any:
-    """At least one of the expressions, side by side."""
-    return _joined(nodes, " OR ", "1 = 0")
+    """The disjunction of the expressions, as a flat list for the same reason as in `all_of`."""
+    return _join(nodes, " OR ", "1 = 0")
 
 
-def _joined(nodes: Sequence[Any], glue: str, empty: str) -> Any:
+def _join(nodes: Sequence[Any], glue: str, empty: str) -> Any:
     if len(nodes) < 2:
         return nodes[0] if nodes else SQL(empty)
     return NodeList([NodeList((each,), parens=True) for each in nodes], glue=glue, parens=True)
 
 
-def _inside(column: Column, negated: bool, inner: Condition) -> Any:
+def _compile_inside(column: Column, negated: bool, inner: Condition) -> Any:
     if column.related is None:
-        raise TypeError("nothing lies inside this column")
+        raise TypeError("this column is not a reference")
     related = column.related()
     keys = Select([related.source], [related.key]).where(compile_condition(inner, related.columns))
     return column.node.is_null() | column.node.not_in(keys) if negated else column.node.in_(keys)
 
 
 def _contains(node: Any, value: str) -> Any:
-    """Removing the text changes the whole: exact, case-sensitive and without LIKE's dialects."""
+    """Whether removing the text changes the value; unlike LIKE, this is case-sensitive on every database."""
     return fn.REPLACE(node, value, "") != node if value else node.is_null(False)
 
 
 def _icontains(node: Any, value: str) -> Any:
-    """ASCII is folded by LOWER; beyond it only the characters that occur in the value matter."""
+    """Case-insensitive `_contains`; LOWER folds ASCII, other characters are replaced only if the searched text has them."""
     needle = fold(value)
     folded = fn.LOWER(node)
     for character in sorted(set(needle)):
@@ -84,19 +84,19 @@ def _icontains(node: Any, value: str) -> Any:
 
 
 def _starts_with(node: Any, value: str) -> Any:
-    """A range of code points, which an index can answer."""
+    """A comparison by range of code points, which can use an index."""
     after = _after_prefix(value)
-    reached = node >= value
-    return reached & (node < after) if after else reached
+    is_from_prefix = node >= value
+    return is_from_prefix & (node < after) if after else is_from_prefix
 
 
 def _after_prefix(prefix: str) -> str:
-    """The smallest text beyond every text with this prefix; empty when there is none."""
+    """The smallest text greater than every text with this prefix; empty if there is none."""
     for end in range(len(prefix), 0, -1):
         last = ord(prefix[end - 1])
         if last < 0x10FFFF:
-            following = 0xE000 if last == 0xD7FF else last + 1
-            return prefix[: end - 1] + chr(following)
+            next_code = 0xE000 if last == 0xD7FF else last + 1
+            return prefix[: end - 1] + chr(next_code)
     return ""
 
 

@@ -1,8 +1,8 @@
-"""The tree of a condition, and what a condition may know about a field.
+"""The nodes of a condition, and the description of the fields it compares.
 
-Meaning, the same in Python and SQL: every comparison is true or false, never unknown.  A null field is unequal to every
-value (`_neq` and `_nin` are true for it) and neither smaller nor larger than anything.  Text is compared by code point;
-`_icontains` folds each character that has a one-to-one lower-case partner.
+The meaning is the same in Python and SQL: every comparison is true or false, never unknown.  A null field is unequal to
+every value (`_neq` and `_nin` are true for it) and neither smaller nor larger than any.  Text is compared by code point;
+`_icontains` folds each character that has a one-to-one lower-case equivalent.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,11 +30,11 @@ def _unchanged(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Field:
-    """What is known of a field: which operators fit, how a value becomes comparable, what lies inside it.
+    """A field that conditions can compare: the operators it supports, the conversion of values, and its members.
 
-    `convert` turns a value as callers write it into the form that is compared (and stored); it raises ValueError with a
-    sentence.  `inside` answers the fields of what a reference leads to, or None when any name may be there; it is None
-    itself where nothing lies inside.
+    `convert` turns a caller's value into the form that is compared and stored; it raises ValueError with a readable
+    message.  `inside` returns the fields of the related object, or None when any name is possible; `inside` itself is None
+    for a field without members.
     """
 
     kind: Literal["text", "ordered", "plain"] = "plain"
@@ -44,14 +44,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """`$actor`, `$now`, `$request.query.page`: a value known only when the condition is used."""
+    """`$actor`, `$now` or `$request.query.page`: a value that is known only when the condition is used."""
 
     path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`field operator value`; the value of `_in`, `_nin` and `_between` is a tuple.  Field "" is the element itself."""
+    """`field operator value`; the value of `_in`, `_nin` and `_between` is a tuple.  The field "" is the element itself."""
 
     field: str
     operator: str
@@ -60,7 +60,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Whether some (or, negated, none) of what the field holds or leads to fulfils the condition."""
+    """Whether some (negated: none) of the objects in the field, or related by it, match the condition."""
 
     field: str
     negated: bool
@@ -69,41 +69,41 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every one holds; true when empty."""
+    """All conditions hold; true when empty."""
 
     conditions: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one holds; false when empty."""
+    """At least one condition holds; false when empty."""
 
     conditions: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """False: what remains of a comparison with a placeholder that has no value."""
+    """Always false, such as a comparison with a placeholder that has no value."""
 
 
 Condition: TypeAlias = Compare | Inside | AllOf | AnyOf | Never
 
 
 def refuse_placeholders(value: Any) -> None:
-    """TypeError when the value of a comparison still holds a placeholder: the caller forgot to bind."""
+    """Raise TypeError if the value of a comparison still contains a placeholder, because the caller forgot to bind."""
     if isinstance(value, Placeholder) or (isinstance(value, tuple) and any(isinstance(v, Placeholder) for v in value)):
-        raise TypeError("a condition with placeholders is bound before it is used")
+        raise TypeError("bind the placeholders of a condition before you use it")
 
 
 def fold(text: str) -> str:
-    """`text` with every character that has a one-to-one lower-case partner replaced by it."""
+    """The text with every character that has a one-to-one lower-case equivalent replaced by it."""
     if text.isascii():
         return text.lower()
     return "".join(map(_fold_character, text))
 
 
 def unfold(character: str) -> str | None:
-    """The one other character that folds to this one, or None."""
+    """The other character that folds to this one, or None."""
     upper = character.upper()
     return upper if upper != character and len(upper) == 1 and upper.lower() == character else None
 

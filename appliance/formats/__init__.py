@@ -1,7 +1,7 @@
-"""Formats: what is in files and what files are made of, read and written in worker processes; bytes in, data out.
+"""Reads and writes file formats (CSV, XLSX, JSON, XML, PDF, images, OCR, archives) in isolated worker processes.
 
-`Formats` does a `Work` within `Bounds` and gives an `Answer`, or says why not (`FormatFailed`, `Cancelled`).  The
-rest is what others need to know of tables before they ask: encodings, delimiters, and how a cell becomes text.
+`Formats` performs a `Work` within `Bounds` and returns an `Answer`; it raises `FormatFailed` or `Cancelled`.  The other
+exports help to inspect tables beforehand: encodings, delimiters, and the text of a cell.
 """
 
 from .encodings import KNOWN, find_encoding

@@ -1,4 +1,4 @@
-"""Which encoding a text has: a byte order mark, UTF-8 that holds throughout, else the likeliest; and its decoding."""
+"""Detects the encoding of a text: by byte order mark, else UTF-8 if all of it decodes, else the most likely one."""
 
 import codecs
 import io
@@ -7,7 +7,7 @@ from io import BufferedReader
 from .failing import ContentInvalid
 
 SAMPLE, CHUNK = 256 << 10, 1 << 20
-# Those that are looked for, the likelier first; any of them can be given by name.
+# The encodings considered by the detection, most likely first.
 GUESSED = ("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr", "koi8_r")
 KNOWN = (
     "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "ascii", "latin-1", "iso8859-2", "iso8859-5", "iso8859-7",
@@ -24,20 +24,22 @@ _MARKS = (
 
 
 def load() -> None:
-    """Load every encoding and the detector: later no file can be opened."""
+    """Load every encoding and the detector, because the worker cannot open files later."""
     import charset_normalizer  # noqa: F401
 
     for name in (*KNOWN, "idna"):
         codecs.lookup(name)
 
 
-def find_encoding(content: BufferedReader, given: str | None) -> str:
-    """The given encoding, else the one that the content seems to have; the content is at its beginning again."""
-    if given is not None:
+def find_encoding(content: BufferedReader, encoding: str | None) -> str:
+    """The given encoding, or the detected one; rewinds the content."""
+    if encoding is not None:
         try:
-            name = codecs.lookup(given).name
+            name = codecs.lookup(encoding).name
         except (LookupError, ValueError) as error:
-            raise ContentInvalid(f"there is no encoding {given[:60]!r} here; known are {', '.join(sorted(set(KNOWN)))}") from error
+            raise ContentInvalid(
+                f"the encoding {encoding[:60]!r} is unknown; use one of {', '.join(sorted(set(KNOWN)))}"
+            ) from error
         head = content.read(4)
         content.seek(0)
         return "utf-8-sig" if name == "utf-8" and head.startswith(codecs.BOM_UTF8) else name
@@ -46,7 +48,7 @@ def find_encoding(content: BufferedReader, given: str | None) -> str:
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
-    return "utf-8" if _is_utf8(content) else _likeliest(sample)
+    return "utf-8" if _is_utf8(content) else _detect_legacy_encoding(sample)
 
 
 def _is_utf8(content: BufferedReader) -> bool:
@@ -62,22 +64,22 @@ def _is_utf8(content: BufferedReader) -> bool:
     return True
 
 
-def _likeliest(sample: bytes) -> str:
+def _detect_legacy_encoding(sample: bytes) -> str:
     from charset_normalizer import from_bytes
 
-    found = from_bytes(sample, cp_isolation=list(GUESSED)).best()
-    if found is None:
+    match = from_bytes(sample, cp_isolation=list(GUESSED)).best()
+    if match is None:
         return "cp1252"
-    # Of two that read the sample alike, the one that is met more often.
-    return "cp1252" if sample.decode("cp1252", "replace") == sample.decode(found.encoding, "replace") else found.encoding
+    # Prefer cp1252, the more common encoding, when both decode the sample to the same text.
+    return "cp1252" if sample.decode("cp1252", "replace") == sample.decode(match.encoding, "replace") else match.encoding
 
 
-def open_text(content: BufferedReader, given: str | None) -> tuple[io.TextIOWrapper, str]:
-    """The content as text, line ends as they are, and its encoding."""
-    name = find_encoding(content, given)
+def open_text(content: BufferedReader, encoding: str | None) -> tuple[io.TextIOWrapper, str]:
+    """The content as a text stream with unchanged line ends, and the name of its encoding."""
+    name = find_encoding(content, encoding)
     return io.TextIOWrapper(content, name, newline=""), name.removesuffix("-sig")
 
 
 def not_decodable(error: UnicodeError, encoding: str) -> ContentInvalid:
-    """What to say when a text breaks its encoding."""
-    return ContentInvalid(f"the content is not {encoding} throughout ({str(error)[:120]}); give its `encoding`")
+    """The error for content that is invalid in its encoding."""
+    return ContentInvalid(f"the content is not valid {encoding} ({str(error)[:120]}); set its `encoding`")

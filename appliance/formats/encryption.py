@@ -1,7 +1,7 @@
-"""Office files that need a password: what they look like from outside.
+"""Detects password-protected office files.
 
-An OOXML file lies as the stream `EncryptedPackage` in a compound file (MS-OFFCRYPTO 2.3.4); OpenDocument names in its manifest how
-each part is encrypted (OASIS OpenDocument 1.3, part 2).
+An encrypted OOXML file is the stream `EncryptedPackage` in a compound file (MS-OFFCRYPTO 2.3.4); the manifest of an
+OpenDocument file declares how each part is encrypted (OASIS OpenDocument 1.3, part 2).
 """
 
 import zipfile
@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 
 def refuse_encrypted_package(content: BufferedReader) -> None:
-    """ContentEncrypted for what would be an OOXML file; the content is at its beginning again."""
+    """Raise ContentEncrypted for an encrypted OOXML file; otherwise rewind the content."""
     content.seek(0)
     if content.read(len(_COMPOUND_FILE)) == _COMPOUND_FILE:
         before = b""
@@ -28,7 +28,7 @@ def refuse_encrypted_package(content: BufferedReader) -> None:
 
 
 def refuse_encrypted_parts(archive: zipfile.ZipFile) -> None:
-    """ContentEncrypted for an OpenDocument file, or an archive with a password."""
+    """Raise ContentEncrypted for an encrypted OpenDocument file or a password-protected archive."""
     members = archive.infolist()
     if any(member.flag_bits & 0x1 for member in members):
         raise ContentEncrypted("the document")

@@ -1,4 +1,4 @@
-"""The words of HTML and of office documents, without what they look like and without anything that acts."""
+"""Extracts the plain text of HTML and office documents, without formatting and active content."""
 
 import fnmatch
 import re
@@ -11,21 +11,21 @@ from .encryption import refuse_encrypted_package, refuse_encrypted_parts
 from .failing import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
-# Where the text of a kind lies in its archive (ECMA-376, OASIS OpenDocument), and which elements end a line there.
+# The archive members with the text of each kind (ECMA-376, OASIS OpenDocument), and the elements that end a line.
 _MEMBERS = {
     "docx": ("word/document.xml", "word/header*.xml", "word/footer*.xml", "word/footnotes.xml"),
     "pptx": ("ppt/slides/slide*.xml", "ppt/notesSlides/notesSlide*.xml"),
     "xlsx": ("xl/sharedStrings.xml", "xl/worksheets/sheet*.xml"),
     "odf": ("content.xml",),
 }
-_LINES = frozenset({"p", "h", "si", "is", "br", "tab", "line-break"})
-_HELD = frozenset({"t"})
+_LINE_ELEMENTS = frozenset({"p", "h", "si", "is", "br", "tab", "line-break"})
+_TEXT_ELEMENTS = frozenset({"t"})
 MOST_MEMBERS = 2_000
 MOST_BYTES = 64 << 20
 MOST_CHARACTERS = 4_000_000
 CHUNK = 256 << 10
 _BLOCKS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "li", "tr", "table", "ul", "ol", "pre", "blockquote", "br", "hr"})
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, KeyError)
+_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, KeyError)
 
 
 def load() -> None:
@@ -35,14 +35,14 @@ def load() -> None:
 
 
 def extract(request: Request) -> dict[str, Any]:
-    """One record, the text of the content, which is `kind: html | docx | pptx | xlsx | odf`; cut after 4 million characters."""
+    """Write one record: the text of the content of `kind: html | docx | pptx | xlsx | odf`, cut at 4 million characters."""
     kind = request.options["kind"]
-    text = _html_text(request) if kind == "html" else _office_text(request, _MEMBERS[kind], everything=kind == "odf")
+    text = _extract_html(request) if kind == "html" else _extract_office(request, _MEMBERS[kind], everything=kind == "odf")
     Records(request.output).add(text[:MOST_CHARACTERS])
     return {"characters": min(len(text), MOST_CHARACTERS)}
 
 
-def _html_text(request: Request) -> str:
+def _extract_html(request: Request) -> str:
     stream, encoding = encodings.open_text(request.content, None)
     try:
         source = stream.read(MOST_CHARACTERS)
@@ -58,66 +58,66 @@ def _node_text(node: Any) -> str:
     return f"{inner}\n" if node["k"] in _BLOCKS else f"{inner} " if node["k"] in ("td", "th") else inner
 
 
-class _Words:
-    """Target of the parser: the text of `t` elements, or of all, with line ends where paragraphs end."""
+class _TextCollector:
+    """Parser target that collects the text of `t` elements, or of all elements, with a line end after each paragraph."""
 
     def __init__(self, *, everything: bool) -> None:
-        self._everything = everything
+        self._collects_all = everything
         self._held = 0
         self.parts: list[str] = []
         self.size = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._held += _local(tag) in _HELD
+        self._held += _local_name(tag) in _TEXT_ELEMENTS
 
     def data(self, text: str) -> None:
-        if (self._everything or self._held) and self.size < MOST_CHARACTERS:
+        if (self._collects_all or self._held) and self.size < MOST_CHARACTERS:
             self.parts.append(text)
             self.size += len(text)
 
     def end(self, tag: str) -> None:
-        name = _local(tag)
-        self._held -= name in _HELD
-        if name in _LINES:
+        name = _local_name(tag)
+        self._held -= name in _TEXT_ELEMENTS
+        if name in _LINE_ELEMENTS:
             self.parts.append("\n")
 
     def close(self) -> str:
         return "".join(self.parts)
 
 
-def _local(tag: str) -> str:
+def _local_name(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _office_text(request: Request, patterns: tuple[str, ...], *, everything: bool) -> str:
+def _extract_office(request: Request, patterns: tuple[str, ...], *, everything: bool) -> str:
     refuse_encrypted_package(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
             refuse_encrypted_parts(archive)
             members = archive.infolist()
             if len(members) > MOST_MEMBERS:
-                raise ContentTooLarge(f"the document has {len(members)} parts; at most {MOST_MEMBERS} are read")
-            wanted = [info for info in members if any(fnmatch.fnmatch(info.filename, each) for each in patterns)]
-            if sum(info.file_size for info in wanted) > MOST_BYTES:
-                raise ContentTooLarge(f"the document has more than {MOST_BYTES >> 20} MB of text unpacked")
-            if not wanted:
-                raise ContentInvalid("the content is no office document: it has no text part")
-            ordered = sorted(wanted, key=lambda info: [len(info.filename), info.filename])
-            return "\n".join(_member_text(archive, info, everything=everything) for info in ordered)
-    except _BROKEN as error:
-        raise ContentInvalid(f"the content is no office document that can be read ({str(error)[:100]})") from error
+                raise ContentTooLarge(f"the document has {len(members)} parts; the maximum is {MOST_MEMBERS}")
+            text_parts = [info for info in members if any(fnmatch.fnmatch(info.filename, each) for each in patterns)]
+            if sum(info.file_size for info in text_parts) > MOST_BYTES:
+                raise ContentTooLarge(f"the text of the document unpacks to more than {MOST_BYTES >> 20} MB")
+            if not text_parts:
+                raise ContentInvalid("the content is not an office document: it has no text part")
+            sorted_parts = sorted(text_parts, key=lambda info: [len(info.filename), info.filename])
+            return "\n".join(_extract_member(archive, info, everything=everything) for info in sorted_parts)
+    except _READ_ERRORS as error:
+        raise ContentInvalid(f"the content is not a readable office document ({str(error)[:100]})") from error
 
 
-def _member_text(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, everything: bool) -> str:
+def _extract_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, everything: bool) -> str:
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import ParseError, XMLParser
 
-    words = _Words(everything=everything)
-    parser = XMLParser(target=words, forbid_dtd=True)
+    collector = _TextCollector(everything=everything)
+    parser = XMLParser(target=collector, forbid_dtd=True)
     try:
         with archive.open(info) as member:
             while chunk := member.read(CHUNK):
                 parser.feed(chunk)
         return re.sub(r"\n{3,}", "\n\n", str(parser.close()))
     except (DefusedXmlException, ParseError, LookupError) as error:
-        raise ContentInvalid(f"the document's part {info.filename[:60]!r} is no XML: {str(error)[:100]}") from error
+        raise ContentInvalid(f"the part {info.filename[:60]!r} of the document is not valid XML: {str(error)[:100]}") from error

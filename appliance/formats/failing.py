@@ -1,4 +1,4 @@
-"""How reading or writing content fails: a code, a failure class of CONTRACT § 5 and a sentence that says what to do next."""
+"""Errors of reading and writing content: a code, a failure class (contract § 5) and a message that says what to do next."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ FailureClass = Literal["validation", "timeout", "memory", "system"]
 
 
 class FormatFailed(Exception):
-    """`message` may be shown to a user."""
+    """An operation failed; `message` may be shown to a user."""
 
     def __init__(self, code: str, failure_class: FailureClass, message: str) -> None:
         super().__init__(message)
@@ -14,14 +14,14 @@ class FormatFailed(Exception):
 
 
 class ContentInvalid(FormatFailed):
-    """The content is not what it is said to be, or not acceptable."""
+    """The content does not have the declared format, or is not acceptable."""
 
     def __init__(self, message: str, code: str = "content_invalid") -> None:
         super().__init__(code, "validation", message)
 
 
 class ContentEncrypted(ContentInvalid):
-    """The content is sound, and nobody reads it without its password."""
+    """The content is protected by a password."""
 
     def __init__(self, what: str) -> None:
         message = f"{what} is encrypted and opens only with a password; save a copy without a password and use that"
@@ -29,11 +29,11 @@ class ContentEncrypted(ContentInvalid):
 
 
 class ContentTooLarge(FormatFailed):
-    """The content is larger than what may come of it."""
+    """The content, or the result, exceeds a size limit."""
 
     def __init__(self, message: str) -> None:
         super().__init__("content_too_large", "validation", message)
 
 
 class Cancelled(Exception):
-    """The caller no longer wants the answer."""
+    """The caller cancelled the operation."""

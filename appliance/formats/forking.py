@@ -1,6 +1,6 @@
-"""A process that has loaded one operation and forks a worker for each request, so that no request waits for its loading.
+"""A process that preloads one operation and forks a worker per request, so that no request waits for the loading.
 
-It sees no content itself: a worker opens what it is given when it has given up everything else, and serves one request.
+It never reads content itself: each worker drops its privileges before it opens the input, and serves a single request.
 """
 
 import json
@@ -25,7 +25,7 @@ ANY_SIZE = 1 << 62
 
 @dataclass(frozen=True)
 class _Worker:
-    """`asker` is told the status; `life` ends with the process, which nobody else holds the other end of."""
+    """A forked worker: its exit status is sent to `asker`; `life` is a pipe that closes when the process ends."""
 
     pid: int
     asker: socket.socket
@@ -33,17 +33,17 @@ class _Worker:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until the appliance closes its end of the socket, or is gone."""
+    """Serve until the appliance closes its end of the socket or exits."""
     settings = json.loads(arguments[0])
     confinement.confine(written_bytes=ANY_SIZE)
-    with suppress(Exception):  # each worker meets it again, and tells it
+    with suppress(Exception):  # Each worker loads again and reports the error.
         OPERATIONS[settings["operation"]].load()
-    _Forks(socket.socket(fileno=settings["requests"])).serve()
+    _ForkServer(socket.socket(fileno=settings["requests"])).serve()
     os._exit(0)
 
 
-class _Forks:
-    """The workers there are, by the descriptors that speak of them."""
+class _ForkServer:
+    """Forks workers for incoming requests, and tracks them by the descriptors that signal their events."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -53,7 +53,7 @@ class _Forks:
 
     def serve(self) -> None:
         while True:
-            descriptor, _ = self._waiting.poll()[0]  # one at a time: its number may be another's afterwards
+            descriptor, _ = self._waiting.poll()[0]  # One at a time, because a closed descriptor's number may be reused.
             worker = self._workers.get(descriptor)
             if worker is None:
                 data, files, _, _ = socket.recv_fds(self._requests, MOST_REQUEST, MOST_FILES)
@@ -62,23 +62,23 @@ class _Forks:
                 self._fork(json.loads(data), files)
             elif descriptor == worker.life:
                 self._reap(worker)
-            else:  # whoever asked wants it no longer
+            else:  # The requester cancelled.
                 self._forget(descriptor)
                 os.kill(worker.pid, signal.SIGKILL)
 
     def _fork(self, settings: dict[str, Any], files: list[int]) -> None:
-        """`files` are the asker's socket, the options, the errors, the output, the answer, and the inputs."""
-        life, held = os.pipe()
+        """Fork a worker; `files` are the requester's socket, the options, errors, output, answer and inputs."""
+        life, worker_end = os.pipe()
         parent = os.getpid()
         if (pid := os.fork()) == 0:
             try:
                 for each in (life, files[0], self._requests.fileno(), *self._workers):
                     os.close(each)
-                _begin(settings | {"parent": parent}, files)
+                _run_worker(settings | {"parent": parent}, files)
             finally:
                 traceback.print_exc()
                 os._exit(1)
-        for each in (held, *files[1:]):
+        for each in (worker_end, *files[1:]):
             os.close(each)
         worker = _Worker(pid, socket.socket(fileno=files[0]), life)
         for each in (worker.asker.fileno(), life):
@@ -90,7 +90,7 @@ class _Forks:
         for each in (worker.life, worker.asker.fileno()):
             self._forget(each)
         os.close(worker.life)
-        with worker.asker, suppress(OSError):  # who is gone need not be told
+        with worker.asker, suppress(OSError):  # The requester may have closed its socket.
             worker.asker.send(str(os.waitstatus_to_exitcode(status)).encode())
 
     def _forget(self, descriptor: int) -> None:
@@ -98,7 +98,7 @@ class _Forks:
             self._waiting.unregister(descriptor)
 
 
-def _begin(settings: dict[str, Any], files: list[int]) -> None:
+def _run_worker(settings: dict[str, Any], files: list[int]) -> None:
     _, options, errors, output, answer, *inputs = files
     os.dup2(options, 0)
     os.dup2(errors, 2)

@@ -1,4 +1,4 @@
-"""JSON and NDJSON: strict, bounded in depth, numbers that stay what they are."""
+"""JSON and NDJSON: strict parsing with a depth limit and exact integers."""
 
 import json
 import math
@@ -19,7 +19,7 @@ def load() -> None:
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """One record, the document; with `each`, a record for every item of the list that the document is, or has there."""
+    """Write the document as one record; with `each`, one record for every item of the document, which must be a list."""
     text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     try:
         value = read_json(text.read(), "the content")
@@ -32,16 +32,16 @@ def parse(request: Request) -> dict[str, Any]:
         for item in value:
             records.add(item)
     else:
-        raise ContentInvalid("rows are asked for, and the JSON document is no list")
+        raise ContentInvalid("the JSON document must be a list to be read as rows")
     return {"encoding": encoding, "count": records.count}
 
 
 def parse_lines(request: Request) -> dict[str, Any]:
-    """A record per line that is not blank."""
+    """Write one record per line that is not blank."""
     text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     records = Records(request.output)
     try:
-        for number, line in enumerate(_bounded_lines(text.readline), 1):
+        for number, line in enumerate(_iterate_lines(text.readline), 1):
             if line.strip():
                 records.add(read_json(line, f"line {number}"))
     except UnicodeError as error:
@@ -49,7 +49,7 @@ def parse_lines(request: Request) -> dict[str, Any]:
     return {"encoding": encoding, "count": records.count}
 
 
-def _bounded_lines(readline: Callable[[int], str]) -> Iterator[str]:
+def _iterate_lines(readline: Callable[[int], str]) -> Iterator[str]:
     while line := readline(MOST_LINE):
         if len(line) >= MOST_LINE:
             raise ContentInvalid(f"a line has more than {MOST_LINE >> 20} million characters; is this NDJSON?")
@@ -57,7 +57,7 @@ def _bounded_lines(readline: Callable[[int], str]) -> Iterator[str]:
 
 
 def write(request: Request) -> dict[str, Any]:
-    """The rows as one indented JSON list, or the single value of `whole`."""
+    """Write the rows as an indented JSON list, or with `whole` the single value."""
     indent = request.option("indent", 2) or None
     count = 0
     if request.option("whole", False):
@@ -75,7 +75,7 @@ def write(request: Request) -> dict[str, Any]:
 
 
 def write_lines(request: Request) -> dict[str, Any]:
-    """The rows as NDJSON."""
+    """Write the rows as NDJSON."""
     records = Records(request.output)
     for line in request.content:
         records.add(json.loads(line))
@@ -83,63 +83,69 @@ def write_lines(request: Request) -> dict[str, Any]:
 
 
 def read_json(text: str, where: str) -> Any:
-    """JSON that may be kept: no NaN, no member twice, no lone surrogate, no NUL; large integers as text."""
+    """Parse JSON that can be stored: without NaN, duplicate members, unpaired surrogates and NUL; large integers as text."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
+        value = json.loads(
+            text,
+            object_pairs_hook=_reject_duplicates,
+            parse_constant=_reject_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_integer,
+        )
         if "\\u" in text:
-            _refuse_unstorable(json.dumps(value, ensure_ascii=False))
+            _check_storable(json.dumps(value, ensure_ascii=False))
     except RecursionError:
-        raise ContentInvalid(f"{where} is nested too deep") from None
-    except (json.JSONDecodeError, _Refused) as error:
-        raise ContentInvalid(f"{where} is no JSON: {str(error)[:200]}") from error
-    if _is_deeper(value, MOST_DEPTH):
-        raise ContentInvalid(f"{where} is nested more than {MOST_DEPTH} deep")
+        raise ContentInvalid(f"{where} is nested too deeply") from None
+    except (json.JSONDecodeError, _InvalidJson) as error:
+        raise ContentInvalid(f"{where} is not valid JSON: {str(error)[:200]}") from error
+    if _is_deeper_than(value, MOST_DEPTH):
+        raise ContentInvalid(f"{where} is nested more than {MOST_DEPTH} levels deep")
     return value
 
 
-class _Refused(ValueError):
-    """Accepted by the reader of the standard library, not by us."""
+class _InvalidJson(ValueError):
+    """JSON that the standard library accepts and this parser rejects."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise _Refused("a member appears twice")
+        raise _InvalidJson("a member appears twice")
     return members
 
 
-def _refuse(name: str) -> Any:
-    raise _Refused(f"{name} is no number of JSON")
+def _reject_constant(name: str) -> Any:
+    raise _InvalidJson(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
-    if not math.isfinite(found := float(text)):
-        raise _Refused(f"{text[:40]} is too large a number")
-    return found
+def _parse_float(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise _InvalidJson(f"the number {text[:40]} is too large")
+    return number
 
 
-def _integer(text: str) -> int | str:
+def _parse_integer(text: str) -> int | str:
     return exact(int(text)) if len(text) < 4000 else text
 
 
-def _refuse_unstorable(text: str) -> None:
+def _check_storable(text: str) -> None:
     if "\\u0000" in text:
-        raise _Refused("it holds a NUL character")
+        raise _InvalidJson("it contains a NUL character")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _Refused("it holds half of a surrogate pair") from None
+        raise _InvalidJson("it contains an unpaired surrogate") from None
 
 
-def _is_deeper(value: Any, most: int) -> bool:
+def _is_deeper_than(value: Any, most: int) -> bool:
     level = [value]
     for _ in range(most):
-        level = [inner for each in level for inner in _inner(each)]
+        level = [inner for each in level for inner in _nested_values(each)]
         if not level:
             return False
     return True
 
 
-def _inner(value: Any) -> list[Any]:
+def _nested_values(value: Any) -> list[Any]:
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [item for item in items if isinstance(item, dict | list)]

@@ -1,4 +1,4 @@
-"""Markdown, HTML and plain text as one small tree of headings, paragraphs, lists and tables; what is active is left out."""
+"""Parses Markdown, HTML and plain text into a small tree of headings, paragraphs, lists and tables, without active content."""
 
 import re
 from html import escape
@@ -26,7 +26,7 @@ _KINDS = {
     "dd": "blockquote",
     "dl": "p",
 }
-_ENDED_BY = {  # what a beginning element ends although nobody wrote so
+_IMPLICITLY_CLOSED = {  # The open elements that a start tag closes implicitly.
     "li": {"li"},
     "tr": {"tr", "td", "th"},
     "td": {"td", "th"},
@@ -35,7 +35,7 @@ _ENDED_BY = {  # what a beginning element ends although nobody wrote so
     "dt": {"dd", "dt"},
     "dd": {"dt", "dd"},
 }
-_WITHIN = {"li": {"ul", "ol"}, "tr": {"table"}, "td": {"table", "tr"}, "th": {"table", "tr"}, "dt": {"dl"}, "dd": {"dl"}}
+_CLOSING_SCOPE = {"li": {"ul", "ol"}, "tr": {"table"}, "td": {"table", "tr"}, "th": {"table", "tr"}, "dt": {"dl"}, "dd": {"dl"}}
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
@@ -47,40 +47,42 @@ def load() -> None:
 
 
 def markdown_to_html(text: str) -> str:
-    """CommonMark with tables and strikethrough; HTML inside it is shown, not obeyed."""
+    """Render CommonMark with tables and strikethrough; HTML inside it is escaped."""
     from markdown_it import MarkdownIt
 
-    made = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": MOST_DEPTH}).enable(["table", "strikethrough"])
-    return str(made.render(text))
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": MOST_DEPTH}).enable(
+        ["table", "strikethrough"]
+    )
+    return str(renderer.render(text))
 
 
 def text_to_html(text: str) -> str:
-    """Paragraphs as they stand, line breaks kept."""
+    """Render plain text as `<pre>` blocks, one per paragraph."""
     return "".join(f"<pre>{escape(block)}</pre>\n" for block in re.split(r"\n{2,}", text.strip("\n")) if block.strip())
 
 
 def plain_paragraphs(text: str) -> list[Node]:
-    """Plain text as a tree: a paragraph for each block, its lines kept."""
-    found = []
+    """Plain text as a tree: one paragraph per block of text, with its line breaks."""
+    paragraphs = []
     for block in re.split(r"\n[ \t]*\n", _CONTROL.sub("", text)):
         lines = block.strip("\n").split("\n")
         children: list[Any] = [lines[0]]
         for line in lines[1:]:
             children += [{"k": "br", "c": []}, line]
         if block.strip():
-            found.append({"k": "p", "c": children})
-    return found
+            paragraphs.append({"k": "p", "c": children})
+    return paragraphs
 
 
 def read_html(text: str) -> list[Node]:
-    """The tree of an HTML text, however broken it is."""
-    reader = _Reader()
+    """Parse HTML into a tree; tolerates malformed HTML."""
+    reader = _TreeBuilder()
     reader.feed(_CONTROL.sub("", text))
     reader.close()
     return [node for node in reader.root["c"] if isinstance(node, dict) or node.strip()]
 
 
-class _Reader(HTMLParser):
+class _TreeBuilder(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.root: Node = {"k": "root", "c": []}
@@ -88,7 +90,7 @@ class _Reader(HTMLParser):
         self._dropped: list[str] = []
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """`<![…` is a comment that no browser shows; the library ends with an AssertionError at some of them."""
+        """Treat `<![…` as a comment, as browsers do; the library raises an AssertionError for some of them."""
         return self.parse_bogus_comment(i, report)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -96,7 +98,7 @@ class _Reader(HTMLParser):
             if tag not in _VOID:
                 self._dropped.append(tag)
             return
-        self._end_implied(tag)
+        self._close_implied(tag)
         attributes = dict(attrs)
         if tag == "img":
             if alternative := (attributes.get("alt") or "").strip():
@@ -104,7 +106,7 @@ class _Reader(HTMLParser):
             return
         kind = _KINDS.get(tag)
         if kind is None or (tag not in _VOID and len(self._open) >= MOST_DEPTH):
-            return  # what is in it is shown all the same
+            return  # Its content is still shown.
         node: Node = {"k": kind, "c": []}
         if kind == "a":
             node["h"] = _safe_link(attributes.get("href") or "")
@@ -135,8 +137,8 @@ class _Reader(HTMLParser):
         elif self._open[-1][1]["k"] not in ("table", "tr", "ul", "ol"):
             self._add(_SPACE.sub(" ", data))
 
-    def _end_implied(self, tag: str) -> None:
-        ended, within = _ENDED_BY.get(tag, set()), _WITHIN.get(tag, set())
+    def _close_implied(self, tag: str) -> None:
+        ended, within = _IMPLICITLY_CLOSED.get(tag, set()), _CLOSING_SCOPE.get(tag, set())
         for place in range(len(self._open) - 1, 0, -1):
             name = self._open[place][0]
             if name in within:
@@ -151,7 +153,7 @@ class _Reader(HTMLParser):
 
 
 def _safe_link(target: str) -> str:
-    """A link that leads to a page or a mailbox; empty otherwise."""
+    """The link, if its scheme is http, https or mailto; otherwise empty."""
     try:
         scheme = urlsplit(target.strip()).scheme.lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a worker process can do, by name: what must be loaded while files can be opened, and what is done after."""
+"""The operations of worker processes by name: how to load each one (while files can be opened) and how to perform it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +23,11 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Operation:
-    """`extra_mb`: memory that its libraries take before any content is there; `check`: of an operation whose loading takes
-    seconds, so that it is kept loaded, the one that quickly refuses most of what it would refuse."""
+    """One operation.
+
+    `extra_mb` is the memory its libraries need before any content is read.  `check` is set for an operation that takes
+    seconds to load and is therefore kept loaded: the name of a quick operation that rejects most invalid input first.
+    """
 
     load: Callable[[], object]
     perform: Callable[[Request], dict[str, Any]]

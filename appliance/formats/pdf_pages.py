@@ -1,4 +1,4 @@
-"""PDF: the text of each page, and pages as pictures for recognition."""
+"""Opens PDF documents and extracts the text of their pages."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from .failing import ContentEncrypted, ContentInvalid, ContentTooLarge
 from .request import Records, Request
 
 MOST_PAGES = 5_000
-_UNWANTED = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
@@ -19,26 +19,26 @@ def load() -> None:
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """A record `{page, text}` per page, the first page being 1."""
+    """Write a record `{page, text}` per page; the first page is 1."""
     records = Records(request.output)
     document = open_document(request)
     for number in chosen_pages(request.options.get("pages"), len(document)):
-        records.add({"page": number, "text": _page_text(document, number)})
+        records.add({"page": number, "text": _extract_page(document, number)})
     return {"count": records.count, "page_count": len(document)}
 
 
-def _page_text(document: Any, number: int) -> str:
+def _extract_page(document: Any, number: int) -> str:
     import pypdfium2
 
     try:
         text = document[number - 1].get_textpage().get_text_bounded()
     except pypdfium2.PdfiumError as error:
         raise ContentInvalid(f"page {number} of the PDF is damaged ({str(error)[:80]})") from error
-    return _UNWANTED.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x02", "-")).strip()
+    return _CONTROL_CHARACTERS.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\x02", "-")).strip()
 
 
 def open_document(request: Request) -> Any:
-    """The document, read as a whole: PDFium reads from a file by callbacks, which need memory that is made executable."""
+    """Open the document from memory: to read from a file, PDFium needs callbacks, and those need executable memory."""
     import pypdfium2
 
     content = request.content.read()
@@ -47,24 +47,24 @@ def open_document(request: Request) -> Any:
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
             raise ContentEncrypted("the PDF") from error
-        raise ContentInvalid(f"the content is no PDF that can be read ({str(error)[:80]})") from error
+        raise ContentInvalid(f"the content is not a readable PDF ({str(error)[:80]})") from error
     if len(document) == 0:
-        raise ContentInvalid("the PDF has no page that can be read")
+        raise ContentInvalid("the PDF has no readable page")
     if len(document) > MOST_PAGES:
-        raise ContentTooLarge(f"the PDF has {len(document)} pages; at most {MOST_PAGES} are read")
+        raise ContentTooLarge(f"the PDF has {len(document)} pages; the maximum is {MOST_PAGES}")
     return document
 
 
-def chosen_pages(wanted: str | None, count: int) -> Iterator[int]:
-    """The numbers in `1-3,7`, in order; all when nothing is asked for."""
-    if wanted is None:
+def chosen_pages(selection: str | None, count: int) -> Iterator[int]:
+    """The page numbers in a selection such as `1-3,7`, in order; all pages without one."""
+    if selection is None:
         yield from range(1, count + 1)
         return
-    found: set[int] = set()
-    for part in wanted.split(","):
+    numbers: set[int] = set()
+    for part in selection.split(","):
         match = _RANGE.fullmatch(part.strip())
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= low <= high <= count:
-            raise ContentInvalid(f"`pages` says {part.strip()[:20]!r}, and the document has the pages 1 to {count}")
-        found |= set(range(low, high + 1))
-    yield from sorted(found)
+            raise ContentInvalid(f"`pages` contains {part.strip()[:20]!r}, but the document has pages 1 to {count}")
+        numbers |= set(range(low, high + 1))
+    yield from sorted(numbers)

@@ -1,4 +1,4 @@
-"""Plain text: decoded from, and encoded to, the encoding it has or shall have."""
+"""Plain text: decodes it from its encoding and encodes it to the requested one."""
 
 import io
 from typing import Any
@@ -15,20 +15,20 @@ def load() -> None:
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """One record, the text; line ends become plain newlines."""
-    text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
+    """Write the text as one record, with line ends normalized to newlines."""
+    stream, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     try:
-        found = text.read()
+        text = stream.read()
     except UnicodeError as error:
         raise encodings.not_decodable(error, encoding) from error
-    if "\x00" in found:
-        raise ContentInvalid("the content holds NUL characters; it is no text, or its `encoding` must be given")
-    Records(request.output).add(found.replace("\r\n", "\n").replace("\r", "\n"))
+    if "\x00" in text:
+        raise ContentInvalid("the content contains NUL characters; it is not text, or its `encoding` must be set")
+    Records(request.output).add(text.replace("\r\n", "\n").replace("\r", "\n"))
     return {"encoding": encoding, "count": 1}
 
 
 def write(request: Request) -> dict[str, Any]:
-    """The UTF-8 text in the encoding asked for."""
+    """Write the UTF-8 input in the requested encoding."""
     encoding = request.option("encoding", "utf-8")
     source = io.TextIOWrapper(request.content, "utf-8", newline="")
     target = io.TextIOWrapper(request.output, encoding, newline="")
@@ -37,6 +37,8 @@ def write(request: Request) -> dict[str, Any]:
             target.write(chunk)
         target.flush()
     except UnicodeEncodeError as error:
-        raise ContentInvalid(f"the text cannot be written as {encoding} ({str(error)[:120]}); utf-8 has every character") from error
+        raise ContentInvalid(
+            f"the text cannot be written as {encoding} ({str(error)[:120]}); use utf-8, which has every character"
+        ) from error
     target.detach()
     return {"count": 1}

@@ -1,6 +1,6 @@
-"""OCR: lines of text with their boxes and confidence, from pictures and from pages of PDF.
+"""OCR: recognizes lines of text with boxes and confidence in pictures and PDF pages.
 
-The engine is RapidOCR with the models its package carries; it is the extra `ocr` of this distribution.
+The engine is RapidOCR with the models in its package; install it with the extra `ocr`.
 """
 
 import io
@@ -14,7 +14,7 @@ from . import pdf_pages
 from .failing import ContentInvalid, ContentTooLarge, FormatFailed
 from .request import Records, Request
 
-# What the characters of the recognition model cover.
+# The languages whose characters the recognition model covers.
 LANGUAGES = (
     "en", "de", "fr", "es", "it", "pt", "nl", "da", "sv", "no", "fi", "is", "pl", "cs", "sk", "sl", "hr", "hu", "ro", "tr",
     "et", "lt", "lv", "ga", "sq", "id", "ms", "zh", "ja",
@@ -22,12 +22,12 @@ LANGUAGES = (
 MOST_PIXELS = 60_000_000
 MOST_PAGES = 200
 DPI = 200
-_NOT_INSTALLED = "text recognition is not installed here; the operator adds it with: pip install 'gos-appliance[ocr]'"
-_loaded: dict[str, Any] = {}
+_NOT_INSTALLED = "text recognition is not installed; an operator can install it with: pip install 'gos-appliance[ocr]'"
+_libraries: dict[str, Any] = {}
 
 
 def load_check() -> None:
-    """Loads what looks at contents, without the engine."""
+    """Load the libraries that inspect the input, without the engine."""
     pdf_pages.load()
     if find_spec("rapidocr") is None:
         raise FormatFailed("ocr_not_installed", "system", _NOT_INSTALLED)
@@ -36,23 +36,23 @@ def load_check() -> None:
     import PIL.ImageSequence
 
     PIL.Image.init()
-    PIL.Image.MAX_IMAGE_PIXELS = None  # we look at the size before anything is decoded
+    PIL.Image.MAX_IMAGE_PIXELS = None  # The size is checked before anything is decoded.
 
 
 def check(request: Request) -> dict[str, Any]:
-    """Refuses what can be refused without looking at a single pixel."""
-    _refuse_unknown_languages(request)
+    """Reject input that can be rejected without decoding any pixels."""
+    _check_languages(request)
     if _is_pdf(request):
         _open_pdf(request)
     else:
-        with _told_as_invalid(request):
+        with _map_decoder_errors(request):
             _open_picture(request)
     return {}
 
 
 def load() -> None:
-    """Loads the models and runs each once: later no file can be opened.  A process that forks has loaded them already."""
-    if _loaded:
+    """Load the models and run each once, because the worker cannot open files later.  Does nothing in a forked worker."""
+    if _libraries:
         return
     load_check()
     try:
@@ -64,30 +64,34 @@ def load() -> None:
     logging.disable(logging.CRITICAL)
     cv2.setNumThreads(1)
     engine = "EngineConfig.onnxruntime"
-    # Threads of its own would stay behind when a process forks.
+    # Threads of the engine would not survive a fork.
     threads = {f"{engine}.intra_op_num_threads": 1, f"{engine}.inter_op_num_threads": 1}
     reader = RapidOCR(params={"Global.log_level": "critical", **threads})
     sample = numpy.full((200, 600, 3), 255, numpy.uint8)
     cv2.putText(sample, "READY 1", (20, 120), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 3)
     reader(sample)
-    _loaded.update(reader=reader, numpy=numpy)
+    _libraries.update(reader=reader, numpy=numpy)
 
 
 def recognise(request: Request) -> dict[str, Any]:
-    """A record per page: `{page, width, height, text, confidence, lines: [{text, confidence, box}]}`; boxes are the four
-    corners in pixels of that page, from the top left clockwise."""
-    _refuse_unknown_languages(request)
-    least = request.option("min_confidence", 0.5)
+    """Write a record per page: `{page, width, height, text, confidence, lines: [{text, confidence, box}]}`.
+
+    A box is the four corners in pixels of the page, clockwise from the top left.
+    """
+    _check_languages(request)
+    min_confidence = request.option("min_confidence", 0.5)
     records = Records(request.output)
-    for number, picture in _pdf_pages(request) if _is_pdf(request) else _frames(request):
-        records.add(_read_page(number, picture, least))
+    for number, picture in _iterate_pdf_pages(request) if _is_pdf(request) else _iterate_pictures(request):
+        records.add(_recognize_page(number, picture, min_confidence))
     return {"count": records.count}
 
 
-def _refuse_unknown_languages(request: Request) -> None:
+def _check_languages(request: Request) -> None:
     unknown = [name for name in request.option("languages", ["en"]) if name not in LANGUAGES]
     if unknown:
-        raise ContentInvalid(f"the engine does not read {', '.join(map(str, unknown))[:60]}; it reads {', '.join(LANGUAGES)}")
+        raise ContentInvalid(
+            f"text recognition does not support {', '.join(map(str, unknown))[:60]}; use any of {', '.join(LANGUAGES)}"
+        )
 
 
 def _is_pdf(request: Request) -> bool:
@@ -99,11 +103,11 @@ def _is_pdf(request: Request) -> bool:
 def _open_pdf(request: Request) -> tuple[Any, list[int]]:
     document = pdf_pages.open_document(request)
     numbers = list(pdf_pages.chosen_pages(request.options.get("pages"), len(document)))
-    _refuse_many(len(numbers))
+    _check_page_count(len(numbers))
     return document, numbers
 
 
-def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
+def _iterate_pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
     import pypdfium2
 
     document, numbers = _open_pdf(request)
@@ -111,7 +115,7 @@ def _pdf_pages(request: Request) -> Iterator[tuple[int, Any]]:
     for number in numbers:
         try:
             page = document[number - 1]
-            _refuse_large(page.get_width() * scale * page.get_height() * scale, f"page {number}")
+            _check_pixels(page.get_width() * scale * page.get_height() * scale, f"page {number}")
             yield number, page.render(scale=scale, rev_byteorder=False).to_numpy()
         except pypdfium2.PdfiumError as error:
             raise ContentInvalid(f"page {number} of the PDF is damaged ({str(error)[:80]})") from error
@@ -125,28 +129,28 @@ def _open_picture(request: Request) -> tuple[Any, set[int]]:
 
     picture = Image.open(io.BytesIO(request.content.read()))
     numbers = set(pdf_pages.chosen_pages(request.options.get("pages"), getattr(picture, "n_frames", 1)))
-    _refuse_many(len(numbers))
+    _check_page_count(len(numbers))
     if 1 in numbers:
-        _refuse_large(picture.width * picture.height, "page 1")
+        _check_pixels(picture.width * picture.height, "page 1")
     return picture, numbers
 
 
-def _frames(request: Request) -> Iterator[tuple[int, Any]]:
-    """The picture upright as its camera says, or each page of a TIFF."""
+def _iterate_pictures(request: Request) -> Iterator[tuple[int, Any]]:
+    """The pages of a picture (several for a TIFF), rotated as their EXIF orientation says."""
     from PIL import ImageOps, ImageSequence
 
-    with _told_as_invalid(request):
+    with _map_decoder_errors(request):
         picture, numbers = _open_picture(request)
         for number, frame in enumerate(ImageSequence.Iterator(picture), 1):
             if number in numbers:
-                _refuse_large(frame.width * frame.height, f"page {number}")
+                _check_pixels(frame.width * frame.height, f"page {number}")
                 upright = ImageOps.exif_transpose(frame)
-                yield number, _loaded["numpy"].asarray(_on_white(upright))[:, :, ::-1]
+                yield number, _libraries["numpy"].asarray(_add_white_background(upright))[:, :, ::-1]
 
 
 @contextmanager
-def _told_as_invalid(request: Request) -> Iterator[None]:
-    """What a decoder of pictures raises, as ContentInvalid."""
+def _map_decoder_errors(request: Request) -> Iterator[None]:
+    """Turn the errors of picture decoders into ContentInvalid."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -154,13 +158,13 @@ def _told_as_invalid(request: Request) -> Iterator[None]:
     except UnidentifiedImageError as error:
         request.content.seek(0)
         if request.content.read(12)[4:] in _HEIF:
-            raise ContentInvalid("HEIC pictures cannot be read; save the picture as JPEG or PNG") from error
-        raise ContentInvalid("the content is no picture or PDF that can be read; send PNG, JPEG, TIFF, WebP or PDF") from error
+            raise ContentInvalid("HEIC pictures are not supported; save the picture as JPEG or PNG") from error
+        raise ContentInvalid("the content is not a readable picture or PDF; send PNG, JPEG, TIFF, WebP or PDF") from error
     except (OSError, ValueError, SyntaxError, EOFError) as error:
-        raise ContentInvalid(f"the content is no picture or PDF that can be read ({str(error)[:100]})") from error
+        raise ContentInvalid(f"the content is not a readable picture or PDF ({str(error)[:100]})") from error
 
 
-def _on_white(picture: Any) -> Any:
+def _add_white_background(picture: Any) -> Any:
     from PIL import Image
 
     if "A" not in picture.getbands() and "transparency" not in picture.info:
@@ -170,22 +174,22 @@ def _on_white(picture: Any) -> Any:
     return Image.alpha_composite(white, full).convert("RGB")
 
 
-def _refuse_large(pixels: float, what: str) -> None:
+def _check_pixels(pixels: float, what: str) -> None:
     if pixels > MOST_PIXELS:
-        raise ContentTooLarge(f"{what} has {pixels / 1e6:.0f} million pixels; at most {MOST_PIXELS // 1_000_000} million are read")
+        raise ContentTooLarge(f"{what} has {pixels / 1e6:.0f} million pixels; the maximum is {MOST_PIXELS // 1_000_000} million")
 
 
-def _refuse_many(pages: int) -> None:
+def _check_page_count(pages: int) -> None:
     if pages > MOST_PAGES:
-        raise ContentTooLarge(f"{pages} pages are too many at once; choose at most {MOST_PAGES} with `pages`")
+        raise ContentTooLarge(f"{pages} pages are too many; select at most {MOST_PAGES} with `pages`")
 
 
-def _read_page(number: int, picture: Any, least: float) -> dict[str, Any]:
-    found = _loaded["reader"](picture)
+def _recognize_page(number: int, picture: Any, min_confidence: float) -> dict[str, Any]:
+    result = _libraries["reader"](picture)
     lines = []
-    if found.boxes is not None:
-        for box, text, score in zip(found.boxes, found.txts, found.scores, strict=True):
-            if score >= least and text.strip():
+    if result.boxes is not None:
+        for box, text, score in zip(result.boxes, result.txts, result.scores, strict=True):
+            if score >= min_confidence and text.strip():
                 corners = [[round(float(x), 1), round(float(y), 1)] for x, y in box]
                 lines.append({"text": text, "confidence": round(float(score), 4), "box": corners})
     confidence = sum(line["confidence"] * len(line["text"]) for line in lines) / max(1, sum(len(line["text"]) for line in lines))

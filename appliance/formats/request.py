@@ -1,4 +1,4 @@
-"""What an operation is given in its worker process, and how it hands out records."""
+"""The request of an operation in its worker process, and the writer for its records."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that the operation itself keeps: members of an archive, and bytes of what it unpacks or writes."""
+    """Limits that the operation itself enforces: members of an archive, and bytes it unpacks or writes."""
 
     files: int = 10_000
     bytes: int = 500 << 20
@@ -41,6 +41,6 @@ class Request:
         return self.inputs[0]
 
     def option(self, name: str, default: Any) -> Any:
-        """An option that is absent or null has the default."""
+        """The option, or the default if it is absent or null."""
         value = self.options.get(name)
         return default if value is None else value

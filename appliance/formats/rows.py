@@ -1,4 +1,4 @@
-"""Rows of tables: column names, types of cells, and the rows that are to be written."""
+"""Table rows: column names, conversion of cells, and reading the rows to write."""
 
 import json
 import math
@@ -18,34 +18,34 @@ _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, 
 
 
 def column_names(cells: Sequence[Any]) -> list[str]:
-    """The header's names: an empty one is `column_<n>`, one that comes again gets `_2`, `_3`, …"""
+    """The column names of a header: an empty one becomes `column_<n>`, a repeated one gets `_2`, `_3`, …"""
     if len(cells) > MOST_COLUMNS:
-        raise ContentInvalid(f"the header has {len(cells)} columns; at most {MOST_COLUMNS} are read")
+        raise ContentInvalid(f"the header has {len(cells)} columns; the maximum is {MOST_COLUMNS}")
     names: dict[str, None] = {}
     for number, cell in enumerate(cells, 1):
-        name = wanted = scalar_text(cell).strip() or f"column_{number}"
-        again = 2
+        name = base_name = scalar_text(cell).strip() or f"column_{number}"
+        suffix = 2
         while name in names:
-            name, again = f"{wanted}_{again}", again + 1
+            name, suffix = f"{base_name}_{suffix}", suffix + 1
         names[name] = None
     return list(names)
 
 
 def make_row(columns: Sequence[str], cells: Sequence[Any], types: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The row as an object; columns of `types` are converted, an empty one of them is null."""
+    """The row as an object; cells of the columns in `types` are converted, empty ones to null."""
     row = dict(zip(columns, cells, strict=True))
     for name, kind in types.items():
         if name not in row:
-            raise ContentInvalid(f"`types` names {name[:60]!r}, which is no column; there are {', '.join(columns)[:300]}")
+            raise ContentInvalid(f"`types` names {name[:60]!r}, which is not a column; columns are {', '.join(columns)[:300]}")
         try:
             row[name] = convert(row[name], kind)
         except ValueError:
-            raise ContentInvalid(f"{where}: {name} is {str(row[name])[:60]!r}, which is no {kind}") from None
+            raise ContentInvalid(f"{where}: {name} is {str(row[name])[:60]!r}, which is not a valid {kind}") from None
     return row
 
 
 def convert(cell: Any, kind: str) -> Any:
-    """A cell as this type; ValueError."""
+    """Convert a cell to this type; ValueError if it does not fit."""
     text = scalar_text(cell).strip()
     if kind == "text":
         return scalar_text(cell)
@@ -61,7 +61,7 @@ def convert(cell: Any, kind: str) -> Any:
 
 
 def exact(number: int) -> int | str:
-    """Integers that a JSON number does not carry exactly everywhere travel as text (CONTRACT § 17)."""
+    """The integer, or its text if a JSON number cannot represent it exactly everywhere (contract § 17)."""
     return number if -LARGEST_INTEGER <= number <= LARGEST_INTEGER else str(number)
 
 
@@ -74,20 +74,20 @@ def scalar_text(value: Any) -> str:
     return str(value)
 
 
-# -- rows to be written: lines of JSON, each an object or a list
+# -- Rows to write: lines of JSON, each an object or a list.
 
 
 def find_columns(request: Request) -> list[str]:
-    """The given columns, else every member that a row has, in the order of their first appearance."""
-    given = request.options.get("columns")
-    if given is not None:
-        return list(given)
+    """The given columns, or every member of any row, in order of first appearance."""
+    columns = request.options.get("columns")
+    if columns is not None:
+        return list(columns)
     names: dict[str, None] = {}
     for row in _rows(request):
         if isinstance(row, dict):
             names |= dict.fromkeys(row)
     if len(names) > MOST_COLUMNS:
-        raise ContentInvalid(f"the rows have {len(names)} columns; at most {MOST_COLUMNS} are written, give `columns`")
+        raise ContentInvalid(f"the rows have {len(names)} columns; the maximum is {MOST_COLUMNS}; select some with `columns`")
     return list(names)
 
 

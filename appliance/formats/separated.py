@@ -1,4 +1,4 @@
-"""CSV: rows with the dialect that is given or found, and rows written so that no spreadsheet executes them."""
+"""CSV: parses rows with the given or detected dialect, and writes rows that are safe from formula injection."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from .rows import column_names, find_columns, make_row, read_rows, scalar_text
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE_TEXT, SAMPLE_ROWS = 64 << 10, 50
 MOST_CELL = 1 << 20
-# Leading characters at which spreadsheets take a text for a formula (OWASP, "CSV Injection").
+# Leading characters that make spreadsheets treat a text as a formula (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d+)*|[.,]\d+)([eE][+-]?\d+)?%?")
 
@@ -27,7 +27,7 @@ def load() -> None:
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """A record per row: an object by column, or a list of cells without a header.  Blank lines are left out."""
+    """Write a record per row: an object by column, or without a header a list of cells.  Blank lines are skipped."""
     text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     try:
         return _parse(request, text) | {"encoding": encoding}
@@ -49,22 +49,22 @@ def _parse(request: Request, text: io.TextIOWrapper) -> dict[str, Any]:
     records, columns = Records(request.output), None
     header = request.option("header", True)
     types = request.option("types", {})
-    for line, cells in _lines(reader):
+    for line, cells in _iterate_rows(reader):
         if columns is None and header is not False:
             columns = column_names(cells if header is True else header)
             if header is True:
                 continue
         if columns is not None and len(cells) != len(columns):
             raise ContentInvalid(
-                f"line {line} has {len(cells)} cells and the header {len(columns)}; "
-                "correct the file, or give its `delimiter` or `quote`"
+                f"line {line} has {len(cells)} cells, but the header has {len(columns)}; "
+                "correct the file, or set its `delimiter` or `quote`"
             )
         records.add(cells if columns is None else make_row(columns, cells, types, f"line {line}"))
     return {"columns": columns or [], "count": records.count, "delimiter": delimiter}
 
 
-def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The line each row begins on, and its cells."""
+def _iterate_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line on which each row starts, and its cells."""
     while True:
         line = reader.line_num + 1
         try:
@@ -73,32 +73,32 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise ContentInvalid(
-                f"line {line} is no CSV ({error}); correct the file, or give its `delimiter` or `quote`"
+                f"line {line} is not valid CSV ({error}); correct the file, or set its `delimiter` or `quote`"
             ) from error
         if any("\x00" in cell for cell in cells):
-            raise ContentInvalid(f"line {line} holds a NUL character; if the file is UTF-16, give its `encoding`")
+            raise ContentInvalid(f"line {line} contains a NUL character; if the file is UTF-16, set its `encoding`")
         if cells:
             yield line, cells
 
 
 def find_delimiter(sample: str, quote: str) -> str:
-    """The candidate that splits most lines of the sample into the same number of cells; a comma when none splits them.
+    """Detect the delimiter: the one that splits most lines into the same number of cells; a comma when none does.
 
-    One under which no quote stands where it may not comes before one that misreads a quoted cell.
+    A delimiter under which all quotes are valid is preferred over one under which some are not.
     """
     lines = sample.splitlines(keepends=True)
     if len(lines) > 1 and len(sample) >= SAMPLE_TEXT:
-        lines.pop()  # cut off in the middle
+        lines.pop()  # The sample probably ends in the middle of this line.
     best, best_score = ",", (False, 0.0, 0)
     for candidate in DELIMITERS:
-        score = _regularity(lines, candidate, quote)
+        score = _score_delimiter(lines, candidate, quote)
         if score[2] > 1 and score > best_score:
             best, best_score = candidate, score
     return best
 
 
-def _regularity(lines: list[str], delimiter: str, quote: str) -> tuple[bool, float, int]:
-    """Whether every quote stands where it may, the share of rows of the commonest width, and that width."""
+def _score_delimiter(lines: list[str], delimiter: str, quote: str) -> tuple[bool, float, int]:
+    """Whether all quotes are valid, the share of rows with the most common width, and that width."""
     counts: Counter[int] = Counter()
     fits = True
     try:
@@ -107,13 +107,13 @@ def _regularity(lines: list[str], delimiter: str, quote: str) -> tuple[bool, flo
             if counts.total() >= SAMPLE_ROWS:
                 break
     except csv.Error as error:
-        fits = "unexpected end of data" in str(error)  # a sample may be cut off inside a cell
+        fits = "unexpected end of data" in str(error)  # The sample may end inside a cell.
     width, times = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
     return fits, times / max(1, counts.total()), width
 
 
 def write(request: Request) -> dict[str, Any]:
-    """Rows as CSV; `formulas: escape` puts an apostrophe before a text that a spreadsheet would execute."""
+    """Write rows as CSV; `formulas: escape` puts an apostrophe before a text that a spreadsheet would run as a formula."""
     columns = find_columns(request)
     encoding = request.option("encoding", "utf-8")
     escapes = request.option("formulas", "escape") == "escape"
@@ -126,10 +126,10 @@ def write(request: Request) -> dict[str, Any]:
     )
     try:
         if columns and request.option("header", True):
-            writer.writerow([_cell(name, escapes) for name in columns])
+            writer.writerow([_format_cell(name, escapes) for name in columns])
         count = 0
         for row in read_rows(request, columns):
-            writer.writerow([_cell(value, escapes) for value in row])
+            writer.writerow([_format_cell(value, escapes) for value in row])
             count += 1
         text.flush()
     except (csv.Error, UnicodeEncodeError) as error:
@@ -138,7 +138,7 @@ def write(request: Request) -> dict[str, Any]:
     return {"columns": columns, "count": count}
 
 
-def _cell(value: Any, escapes: bool) -> str:
+def _format_cell(value: Any, escapes: bool) -> str:
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else scalar_text(value)
     if escapes and isinstance(value, str) and text.startswith(FORMULA) and not _PLAIN_NUMBER.fullmatch(text):
         return f"'{text}"

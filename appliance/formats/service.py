@@ -1,4 +1,4 @@
-"""The appliance's side of formats: one worker process for each operation, started with nothing in its hands."""
+"""The appliance's side of formats: runs each operation in its own unprivileged worker process."""
 
 import json
 import logging
@@ -25,16 +25,18 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
 MOST_ANSWER = 8 << 20
-BASE_MB = 192  # what Python and its libraries map before any content is there
+BASE_MB = 192  # Memory that Python and its libraries map before any content is read.
 USERS = 30
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`folder`: where spooled content lies, nameless and for as long as it is used; `processes`: at most at once;
-    `queue_seconds`: how long to wait for one; `first_user`: the first of the 30 user numbers that workers take when
-    started as root (0: they stay root); `files`: most members of an archive; `memory_mb` and `written_bytes`: what an
-    operation may use when nothing else is said."""
+    """Settings of `Formats`.
+
+    `folder` is for anonymous temporary files; `processes` limits concurrent workers and `queue_seconds` the wait for one.
+    `first_user` is the first of the 30 user ids that workers switch to when started as root (0: they stay root).  `files`
+    limits the members of an archive; `memory_mb` and `written_bytes` are the default bounds of an operation.
+    """
 
     folder: Path
     processes: int = 2
@@ -47,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Work:
-    """An operation of `operations.OPERATIONS`, its options as JSON, and the open files it reads."""
+    """The name of an operation in `operations.OPERATIONS`, its JSON options and the open files it reads."""
 
     operation: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +58,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the operation may use: time once it runs, memory beside what its libraries take, and bytes it writes."""
+    """Limits of an operation: running time, memory in addition to that of its libraries, and bytes written."""
 
     seconds: float
     memory_mb: int
@@ -65,7 +67,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of the content, and what was written: records as NDJSON, or a file.  `output` is at its beginning."""
+    """The result of an operation: facts about the content, and the output (records as NDJSON, or a file), rewound."""
 
     facts: Mapping[str, Any]
     output: IO[bytes]
@@ -77,7 +79,7 @@ class Answer:
 
 
 class _Worker(Protocol):
-    """A process that was started, or forked by one that is kept loaded."""
+    """A worker process, started directly or forked from a preloaded process."""
 
     def kill(self) -> None: ...
 
@@ -85,7 +87,7 @@ class _Worker(Protocol):
 
 
 class Formats:
-    """Performs operations; thread-safe.  Nothing runs while nobody asks, but for a while what takes long to load."""
+    """Performs operations; thread-safe.  Only operations that are slow to load keep a process while idle, for a limited time."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -93,18 +95,18 @@ class Formats:
         self._warm = {name: Warm(name) for name, each in OPERATIONS.items() if each.check is not None}
 
     def stop(self) -> None:
-        """Keep nothing loaded any more."""
+        """End the preloaded processes."""
         for each in self._warm.values():
             each.stop()
 
     def scratch(self) -> IO[bytes]:
-        """A nameless file in the private folder; gone when it is closed."""
+        """An anonymous temporary file in the private folder; deleted when it is closed."""
         self.settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return tempfile.TemporaryFile(dir=self.settings.folder)
 
     @contextmanager
     def perform(self, work: Work, bounds: Bounds, is_cancelled: Callable[[], bool] = bool) -> Iterator[Answer]:
-        """The operation's answer; FormatFailed, or Cancelled soon after `is_cancelled` says so."""
+        """Perform the operation and yield its answer; FormatFailed, or Cancelled soon after `is_cancelled` returns true."""
         with self.scratch() as output:
             with self._place(is_cancelled):
                 check = OPERATIONS[work.operation].check
@@ -117,12 +119,12 @@ class Formats:
 
     @contextmanager
     def _place(self, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        ends = clock.monotonic() + self.settings.queue_seconds
+        deadline = clock.monotonic() + self.settings.queue_seconds
         while not self._places.acquire(timeout=LOOK_SECONDS):
             if is_cancelled():
                 raise Cancelled
-            if clock.monotonic() > ends:
-                raise FormatFailed("formats_busy", "system", "other steps read and write files; none was done in time")
+            if clock.monotonic() > deadline:
+                raise FormatFailed("formats_busy", "system", "too many files are being processed; try again later")
         try:
             yield
         finally:
@@ -135,19 +137,19 @@ class Formats:
             options.write(json.dumps(dict(work.options)).encode())
             options.seek(0)
             user = stack.enter_context(take_user(self.settings.first_user, USERS))
-            answer, theirs = os.pipe()
+            answer_end, worker_end = os.pipe()
             try:
-                child: _Worker = self._start(work, bounds, (options, output, errors), theirs, user.number or None)
+                child: _Worker = self._start(work, bounds, (options, output, errors), worker_end, user.number or None)
             finally:
-                os.close(theirs)
-            reader = stack.enter_context(os.fdopen(answer, "rb"))
+                os.close(worker_end)
+            reader = stack.enter_context(os.fdopen(answer_end, "rb"))
             try:
-                told = _await(reader.fileno(), bounds, is_cancelled)
+                data = _read_answer(reader.fileno(), bounds, is_cancelled)
             finally:
                 child.kill()
                 status = child.wait()
             errors.seek(0)
-            return _facts(told, status, bounds, errors.read(2000).decode("utf8", "replace"))
+            return _parse_answer(data, status, bounds, errors.read(2000).decode("utf8", "replace"))
 
     def _start(
         self, work: Work, bounds: Bounds, files: tuple[IO[bytes], IO[bytes], IO[bytes]], answer: int, user: int | None
@@ -155,54 +157,54 @@ class Formats:
         options, output, errors = files
         inputs = [each.fileno() for each in work.inputs]
         extra = OPERATIONS[work.operation].extra_mb
-        given = {
+        worker_settings = {
             "parent": os.getpid(), "user": user, "operation": work.operation,
             "address_space": (BASE_MB + extra + bounds.memory_mb) << 20, "memory_mb": bounds.memory_mb,
             "written_bytes": bounds.written_bytes, "cpu_seconds": math.ceil(bounds.seconds) * 4 + 5, "files": self.settings.files,
             "inputs": inputs, "output": output.fileno(), "answer": answer,
         }  # fmt: skip
         if warm := self._warm.get(work.operation):
-            return warm.fork(given, [options.fileno(), errors.fileno(), output.fileno(), answer, *inputs])
-        return start("worker", given, [*inputs, output.fileno(), answer], stdin=options, stderr=errors)
+            return warm.fork(worker_settings, [options.fileno(), errors.fileno(), output.fileno(), answer, *inputs])
+        return start("worker", worker_settings, [*inputs, output.fileno(), answer], stdin=options, stderr=errors)
 
 
-def _await(descriptor: int, bounds: Bounds, is_cancelled: Callable[[], bool]) -> bytes:
-    """What the process answers until it ends; nothing when it was lost."""
-    ends = clock.monotonic() + bounds.seconds
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    told = b""
+def _read_answer(descriptor: int, bounds: Bounds, is_cancelled: Callable[[], bool]) -> bytes:
+    """Read the worker's answer until it ends; empty if the worker crashed."""
+    deadline = clock.monotonic() + bounds.seconds
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    data = b""
     while True:
-        left = ends - clock.monotonic()
+        left = deadline - clock.monotonic()
         if left <= 0:
             raise FormatFailed(
-                "content_timeout", "timeout", f"the content took longer than the {bounds.seconds:g} s this step may use"
+                "content_timeout", "timeout", f"processing the content took longer than the limit of {bounds.seconds:g} s"
             )
         if is_cancelled():
             raise Cancelled
-        if not waiting.poll(min(left, LOOK_SECONDS) * 1000):
+        if not poll.poll(min(left, LOOK_SECONDS) * 1000):
             continue
-        part = os.read(descriptor, 1 << 16)
-        if not part:
-            return told
-        told += part
-        if len(told) > MOST_ANSWER:
-            raise FormatFailed("content_too_large", "validation", "the content has more parts than can be told")
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            return data
+        data += chunk
+        if len(data) > MOST_ANSWER:
+            raise FormatFailed("content_too_large", "validation", "the content has too many parts to list")
 
 
-def _facts(told: bytes, status: int, bounds: Bounds, errors: str) -> Mapping[str, Any]:
+def _parse_answer(data: bytes, status: int, bounds: Bounds, errors: str) -> Mapping[str, Any]:
     if status == -signal.SIGXCPU:
-        raise FormatFailed("content_timeout", "timeout", f"the content took longer than the {bounds.seconds:g} s this step may use")
-    if not told:
-        log.error("a formats worker was lost with status %d: %s", status, errors)
+        raise FormatFailed(
+            "content_timeout", "timeout", f"processing the content took longer than the limit of {bounds.seconds:g} s"
+        )
+    if not data:
+        log.error("a formats worker crashed with status %d: %s", status, errors)
         if "MemoryError" in errors or "memory" in errors.lower() or "alloc" in errors.lower():
             raise FormatFailed(
-                "content_memory", "memory", f"the content takes more than the {bounds.memory_mb} MB this step may use"
+                "content_memory", "memory", f"processing the content needs more memory than the limit of {bounds.memory_mb} MB"
             )
-        raise FormatFailed(
-            "formats_lost", "system", "the process that reads files was lost; the log of the appliance has the reason"
-        )
-    answer = json.loads(told)
+        raise FormatFailed("formats_lost", "system", "the process that reads files crashed; see the log of the appliance")
+    answer = json.loads(data)
     if "facts" in answer:
         facts: Mapping[str, Any] = answer["facts"]
         return facts
@@ -210,4 +212,4 @@ def _facts(told: bytes, status: int, bounds: Bounds, errors: str) -> Mapping[str
         failed = answer["failed"]
         raise FormatFailed(failed["code"], failed["failure_class"], failed["message"])
     log.error("a formats worker failed: %s", answer["fault"])
-    raise FormatFailed("formats_fault", "system", "the appliance failed to read or write this content; its log has the reason")
+    raise FormatFailed("formats_fault", "system", "the content could not be read or written; see the log of the appliance")

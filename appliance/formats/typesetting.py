@@ -1,4 +1,4 @@
-"""PDF and HTML pages from Markdown, HTML or plain text."""
+"""Renders Markdown, HTML or plain text as PDF or an HTML page."""
 
 import json
 from html import escape
@@ -21,38 +21,38 @@ _STYLE = (
 _TAGS = {f"h{level}" for level in range(1, 7)} | {
     *("p", "strong", "em", "del", "u", "code", "pre", "blockquote", "ul", "ol", "li", "table", "tr", "th", "td", "sub", "sup"),
 }
-_loaded: dict[str, Any] = {}
+_libraries: dict[str, Any] = {}
 
 
 def load() -> None:
-    """Loads the typesetter with the fonts it carries, and the template: later no file can be opened."""
+    """Load the typesetter, its embedded fonts and the template, because the worker cannot open files later."""
     encodings.load()
     markup.load()
     import pypdfium2  # noqa: F401
     import typst
 
-    _loaded["template"] = _TEMPLATE.read_bytes()
-    _loaded["fonts"] = typst.Fonts(include_system_fonts=False, include_embedded_fonts=True)
+    _libraries["template"] = _TEMPLATE.read_bytes()
+    _libraries["fonts"] = typst.Fonts(include_system_fonts=False, include_embedded_fonts=True)
 
 
 def convert(request: Request) -> dict[str, Any]:
-    """The content, `from: markdown | html | text`, as `format: pdf | html`."""
+    """Write the content (`from: markdown | html | text`) as `format: pdf | html`."""
     text, encoding = encodings.open_text(request.content, request.options.get("encoding"))
     try:
         source = text.read()
     except UnicodeError as error:
         raise encodings.not_decodable(error, encoding) from error
     if len(source) > MOST_CHARACTERS:
-        raise ContentInvalid(f"the content has {len(source)} characters; at most {MOST_CHARACTERS} are set as pages")
-    nodes = _tree(source.replace("\r\n", "\n").replace("\r", "\n"), request.option("from", "markdown"))
+        raise ContentInvalid(f"the content has {len(source)} characters; the maximum is {MOST_CHARACTERS}")
+    nodes = _parse_source(source.replace("\r\n", "\n").replace("\r", "\n"), request.option("from", "markdown"))
     title = request.option("title", "") or _first_heading(nodes)
     if request.options["format"] == "html":
         request.output.write(_html_page(nodes, title, request.option("language", "en")).encode())
         return {"encoding": encoding}
-    return {"encoding": encoding, "pages": _set_pages(nodes, title, request)}
+    return {"encoding": encoding, "pages": _write_pdf(nodes, title, request)}
 
 
-def _tree(source: str, kind: str) -> list[markup.Node]:
+def _parse_source(source: str, kind: str) -> list[markup.Node]:
     if kind == "text":
         return markup.plain_paragraphs(source)
     return markup.read_html(markup.markdown_to_html(source) if kind == "markdown" else source)
@@ -61,30 +61,30 @@ def _tree(source: str, kind: str) -> list[markup.Node]:
 def _first_heading(nodes: list[markup.Node]) -> str:
     for node in nodes:
         if node["k"] in ("h1", "h2"):
-            return _text_of(node)
+            return _plain_text(node)
     return ""
 
 
-def _text_of(node: Any) -> str:
-    return node if isinstance(node, str) else "".join(_text_of(each) for each in node["c"])
+def _plain_text(node: Any) -> str:
+    return node if isinstance(node, str) else "".join(_plain_text(each) for each in node["c"])
 
 
-def _set_pages(nodes: list[markup.Node], title: str, request: Request) -> int:
-    """Writes the PDF, made at `made_at` (seconds since 1970), and answers how many pages it has."""
+def _write_pdf(nodes: list[markup.Node], title: str, request: Request) -> int:
+    """Write the PDF with the creation time `made_at` (seconds since 1970); returns its number of pages."""
     import pypdfium2
     import typst
 
-    given = {
+    document = {
         "nodes": nodes, "title": title,
         "paper": PAPERS[request.option("paper", "a4")], "language": request.option("language", "en"),
         "landscape": request.option("landscape", False), "page_numbers": request.option("page_numbers", True),
     }  # fmt: skip
-    inputs = {"given": json.dumps(given, ensure_ascii=False)}
+    inputs = {"given": json.dumps(document, ensure_ascii=False)}
     try:
-        compiler = typst.Compiler(_loaded["template"], root="/", font_paths=_loaded["fonts"], sys_inputs=inputs)
+        compiler = typst.Compiler(_libraries["template"], root="/", font_paths=_libraries["fonts"], sys_inputs=inputs)
         content = cast(bytes, compiler.compile(format="pdf", timestamp=request.option("made_at", 0)))
-    except RuntimeError as error:  # the typesetter's own class of error is one
-        raise ContentInvalid(f"the content cannot be set as pages: {str(error)[:200]}") from error
+    except RuntimeError as error:  # The base class of the typesetter's errors.
+        raise ContentInvalid(f"the content cannot be converted to PDF: {str(error)[:200]}") from error
     request.output.write(content)
     return len(pypdfium2.PdfDocument(content))
 

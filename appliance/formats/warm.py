@@ -1,4 +1,4 @@
-"""The appliance's side of a process that is kept loaded: started when first needed, ended when nobody has used it for a while."""
+"""The appliance's side of a preloaded process: started on first use, ended after a period without use."""
 
 import json
 import socket
@@ -14,7 +14,7 @@ _BOOT = "import sys; sys.path[:] = {path!r}; from appliance.formats.{module} imp
 
 
 def start(module: str, settings: Mapping[str, Any], descriptors: Sequence[int], **streams: Any) -> "subprocess.Popen[bytes]":
-    """A process of ours with nothing in its hands but these descriptors."""
+    """Start one of our modules as a process that inherits only these descriptors and a minimal environment."""
     boot = _BOOT.format(path=[each for each in sys.path if each], module=module)
     return subprocess.Popen(  # noqa: S603  our own interpreter and module
         [sys.executable, "-I", "-S", "-c", boot, json.dumps(settings)],
@@ -23,28 +23,28 @@ def start(module: str, settings: Mapping[str, Any], descriptors: Sequence[int], 
 
 
 class Forked:
-    """A worker that was forked; ended and waited for as one that was started.
+    """A forked worker with the interface of a started process.
 
-    `leave` is called at its end, with whether the process that forked it is lost.
+    `leave` is called when it ends, with whether the process that forked it has crashed.
     """
 
     def __init__(self, replies: socket.socket, leave: Callable[[bool], None]) -> None:
         self._replies, self._leave = replies, leave
 
     def kill(self) -> None:
-        """Have it ended, unless it has."""
+        """Ask the forking process to kill the worker if it is still running."""
         self._replies.shutdown(socket.SHUT_WR)
 
     def wait(self) -> int:
-        """Its status, as of a process; 1 when the process that forked it is lost."""
+        """Wait for the worker; returns its exit status, or 1 if the process that forked it has crashed."""
         with self._replies:
-            told = self._replies.recv(16)
-        self._leave(not told)
-        return int(told or 1)
+            status = self._replies.recv(16)
+        self._leave(not status)
+        return int(status or 1)
 
 
 class Warm:
-    """Keeps one operation loaded while it is used; thread-safe."""
+    """Keeps a process with one operation loaded while it is in use; thread-safe."""
 
     def __init__(self, operation: str, idle_seconds: float = IDLE_SECONDS) -> None:
         self._operation, self._idle_seconds = operation, idle_seconds
@@ -56,19 +56,19 @@ class Warm:
 
     @property
     def process_id(self) -> int | None:
-        """None while nothing is kept."""
+        """The id of the preloaded process, or None if there is none."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def fork(self, settings: Mapping[str, Any], descriptors: Sequence[int]) -> Forked:
-        """A worker that has its options, errors, output, answer and inputs as these descriptors."""
+        """Fork a worker; the descriptors are its options, errors, output, answer and inputs, in this order."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             request = [json.dumps(settings).encode()], [theirs.fileno(), *descriptors]
             requests = self._requests if self.process_id is not None else None
             try:
                 socket.send_fds(requests or self._start(), *request)
-            except OSError:  # it is being lost just now
+            except OSError:  # The process crashed just now.
                 socket.send_fds(self._start(), *request)
             process = self._process
             self._users += 1
@@ -77,16 +77,16 @@ class Warm:
         return Forked(ours, lambda is_lost: self._leave(process if is_lost else None))
 
     def stop(self) -> None:
-        """Keep nothing any more, until it is needed again; what is being worked on is lost."""
+        """End the process, with any worker; the next use starts it again."""
         with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
             self._end()
 
-    def _leave(self, lost: "subprocess.Popen[bytes] | None") -> None:
-        """`lost`: the process that ended before it told how its worker had; the next one must not be asked of it."""
+    def _leave(self, crashed: "subprocess.Popen[bytes] | None") -> None:
+        """Count down the users; `lost` is a process that crashed before it reported its worker, and is not used again."""
         with self._lock:
-            if lost is not None and lost is self._process:
+            if crashed is not None and crashed is self._process:
                 self._end()
             self._users -= 1
             if not self._users:
@@ -109,7 +109,7 @@ class Warm:
         self._end()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            told = {"operation": self._operation, "requests": theirs.fileno()}
+            settings = {"operation": self._operation, "requests": theirs.fileno()}
             streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            self._process = start("forking", told, [theirs.fileno()], **streams)
+            self._process = start("forking", settings, [theirs.fileno()], **streams)
         return self._requests

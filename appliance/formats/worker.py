@@ -1,4 +1,4 @@
-"""The worker process: loads what one operation needs, gives up everything else, performs it, and ends."""
+"""The worker process: loads one operation, drops all privileges, performs it and exits."""
 
 import errno
 import json
@@ -23,40 +23,42 @@ def main(arguments: list[str]) -> None:
 
 
 def work(settings: dict[str, Any]) -> NoReturn:
-    """What `main` does, in a process that has been made for it."""
+    """Perform the operation in this process, then exit."""
     confinement.die_with_parent(settings["parent"])
     confinement.confine(settings["address_space"], settings["written_bytes"])
     resource.setrlimit(resource.RLIMIT_CPU, (settings["cpu_seconds"], settings["cpu_seconds"]))
     with os.fdopen(settings["answer"], "w", encoding="utf8") as answer:
-        answer.write(json.dumps(_answer(settings)))
+        answer.write(json.dumps(_build_answer(settings)))
     os._exit(0)
 
 
-def _answer(settings: dict[str, Any]) -> dict[str, Any]:
+def _build_answer(settings: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"facts": _perform(settings)}
     except FormatFailed as failed:
-        return _failed(failed.code, failed.failure_class, failed.message)
+        return _build_failure(failed.code, failed.failure_class, failed.message)
     except MemoryError:
-        return _failed(
+        return _build_failure(
             "content_memory",
             "memory",
-            Sentence("the content takes more than the %(memory_mb)s MB this step may use", memory_mb=settings["memory_mb"]),
+            Sentence(
+                "processing the content needs more memory than the limit of %(memory_mb)s MB", memory_mb=settings["memory_mb"]
+            ),
         )
     except OSError as error:
         if error.errno == errno.EFBIG:
-            too_large = ContentTooLarge(f"more than {settings['written_bytes'] >> 20} MB would come of the content")
-            return _failed(too_large.code, too_large.failure_class, too_large.message)
-        return _fault()
-    except Exception:  # noqa: BLE001  told to the appliance, which logs it
-        return _fault()
+            too_large = ContentTooLarge(f"the result would be larger than the limit of {settings['written_bytes'] >> 20} MB")
+            return _build_failure(too_large.code, too_large.failure_class, too_large.message)
+        return _build_fault()
+    except Exception:  # noqa: BLE001  sent to the appliance, which logs it
+        return _build_fault()
 
 
-def _failed(code: str, failure_class: str, message: str) -> dict[str, Any]:
+def _build_failure(code: str, failure_class: str, message: str) -> dict[str, Any]:
     return {"failed": {"code": code, "failure_class": failure_class, "message": message}}
 
 
-def _fault() -> dict[str, Any]:
+def _build_fault() -> dict[str, Any]:
     return {"fault": traceback.format_exc()[-4000:]}
 
 

@@ -1,4 +1,4 @@
-"""XLSX: the rows of one sheet, formulas as the values they last had, dates as ISO 8601."""
+"""XLSX: reads the rows of one sheet, with the cached values of formulas and dates as ISO 8601."""
 
 import datetime
 import errno
@@ -14,9 +14,9 @@ from .failing import ContentInvalid, ContentTooLarge
 from .request import Records, Request
 from .rows import column_names, exact, make_row
 
-MOST_CELL = 1 << 20  # bytes between two tags: spreadsheets allow 32,767 characters in a cell
+MOST_CELL = 1 << 20  # Bytes between two tags; spreadsheets allow 32,767 characters in a cell.
 CHUNK = 1 << 20
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
+_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError)
 _ERRORS = frozenset({"#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"})
 
 
@@ -27,28 +27,28 @@ def load() -> None:
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """A record per row of the chosen sheet; rows without any value are left out."""
+    """Write a record per row of the selected sheet; empty rows are skipped."""
     import openpyxl
 
-    _refuse_bomb(request)
+    _check_sizes(request)
     try:
         book = openpyxl.load_workbook(request.content, read_only=True, data_only=True, keep_links=False)
-        sheet = _choose(book, request.options.get("sheet"))
-        sheet.reset_dimensions()  # what the file says of its size need not be true
-        facts = _rows_of(sheet, request)
+        sheet = _select_sheet(book, request.options.get("sheet"))
+        sheet.reset_dimensions()  # The dimensions declared in the file may be wrong.
+        facts = _write_rows(sheet, request)
     except (ContentInvalid, ContentTooLarge, MemoryError):
         raise
-    except Exception as error:  # openpyxl lets out whatever its readers of XML, numbers and dates raise
+    except Exception as error:  # openpyxl does not wrap the errors of its XML, number and date parsers.
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             raise
         raise ContentInvalid(
-            f"the content cannot be read as XLSX ({type(error).__name__}: {str(error)[:120]}); save it anew"
+            f"the content cannot be read as XLSX ({type(error).__name__}: {str(error)[:120]}); save the file again"
         ) from error
     return facts | {"sheet": sheet.title, "sheets": book.sheetnames}
 
 
-def _refuse_bomb(request: Request) -> None:
-    """Sizes as the archive declares them: its reader gives no more of a member than that."""
+def _check_sizes(request: Request) -> None:
+    """Reject zip bombs by the declared sizes; the reader never returns more of a member than that."""
     refuse_encrypted_package(request.content)
     try:
         with zipfile.ZipFile(request.content) as archive:
@@ -56,17 +56,17 @@ def _refuse_bomb(request: Request) -> None:
             if len(members) > request.limits.files:
                 raise ContentTooLarge(f"the workbook has more than {request.limits.files} parts")
             if sum(member.file_size for member in members) > request.limits.bytes:
-                raise ContentTooLarge(f"the workbook has more than {request.limits.bytes >> 20} MB unpacked")
+                raise ContentTooLarge(f"the workbook unpacks to more than {request.limits.bytes >> 20} MB")
             for member in members:
                 if member.filename.startswith("xl/") and member.filename.endswith(".xml"):
-                    _refuse_huge_cell(archive, member)
-    except _BROKEN as error:
-        raise ContentInvalid("the content is no XLSX file (older .xls files must be saved as .xlsx)") from error
+                    _check_cell_sizes(archive, member)
+    except _READ_ERRORS as error:
+        raise ContentInvalid("the content is not an XLSX file; save an older .xls file as .xlsx") from error
     request.content.seek(0)
 
 
-def _refuse_huge_cell(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Readers of XML hold a text several times, and an attribute's end they look for again with every piece."""
+def _check_cell_sizes(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Reject a cell that is too large: XML parsers copy text several times and rescan an attribute with every chunk."""
     length = 0
     with archive.open(member) as part:
         while chunk := part.read(CHUNK):
@@ -75,30 +75,30 @@ def _refuse_huge_cell(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None
             if length > MOST_CELL:
                 raise ContentTooLarge(
                     f"the workbook's part {member.filename[:60]} has a cell of more than {MOST_CELL >> 20} MB; "
-                    "a cell may hold 32,767 characters"
+                    "a cell can have at most 32,767 characters"
                 )
             if tag >= 0:
                 length = len(chunk) - chunk.rfind(b"<") - 1
 
 
-def _choose(book: Any, wanted: str | int | None) -> Any:
-    """The sheet of this name or number (the first is 1); the first one when none is asked for."""
+def _select_sheet(book: Any, selection: str | int | None) -> Any:
+    """The sheet with this name or number (the first is 1); the first sheet by default."""
     sheets = {sheet.title: sheet for sheet in book.worksheets}
-    if wanted is None:
-        wanted = 1
-    if isinstance(wanted, int) and 1 <= wanted <= len(sheets):
-        return book.worksheets[wanted - 1]
-    if wanted in sheets:
-        return sheets[wanted]
-    names = ", ".join(sheets)[:300] or "none that holds cells"
-    raise ContentInvalid(f"there is no sheet {str(wanted)[:60]!r}; there are: {names}")
+    if selection is None:
+        selection = 1
+    if isinstance(selection, int) and 1 <= selection <= len(sheets):
+        return book.worksheets[selection - 1]
+    if selection in sheets:
+        return sheets[selection]
+    names = ", ".join(sheets)[:300] or "none with cells"
+    raise ContentInvalid(f"there is no sheet {str(selection)[:60]!r}; available sheets: {names}")
 
 
-def _rows_of(sheet: Any, request: Request) -> dict[str, Any]:
+def _write_rows(sheet: Any, request: Request) -> dict[str, Any]:
     header, types = request.option("header", True), request.option("types", {})
     records = Records(request.output)
     columns: list[str] | None = None
-    for number, cells in _filled_rows(sheet):
+    for number, cells in _iterate_rows(sheet):
         if columns is None and header is not False:
             columns = column_names(cells if header is True else header)
             if header is True:
@@ -107,14 +107,16 @@ def _rows_of(sheet: Any, request: Request) -> dict[str, Any]:
             records.add(cells)
             continue
         if len(cells) > len(columns):
-            raise ContentInvalid(f"row {number} has {len(cells)} cells and the header {len(columns)}; name the further columns")
+            raise ContentInvalid(
+                f"row {number} has {len(cells)} cells, but the header has {len(columns)}; name the other columns in the header"
+            )
         full = cells + [None] * (len(columns) - len(cells))
         records.add(make_row(columns, full, types, f"row {number}"))
     return {"columns": columns or [], "count": records.count}
 
 
-def _filled_rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
-    """Number and cells of each row, without the empty cells at its end."""
+def _iterate_rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
+    """The number and the cells of each non-empty row, without trailing empty cells."""
     for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
         cells = [_value(value) for value in values]
         while cells and cells[-1] is None:
@@ -124,7 +126,7 @@ def _filled_rows(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _value(value: Any) -> Any:
-    """A cell as JSON: dates and times as ISO 8601, durations as seconds, errors as null."""
+    """The value of a cell as JSON: dates and times as ISO 8601, durations in seconds, errors as null."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, str):

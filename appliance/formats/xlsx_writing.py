@@ -1,6 +1,6 @@
-"""XLSX written row by row: numbers, truth values and texts; no cell is a formula.
+"""Writes XLSX row by row, with numbers, booleans and texts; no cell is a formula.
 
-Written here and not by openpyxl, whose writer needs files of its own in a process that may not open any.
+It does not use openpyxl, because that needs temporary files, which the worker cannot open.
 Parts and cell types: ECMA-376 part 1, SpreadsheetML.
 """
 
@@ -19,7 +19,7 @@ from .rows import find_columns, read_rows, scalar_text
 MOST_ROWS, MOST_CELL, MOST_SHEET_NAME = 1_048_576, 32_767, 31
 _SHEET_NAME = re.compile(r"[^\[\]:*?/\\\x00-\x1f]+")
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # equal rows give equal bytes
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # A fixed time makes the bytes reproducible.
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _DOCUMENT = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -56,7 +56,7 @@ def load() -> None:
 
 
 def write(request: Request) -> dict[str, Any]:
-    """One sheet with a bold header that stays in sight."""
+    """Write one sheet with a bold, frozen header."""
     name = request.option("sheet", "Sheet1")
     if (
         not isinstance(name, str)
@@ -77,13 +77,13 @@ def write(request: Request) -> dict[str, Any]:
         with archive.open(_member("xl/worksheets/sheet1.xml"), "w", force_zip64=True) as sheet:
             sheet.write(f'{_HEAD}<worksheet xmlns="{_MAIN}">{_FROZEN_HEADER if has_header else ""}<sheetData>'.encode())
             if has_header:
-                sheet.write(_row(1, columns, style=1))
+                sheet.write(_format_row(1, columns, style=1))
             count = 0
             for cells in read_rows(request, columns):
                 count += 1
                 if count + has_header > MOST_ROWS:
-                    raise ContentInvalid(f"a sheet has at most {MOST_ROWS} rows; write CSV instead")
-                sheet.write(_row(count + has_header, cells, style=0))
+                    raise ContentInvalid(f"a sheet can have at most {MOST_ROWS} rows; write CSV instead")
+                sheet.write(_format_row(count + has_header, cells, style=0))
             sheet.write(b"</sheetData></worksheet>")
     return {"columns": columns, "count": count}
 
@@ -94,13 +94,13 @@ def _member(path: str) -> zipfile.ZipInfo:
     return info
 
 
-def _row(number: int, cells: Sequence[Any], *, style: int) -> bytes:
+def _format_row(number: int, cells: Sequence[Any], *, style: int) -> bytes:
     style_attribute = f' s="{style}"' if style else ""
-    written = (_cell(f"{column_letters(place)}{number}", value, style_attribute) for place, value in enumerate(cells, 1))
-    return f'<row r="{number}">{"".join(written)}</row>'.encode()
+    cells_xml = (_format_cell(f"{column_letters(place)}{number}", value, style_attribute) for place, value in enumerate(cells, 1))
+    return f'<row r="{number}">{"".join(cells_xml)}</row>'.encode()
 
 
-def _cell(place: str, value: Any, style: str) -> str:
+def _format_cell(place: str, value: Any, style: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -109,13 +109,13 @@ def _cell(place: str, value: Any, style: str) -> str:
         return f'<c r="{place}"{style}><v>{value!r}</v></c>'
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else scalar_text(value)
     if len(text) > MOST_CELL:
-        raise ContentInvalid(f"cell {place} has {len(text)} characters; a cell of XLSX has at most {MOST_CELL}")
+        raise ContentInvalid(f"cell {place} has {len(text)} characters; the maximum in XLSX is {MOST_CELL}")
     safe = html.escape(_UNWRITABLE.sub("\ufffd", text), quote=False)
     return f'<c r="{place}"{style} t="inlineStr"><is><t xml:space="preserve">{safe}</t></is></c>'
 
 
 def column_letters(number: int) -> str:
-    """1 is A, 27 is AA."""
+    """The letters of a column number: 1 is A, 27 is AA."""
     letters = ""
     while number:
         number, rest = divmod(number - 1, 26)

@@ -1,6 +1,6 @@
-"""XML as JSON and back: attributes are `@name`, text beside members is `#text`, elements that come again are a list.
+"""Converts XML to JSON and back: attributes become `@name`, text beside members `#text`, repeated elements a list.
 
-Document types are refused, and entities with them: they serve attacks (XXE, entity bombs) and no data.
+Document types, and with them entities, are rejected to prevent attacks such as XXE and entity bombs.
 """
 
 import html
@@ -31,7 +31,7 @@ class _Element:
 
     def __init__(self, name: str, attributes: dict[str, str]) -> None:
         self.name = name
-        self.members: dict[str, Any] = {f"@{_local(key)}": value for key, value in attributes.items()}
+        self.members: dict[str, Any] = {f"@{_local_name(key)}": value for key, value in attributes.items()}
         self.text: list[str] = []
 
     def add(self, name: str, value: Any, always_list: bool) -> None:
@@ -49,8 +49,8 @@ class _Element:
         return self.members | ({"#text": text} if text else {})
 
 
-class _Builder:
-    """Target of the parser: builds values, and hands out each element named `each` as a record instead of keeping it."""
+class _TreeBuilder:
+    """Parser target that builds values; each element named `each` becomes a record and is not kept in memory."""
 
     def __init__(self, records: Records, each: str | None, lists: Iterable[str]) -> None:
         self._records, self._each, self._lists = records, each, frozenset(lists)
@@ -60,8 +60,8 @@ class _Builder:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if len(self._open) >= MOST_DEPTH:
-            raise ContentInvalid(f"the XML is nested more than {MOST_DEPTH} deep")
-        element = _Element(_local(tag), attributes)
+            raise ContentInvalid(f"the XML is nested more than {MOST_DEPTH} levels deep")
+        element = _Element(_local_name(tag), attributes)
         self._inside += element.name == self._each
         self._open.append(element)
 
@@ -87,85 +87,85 @@ class _Builder:
             self._records.add(self.root)
 
 
-def _local(tag: str) -> str:
+def _local_name(tag: str) -> str:
     """The name without its namespace."""
     return tag.rpartition("}")[2]
 
 
 def parse(request: Request) -> dict[str, Any]:
-    """One record, `{root: …}`; with `each: name` a record for every element of that name.  Names are without namespace."""
+    """Write one record, `{root: …}`; with `each: name` a record for every such element.  Names have no namespace."""
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import ParseError, XMLParser
 
     records = Records(request.output)
-    builder = _Builder(records, request.options.get("each"), request.option("lists", []))
+    builder = _TreeBuilder(records, request.options.get("each"), request.option("lists", []))
     parser = XMLParser(target=builder, encoding=request.options.get("encoding"), forbid_dtd=True)
     try:
         while chunk := request.content.read(CHUNK):
             parser.feed(chunk)
         parser.close()
     except DefusedXmlException as error:
-        raise ContentInvalid("the XML has a document type or entities of its own, which are not accepted; take them out") from error
+        raise ContentInvalid("the XML declares a document type or entities, which are not accepted; remove them") from error
     except (ParseError, LookupError, ValueError) as error:
-        raise ContentInvalid(f"the content is no XML: {str(error)[:160]}") from error
+        raise ContentInvalid(f"the content is not valid XML: {str(error)[:160]}") from error
     return {"count": records.count}
 
 
 def write(request: Request) -> dict[str, Any]:
-    """The value `{root: …}` as XML by the mapping of `parse`; or rows, each as an element `row` in a root `rows`."""
+    """Write the value `{root: …}` as XML, the inverse of `parse`; or rows, each as an element `row` in a root `rows`."""
     from .json_text import read_json
 
     if request.option("whole", False):
         value = read_json(request.content.read().decode(), "`data`")
         if not isinstance(value, dict) or len(value) != 1:
             raise ContentInvalid("`data` must be an object with one member, the root element")
-        parts = [_element(name, inner, 0) for name, inner in value.items()]
+        parts = [_format_element(name, inner, 0) for name, inner in value.items()]
         if isinstance(next(iter(value.values())), list):
-            raise ContentInvalid("a document has one root element, so its value is no list")
+            raise ContentInvalid("the value of the root element must not be a list, because a document has only one root")
         request.output.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{"".join(parts)}'.encode())
         return {"count": 1}
     root, row = request.option("root", "rows"), request.option("row", "row")
-    request.output.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<{_checked(root)}>\n'.encode())
+    request.output.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<{_check_name(root)}>\n'.encode())
     count = 0
     for line in request.content:
-        request.output.write(_element(row, read_json(line.decode(), "`data`"), 1).encode())
+        request.output.write(_format_element(row, read_json(line.decode(), "`data`"), 1).encode())
         count += 1
     request.output.write(f"</{root}>\n".encode())
     return {"count": count}
 
 
-def _element(name: str, value: Any, depth: int) -> str:
+def _format_element(name: str, value: Any, depth: int) -> str:
     if depth > MOST_DEPTH:
-        raise ContentInvalid(f"`data` is nested more than {MOST_DEPTH} deep")
+        raise ContentInvalid(f"`data` is nested more than {MOST_DEPTH} levels deep")
     if isinstance(value, list):
-        return "".join(_element(name, item, depth) for item in value)
-    indent, checked = "  " * depth, _checked(name)
+        return "".join(_format_element(name, item, depth) for item in value)
+    indent, checked = "  " * depth, _check_name(name)
     if not isinstance(value, dict):
-        text = _text(value)
+        text = _format_text(value)
         return f"{indent}<{checked}>{text}</{checked}>\n" if text else f"{indent}<{checked}/>\n"
     attributes = "".join(
-        f' {_checked(key[1:])}="{_attribute(scalar_text(inner))}"'
+        f' {_check_name(key[1:])}="{_format_attribute(scalar_text(inner))}"'
         for key, inner in value.items() if key.startswith("@")
     )  # fmt: skip
-    inner = "".join(_element(key, each, depth + 1) for key, each in value.items() if key[:1] != "@" and key != "#text")
-    text = _text(value.get("#text"))
+    inner = "".join(_format_element(key, each, depth + 1) for key, each in value.items() if key[:1] != "@" and key != "#text")
+    text = _format_text(value.get("#text"))
     if not inner:
         return f"{indent}<{checked}{attributes}>{text}</{checked}>\n" if text else f"{indent}<{checked}{attributes}/>\n"
     return f"{indent}<{checked}{attributes}>{text}\n{inner}{indent}</{checked}>\n"
 
 
-def _text(value: Any) -> str:
+def _format_text(value: Any) -> str:
     if isinstance(value, dict | list):
-        raise ContentInvalid("a `#text` member is a text, a number or a truth value")
+        raise ContentInvalid("a `#text` member must be a text, a number or a boolean")
     return html.escape(_UNWRITABLE.sub("\ufffd", scalar_text(value)), quote=False).replace("\r", "&#13;")
 
 
-def _attribute(text: str) -> str:
+def _format_attribute(text: str) -> str:
     escaped = html.escape(_UNWRITABLE.sub("\ufffd", text))
     return escaped.replace("\n", "&#10;").replace("\r", "&#13;").replace("\t", "&#9;")
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ContentInvalid(f"{name[:60]!r} cannot be the name of an element or attribute of XML")
     return name

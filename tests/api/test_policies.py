@@ -81,7 +81,7 @@ def test_a_decision_is_explained_and_nothing_is_done(acme: httpx.Client) -> None
         odd = {**ASKED, "input": {"total": [5]}}
         evaluation = acme.post("/api/v1/policies/evaluate", json={"action": odd, "policy": document}).json()["data"]
         assert evaluation["verdict"] == "deny"
-        assert "a list is put in order with a number" in evaluation["findings"][0]["fault"]
+        assert "cannot order a list and a number" in evaluation["findings"][0]["fault"]
         agent = {"via": "agent", "agent": "clerk", "tainted_by": ["mail:inbox"]}
         evaluation = acme.post("/api/v1/policies/evaluate", json={"subject": agent, "action": small}).json()["data"]
         assert (evaluation["verdict"], "no rule allows an agent" in evaluation["reasons"][0]) == ("deny", True)

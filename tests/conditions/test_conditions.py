@@ -204,7 +204,7 @@ def test_a_text_that_looks_like_a_placeholder_can_be_written() -> None:
 
 
 def test_using_an_unbound_condition_is_a_bug() -> None:
-    with pytest.raises(TypeError, match="bound"):
+    with pytest.raises(TypeError, match="bind the placeholders"):
         matches(parse({"name": "$now"}), {"name": "x"})
 
 

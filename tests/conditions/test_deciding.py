@@ -84,5 +84,5 @@ def test_what_is_unknown_leaves_the_answer_open_unless_the_rest_settles_it(docum
 
 @pytest.mark.parametrize("condition", [Compare("a", "_eq", Placeholder(("actor",))), Compare("a", "_in", (Placeholder(("now",)),))])
 def test_a_condition_with_placeholders_is_no_decision(condition: Condition) -> None:
-    with pytest.raises(TypeError, match="bound before"):
+    with pytest.raises(TypeError, match="bind the placeholders"):
         make_test(condition)

@@ -113,7 +113,7 @@ def test_hidden_entities_are_not_felt_through_a_relation(acme: TenantScope, team
     expanded = get_visible(acme, BOB, "notes", notes["a1"], query=datapool.read_query({"expand": "team"}))
     assert expanded["team"] == teams["north"]
     datapool.change_collection(acme, "teams", {"access": {"view": "deny"}})
-    with pytest.raises(InvalidFilter, match="nothing lies inside"):
+    with pytest.raises(InvalidFilter, match="has no members"):
         titles(acme, ANN, filter={"team": {"secret": "s-north"}})
 
 
@@ -256,7 +256,7 @@ WRONG_RULES: list[tuple[str, Any, str]] = [
     ("list", {"points": "many"}, "decimal"),
     ("view", {"team": {"$actor.kind": "user"}}, "no field"),
     ("view", {}, 'write "allow"'),
-    ("view", "public", "a filter is an object"),
+    ("view", "public", "a filter must be an object"),
 ]
 
 

@@ -103,7 +103,7 @@ def test_a_refusal_is_stored_and_a_missing_page_is_not(
 ) -> None:
     broken = store(documents, acme, "a.pdf", b"%PDF-1.7 nothing")
     for each in (painter, idle):
-        with pytest.raises(PreviewFailed, match="no PDF that can be read") as caught:
+        with pytest.raises(PreviewFailed, match="not a readable PDF") as caught:
             each.get_preview(acme, broken, 1, 160)
         assert caught.value.extra == {"reason": "content_invalid"}
     out = io.BytesIO()

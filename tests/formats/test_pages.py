@@ -75,7 +75,7 @@ def test_text_of_pages_is_read_page_by_page(perform: Perform, invoice: bytes, re
     assert "Dear Ms. Größe" in found.records[0]["text"]
     assert "\r" not in found.records[0]["text"]
     assert [record["page"] for record in perform("parse.pdf", invoice, pages="2").records] == [2]
-    assert "has the pages 1 to 2" in refused("parse.pdf", invoice, pages="3").message
+    assert "has pages 1 to 2" in refused("parse.pdf", invoice, pages="3").message
 
 
 def test_html_keeps_its_structure_and_loses_what_is_active(perform: Perform) -> None:

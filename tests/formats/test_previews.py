@@ -85,9 +85,9 @@ def test_bombs_and_broken_content_are_refused(refused: Refused) -> None:
     bomb = written(Image.new("1", (8_000, 8_000)), "PNG")
     for kind, content, code, said in (
         ("PNG", bomb, "content_too_large", "million pixels"),
-        ("PNG", written(halves(), "JPEG"), "content_invalid", "no picture"),
-        ("JPEG", b"\xff\xd8\xff<svg onload=alert(1)>", "content_invalid", "no picture"),
-        ("PDF", b"%PDF-1.7 nothing", "content_invalid", "no PDF"),
+        ("PNG", written(halves(), "JPEG"), "content_invalid", "not a readable picture"),
+        ("JPEG", b"\xff\xd8\xff<svg onload=alert(1)>", "content_invalid", "not a readable picture"),
+        ("PDF", b"%PDF-1.7 nothing", "content_invalid", "not a readable PDF"),
         ("PDF", locked_pdf(), "content_encrypted", "without a password"),
     ):
         failed = refused("preview", content, kind=kind, page=1, width=160)

@@ -119,4 +119,6 @@ def test_every_letter_of_a_language_that_is_offered_is_known_to_the_model() -> N
 
 
 def test_a_language_that_the_engine_lacks_is_refused(refused: Refused) -> None:
-    assert "does not read ru, it reads en" in refused("ocr", b"", bounds=BOUNDS, languages=["en", "ru"]).message.replace(";", ",")
+    assert "does not support ru, use any of en" in refused("ocr", b"", bounds=BOUNDS, languages=["en", "ru"]).message.replace(
+        ";", ","
+    )

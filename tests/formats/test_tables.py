@@ -95,12 +95,12 @@ def test_cells_stay_text_unless_types_are_asked_for(perform: Perform) -> None:
     ("content", "options", "said"),
     [
         (b"a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 cells"),
-        (b'a,b\n1,"2\n', {}, "line 2 is no CSV"),
+        (b'a,b\n1,"2\n', {}, "line 2 is not valid CSV"),
         (b"a\n1\x002\n", {}, "NUL"),
         (b"a\nx\n", {"types": {"a": "integer"}}, "line 2: a is 'x'"),
-        (b"a\nx\n", {"types": {"b": "integer"}}, "no column"),
-        (b"a\n\xff\n", {"encoding": "utf-8"}, "not utf-8 throughout"),
-        (b"a\nx\n", {"encoding": "klingon"}, "no encoding 'klingon'"),
+        (b"a\nx\n", {"types": {"b": "integer"}}, "not a column"),
+        (b"a\n\xff\n", {"encoding": "utf-8"}, "not valid utf-8"),
+        (b"a\nx\n", {"encoding": "klingon"}, "'klingon' is unknown"),
     ],
 )
 def test_a_table_that_is_none_is_refused_with_its_line(
@@ -155,7 +155,7 @@ def test_sheets_dates_errors_and_formulas_of_a_foreign_workbook(perform: Perform
     assert found.facts["sheets"] == ["Sheet", "Other"]
     other = perform("parse.xlsx", out.getvalue(), sheet="Other").records
     assert other == [{"x": 1, "column_2": 2, "y": 3.5}] == perform("parse.xlsx", out.getvalue(), sheet=2).records
-    assert "there are: Sheet, Other" in refused("parse.xlsx", out.getvalue(), sheet="None").message
+    assert "available sheets: Sheet, Other" in refused("parse.xlsx", out.getvalue(), sheet="None").message
 
 
 def test_a_workbook_that_unpacks_to_too_much_is_refused_before_it_is_read(refused: Refused) -> None:

@@ -205,7 +205,7 @@ def test_rows_become_a_document_when_they_are_many(world: World) -> None:
         ({"operation": "parse", "document": "doc_none"}, "not_found", ""),
         ({"operation": "parse", "document": "= 7"}, "arguments_invalid", "document"),
         ({"operation": "parse", "document": "= input.odd"}, "format_unknown", "`format`"),
-        ({"operation": "parse", "format": "xlsx", "document": "= input.csv"}, "content_invalid", "no XLSX"),
+        ({"operation": "parse", "format": "xlsx", "document": "= input.csv"}, "content_invalid", "not an XLSX"),
         (
             {"operation": "parse", "format": "csv", "document": "= input.csv", "delimiter": "= 'xx'"}, "arguments_invalid",
             "delimiter",
@@ -214,7 +214,7 @@ def test_rows_become_a_document_when_they_are_many(world: World) -> None:
         ({"operation": "parse", "document": "= input.csv", "to": {"collection": "nowhere"}}, "not_found", "nowhere"),
         ({"operation": "write", "format": "csv", "data": "= 'x'", "name": "x.csv"}, "arguments_invalid", "a list of rows"),
         ({"operation": "write", "format": "csv", "data": [], "name": "a/b.csv"}, "validation_failed", "a/b.csv"),
-        ({"operation": "unzip", "document": "= input.csv"}, "content_invalid", "no zip"),
+        ({"operation": "unzip", "document": "= input.csv"}, "content_invalid", "not a readable zip"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_says_why(world: World, members: dict[str, Any], code: str, said: str) -> None:
