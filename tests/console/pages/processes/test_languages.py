@@ -50,10 +50,10 @@ def test_errors_are_in_the_language_of_the_page_and_the_sign_in_is_too(reader: B
     assert "Ein Passwort muss 12 bis 1000 Zeichen haben" in page.text
     missing = reader.get(reader.at(TENANT, "/console/nowhere"), **GERMAN)
     assert missing.status_code == 404
-    assert {"Nicht gefunden", "Eine solche Seite gibt es hier nicht; das Menü zeigt, was es gibt."} <= words(missing.text)
+    assert {"Nicht gefunden", "Diese Seite gibt es nicht; nutzen Sie das Menü, um das Gesuchte zu finden."} <= words(missing.text)
     form = {"kind": "tenant", "name": "", "reason": ""}
     refused = reader.post(reader.at(TENANT, "/console/kill-switches/off"), form, **GERMAN)
-    assert "Sagen Sie in 1 bis 500 Zeichen, warum; wer abgewiesen wird, liest es." in words(refused.text)
+    assert "Geben Sie einen Grund mit 1 bis 500 Zeichen ein; er wird bei jedem blockierten Aufruf angezeigt." in words(refused.text)
 
 
 def test_what_programs_read_stays_english(running: Running, reader: Browser) -> None:
