@@ -49,7 +49,7 @@ def test_a_new_password_ends_every_session(running: Running, person: str) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"old": "not my password"}, "This is not your password."),
+        ({"old": "not my password"}, "This is not your current password."),
         ({"again": "something else"}, "The two new passwords differ"),
         ({"password": "short", "again": "short"}, "A password must have 12 to 1000 characters"),
         ({"password": PASSWORD, "again": PASSWORD}, "The new password must differ from the old one"),

@@ -60,7 +60,7 @@ def test_one_is_made_now_watched_and_downloaded(signed_in: Callable[[str], Brows
     browser, page = signed_in("owner@acme.test"), "/console/appliance/backups"
     here = browser.at("acme", page)
     refused = browser.post(here, {"passphrase": HIDDEN, "again": "another"})
-    assert (refused.status_code, "type the same one twice" in refused.text) == (422, True)
+    assert (refused.status_code, "enter the same one twice" in refused.text) == (422, True)
     assert browser.post(here, {"passphrase": "short", "again": "short"}).status_code == 422
     assert browser.post(here, {"passphrase": HIDDEN, "again": HIDDEN}).status_code == 200
     ends = clock.monotonic() + 60

@@ -60,7 +60,7 @@ def test_a_link_is_shown_once_and_leads_in(club: Running, olga: Browser) -> None
     assert "To <strong>Club</strong> as builder and approver" in page
     token = link.partition("token=")[2]
     form = {"token": token, "password": PASSWORD, "again": "something else"}
-    assert "type the same one twice" in nina.post(nina.at("", "/invitation"), form).text
+    assert "enter the same one twice" in nina.post(nina.at("", "/invitation"), form).text
     assert nina.post(nina.at("", "/invitation"), form | {"again": PASSWORD}).status_code == 200
     assert nina.url == nina.at(CLUB, "/console/")
     again = Browser(club).get(link)

@@ -74,8 +74,10 @@ def test_a_draft_is_tested_with_a_form(owner: Browser, acme: httpx.Client, faile
     assert "<strong>end:</strong>" in published.text
     one = owner.post(address, {"input": "", "step": "end", "sample": "small", "mocks": '{"end": {"output": "mocked-it"}}'}).text
     assert "mocked-it" in one
-    for form, said in (({"input": "{"}, "the input is no JSON"), ({"mocks": "[]"}, "the mocks is a JSON object"),
-                       ({"mocks": '{"z": 1}'}, "/mocks/z"), ({"step": "end", "steps": "x"}, "the steps is no JSON")):  # fmt: skip
+    for form, said in (({"input": "{"}, "`input` is not valid JSON"),
+                       ({"mocks": "[]"}, "`mocks` must be a JSON object"),
+                       ({"mocks": '{"z": 1}'}, "/mocks/z"),
+                       ({"step": "end", "steps": "x"}, "`steps` is not valid JSON")):  # fmt: skip
         answer = owner.post(address, form)
         assert answer.status_code == 422
         assert said in answer.text.replace("The ", "the ")

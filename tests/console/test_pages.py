@@ -114,7 +114,7 @@ def test_what_is_of_the_appliance_is_for_those_who_run_it(signed_in: Callable[[s
     address = browser.at("globex", path_of(route))
     page = browser.get(address) if route.method == "GET" else browser.post(address, {})
     assert page.status_code == 403
-    assert "those who run the appliance" in page.text
+    assert "administrators of the appliance" in page.text
 
 
 @pytest.mark.parametrize("route", [r for r in PAGES if r.method == "POST"], ids=lambda r: r.path)
@@ -246,7 +246,7 @@ def test_a_key_is_shown_once_works_and_ends(owner: Browser, staff: Running) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scopes": []}, "Choose at least one scope"),
+        ({"scopes": []}, "Select at least one scope"),
         ({"scopes": ["keys.everything"]}, "Name at least one known scope"),
         ({"name": " "}, "Name must have 1 to 200"),
         ({"days": "9999"}, "lifetime must be 1 to 730 days"),

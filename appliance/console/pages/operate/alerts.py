@@ -1,4 +1,4 @@
-"""Pages of alerts: what is looked at and how it stands, and the forms that make, change, silence and delete one."""
+"""Pages of alerts: the list with the current state of each, and the forms to create, change, silence and delete one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _NAMES = {"process", "failure", "integration"}
 
 @dataclass(frozen=True)
 class Row:
-    """An alert as its list shows it; `now` is what it finds at this moment."""
+    """An alert in the list; `says` describes its condition, `now` is the current result of evaluating it."""
 
     alert: AlertRow
     says: str
@@ -57,50 +57,50 @@ def _row(visit: Visit, alert: AlertRow) -> Row:
 
 @page("GET", "/alerts", scope="logs.read")
 def list_alerts(visit: Visit) -> Answer:
-    """The tenant's alerts by name, each with what it finds now."""
-    found = visit.services.alerts.list_alerts(visit.scope, visit.page())
-    return Page("alerts.html", {"rows": [_row(visit, each) for each in found.items], "next_cursor": found.next_cursor})
+    """The tenant's alerts by name, each with its current result."""
+    result = visit.services.alerts.list_alerts(visit.scope, visit.page())
+    return Page("alerts.html", {"rows": [_row(visit, each) for each in result.items], "next_cursor": result.next_cursor})
 
 
 @page("GET", "/alerts/new", scope="processflow.write")
 def new_alert(visit: Visit) -> Answer:
-    """The form of an alert of one kind; without a kind, what there is to choose from."""
+    """The form of a new alert of one kind; without a kind, the choice of kinds."""
     return _form(visit, {name: visit.asked.args.get(name, "") for name in ("kind", *_NAMES)})
 
 
 @page("POST", "/alerts", scope="processflow.write")
 def create_alert(visit: Visit) -> Answer:
-    """Look at a condition from now on."""
+    """Create an alert."""
     try:
-        made = visit.services.alerts.create_alert(visit.scope, _spec(visit))
+        alert = visit.services.alerts.create_alert(visit.scope, _spec(visit))
     except ApplianceError as problem:
         return _form(visit, {name: visit.asked.field(name) for name in visit.asked.form}, problem)
-    return Redirect(f"{HERE}/{made.id}")
+    return Redirect(f"{HERE}/{alert.id}")
 
 
 @page("GET", "/alerts/<alert_id>", scope="logs.read")
 def show_alert(visit: Visit, alert_id: str) -> Answer:
-    """One alert: how it stands, its history, and what can be done about it."""
+    """One alert: its current state, its history and the available actions."""
     return _alert_page(visit, alert_id)
 
 
 def _alert_page(visit: Visit, alert_id: str, problem: ApplianceError | None = None) -> Page:
     alerts = visit.services.alerts
     row = alerts.get_alert(visit.scope, alert_id)
-    found = alerts.list_events(visit.scope, alert_id, visit.page(limit=20))
+    events = alerts.list_events(visit.scope, alert_id, visit.page(limit=20))
     values = {
-        "row": _row(visit, row), "events": found.items, "next_cursor": found.next_cursor, "problem": problem,
-        "told": [_said(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
+        "row": _row(visit, row), "events": events.items, "next_cursor": events.next_cursor, "problem": problem,
+        "told": [_describe_action(visit, each) for each in actions_of(row)], "names": Names(visit), "silences": SILENCES,
         "held": shown_duration(row.for_ms) if row.for_ms else "", "repeat": shown_duration(row.repeat_ms) if row.repeat_ms else "",
     }  # fmt: skip
     return Page("alert.html", values, problem.status if problem else 200)
 
 
-def _said(visit: Visit, action: Action) -> str:
+def _describe_action(visit: Visit, action: Action) -> str:
     if action.kind == "email":
         roles = [name.removeprefix("role:") for name in action.members or ("role:owner",)]
-        told = ", ".join(_(ROLES[role]) if role in ROLES else role for role in roles)
-        return _("email through %(integration)s to %(roles)s", integration=action.integration, roles=told)
+        role_names = ", ".join(_(ROLES[role]) if role in ROLES else role for role in roles)
+        return _("email through %(integration)s to %(roles)s", integration=action.integration, roles=role_names)
     if action.kind == "process":
         return _("starts the process %(process)s", process=action.process)
     return _("the webhook %(webhook)s", webhook=action.webhook) if action.webhook else _("every webhook subscribed to alerts")
@@ -108,104 +108,105 @@ def _said(visit: Visit, action: Action) -> str:
 
 @page("GET", "/alerts/<alert_id>/edit", scope="processflow.write")
 def edit_alert(visit: Visit, alert_id: str) -> Answer:
-    """The form of an alert that is there: its name, its condition, and who is told."""
+    """The form of an existing alert: its name, condition and recipients."""
     row = visit.services.alerts.get_alert(visit.scope, alert_id)
-    return _form(visit, _given(row), editing=row)
+    return _form(visit, _form_values(row), editing=row)
 
 
 @page("POST", "/alerts/<alert_id>/edit", scope="processflow.write")
 def save_alert(visit: Visit, alert_id: str) -> Answer:
-    """Change what the form says differently; another condition begins anew."""
+    """Save the changed values; a changed condition resets the state of the alert."""
     alerts = visit.services.alerts
     row = alerts.get_alert(visit.scope, alert_id)
     try:
         spec = _spec(visit)
-        actions = spec.actions if _fits(actions_of(row)) else actions_of(row)
+        actions = spec.actions if _fits_form(actions_of(row)) else actions_of(row)
         change = Change(
             name=spec.name, condition=spec.condition if spec.condition != condition_of(row) else None,
             actions=actions if list(actions) != actions_of(row) else None, for_ms=spec.for_ms, repeat_ms=spec.repeat_ms,
         )  # fmt: skip
         alerts.change_alert(visit.scope, alert_id, change)
     except ApplianceError as problem:
-        given = {name: visit.asked.field(name) for name in visit.asked.form} | {"kind": condition_of(row).kind}
-        return _form(visit, given, problem, editing=row)
+        values = {name: visit.asked.field(name) for name in visit.asked.form} | {"kind": condition_of(row).kind}
+        return _form(visit, values, problem, editing=row)
     return Redirect(f"{HERE}/{alert_id}")
 
 
-def _given(row: AlertRow) -> dict[str, str]:
-    """An alert as its form would have made it."""
-    given = {"name": row.name}
+def _form_values(row: AlertRow) -> dict[str, str]:
+    """The form values that would create this alert."""
+    values = {"name": row.name}
     for name, value in condition_of(row).members().items():
-        given[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else _shown(value)
-    given |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
+        values[WRITTEN.get(name, name)] = shown_duration(value) if name in _DURATIONS else _format_value(value)
+    values |= {name: shown_duration(ms) for name, ms in (("for", row.for_ms), ("repeat", row.repeat_ms)) if ms}
     for action in actions_of(row):
         if action.kind == "email":
-            given |= {"mailer": action.integration or "", "role": (action.members or OWNERS)[0].removeprefix("role:")}
+            values |= {"mailer": action.integration or "", "role": (action.members or OWNERS)[0].removeprefix("role:")}
         elif action.kind == "webhook":
-            given["webhook"] = action.webhook or "all"
+            values["webhook"] = action.webhook or "all"
         else:
-            given["starts"] = action.process or ""
-    return given
+            values["starts"] = action.process or ""
+    return values
 
 
-def _shown(value: str | float) -> str:
+def _format_value(value: str | float) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def _fits(actions: Sequence[Action]) -> bool:
-    """Whether the form can say who is told: by letters to a role, one webhook or all, one process."""
+def _fits_form(actions: Sequence[Action]) -> bool:
+    """Whether the form can represent the actions: at most one e-mail to one role, one webhook (or all), and one process."""
     kinds = [each.kind for each in actions]
-    letters = [each.members or OWNERS for each in actions if each.kind == "email"]
-    return len(kinds) == len(set(kinds)) and all(len(to) == 1 and to[0].removeprefix("role:") in ROLES for to in letters)
+    recipients = [each.members or OWNERS for each in actions if each.kind == "email"]
+    return len(kinds) == len(set(kinds)) and all(len(to) == 1 and to[0].removeprefix("role:") in ROLES for to in recipients)
 
 
 @page("POST", "/alerts/<alert_id>/change", scope="processflow.write")
 def change_alert(visit: Visit, alert_id: str) -> Answer:
-    """Silence it, end its silence, switch it off or on, or try out who is told."""
-    alerts, wanted = visit.services.alerts, visit.asked.field("to")
+    """Silence the alert, end the silence, switch it on or off, or send a test notification."""
+    alerts, target = visit.services.alerts, visit.asked.field("to")
     try:
-        if wanted == "test":
+        if target == "test":
             alerts.send_test(visit.scope, alert_id)
         else:
-            alerts.change_alert(visit.scope, alert_id, _change(wanted))
+            alerts.change_alert(visit.scope, alert_id, _change(target))
     except ApplianceError as problem:
         return _alert_page(visit, alert_id, problem)
     return Redirect(f"{HERE}/{alert_id}")
 
 
-def _change(wanted: str) -> Change:
-    if wanted in ("on", "off"):
-        return Change(enabled=wanted == "on")
-    if wanted == "heard":
+def _change(target: str) -> Change:
+    if target in ("on", "off"):
+        return Change(enabled=target == "on")
+    if target == "heard":
         return Change(silenced_until=0)
-    if wanted in SILENCES:
-        return Change(silenced_until=clock.now_ms() + clock.parse_duration(wanted))
-    raise ValidationFailed("choose on the page what is to be done")
+    if target in SILENCES:
+        return Change(silenced_until=clock.now_ms() + clock.parse_duration(target))
+    raise ValidationFailed("choose an action on the page")
 
 
 @page("POST", "/alerts/<alert_id>/delete", scope="processflow.write")
 def delete_alert(visit: Visit, alert_id: str) -> Answer:
-    """Delete it with its history."""
+    """Delete the alert with its history."""
     visit.services.alerts.delete_alert(visit.scope, alert_id)
     return Redirect(HERE)
 
 
 def _form(
-    visit: Visit, given: dict[str, str], problem: ApplianceError | None = None, editing: AlertRow | None = None
+    visit: Visit, values_entered: dict[str, str], problem: ApplianceError | None = None, editing: AlertRow | None = None
 ) -> Page:
-    kind = next((each for each in KINDS if each == given.get("kind")), None)
+    kind = next((each for each in KINDS if each == values_entered.get("kind")), None)
     processes = versions.list_processes(visit.scope, PageRequest(MAX_LIMIT, sort="name")).items
     hooks = visit.services.webhooks.list_webhooks(visit.scope, PageRequest(100)).items if visit.may("integrations.write") else []
     members = [name for names in MEMBERS[kind] for name in names] if kind else []
     slugs = [each.slug for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items]
     values = {
         "kind": kind, "kinds": KINDS, "fields": [WRITTEN.get(name, name) for name in members],
-        "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": given, "problem": problem,
-        "processes": processes,
-        "webhooks": [each for each in hooks if each.state == "active" or each.id == given.get("webhook")],
+        "needed": [WRITTEN.get(name, name) for name in MEMBERS[kind][0]] if kind else [], "given": values_entered,
+        "problem": problem, "processes": processes,
+        "webhooks": [each for each in hooks if each.state == "active" or each.id == values_entered.get("webhook")],
         "mailers": [slug for slug in slugs if visit.may("integrations.execute") and _sends(visit, slug)], "integrations": slugs,
         "roles": ROLES, "editing": editing,
-        "kept": [] if editing is None or _fits(actions_of(editing)) else [_said(visit, each) for each in actions_of(editing)],
+        "kept": [] if editing is None or _fits_form(actions_of(editing))
+        else [_describe_action(visit, each) for each in actions_of(editing)],
     }  # fmt: skip
     return Page("alert_new.html", values, problem.status if problem else 200)
 
@@ -218,12 +219,12 @@ def _spec(visit: Visit) -> Spec:
     sent = visit.asked.field
     kind = next((each for each in KINDS if each == sent("kind")), None)
     if kind is None:
-        raise ValidationFailed("choose what is looked at", pointer="/kind")
+        raise ValidationFailed("choose what to monitor", pointer="/kind")
     return Spec(sent("name").strip(), _condition(visit, kind), _actions(visit), _ms(visit, "for"), _ms(visit, "repeat"))
 
 
 def _condition(visit: Visit, kind: conditions.Kind) -> Condition:
-    """What the form says, of the members that the kind knows."""
+    """The condition in the form; only the members that its kind has are read."""
     members: dict[str, Any] = {}
     for name in (name for names in MEMBERS[kind] for name in names):
         text = visit.asked.field(WRITTEN.get(name, name)).strip()

@@ -1,4 +1,4 @@
-"""The action that a request is about, as the page shows it: exactly, with secrets and what would not be seen written out."""
+"""The exact action that an approval is about, for its page: secrets are redacted, invisible characters are escaped."""
 
 import json
 from dataclasses import dataclass
@@ -20,8 +20,12 @@ MOST_LEAVES, LONGEST_LEAF = 6, 120
 
 @dataclass(frozen=True)
 class ShownAction:
-    """`pairs` are the names and values beside the input, `leaves` the first plain values of it;
-    `given` is the whole of it as JSON, `text` the canonical text, `hides` whether secrets are left out."""
+    """An action for the page.
+
+    `pairs` are labels with values for everything except the input; `input` is the whole input, `leaves` its first plain values
+    and `more` the number of further ones; `given` is the input as JSON, `text` the canonical text that the digest covers, and
+    `hides` tells whether secrets are redacted.
+    """
 
     stored: StoredAction
     pairs: list[tuple[str, str]]
@@ -34,32 +38,34 @@ class ShownAction:
 
 
 def show_action(visit: Visit, approval: Approval) -> ShownAction | None:
-    """What the request would have done; None when it is about no action."""
+    """The action that the approval would allow; None when the approval is not about an action."""
     if approval.about.digest is None:
         return None
     stored = ActionApprovals(visit.services.sealer).read_action(visit.scope, approval.id)
     action, text = stored.action, redact(stored.canonical.text)
-    told = [
+    fields = [
         (_("Tool"), action.tool if not action.integration else ""), (_("Integration"), action.integration),
         (_("Operation"), action.operation), (_("Effect"), _(EFFECTS.get(action.effect, action.effect))),
         (_("Connector"), action.connector), (_("Leads to"), action.host), (_("Credentials"), action.credential),
     ]  # fmt: skip
-    pairs = [(name, printable(redact(value))) for name, value in told if value]
-    given = _visible(dict(action.input))
-    found = list(leaves(given)) if given else []
-    shown = [(name, value if len(value) <= LONGEST_LEAF else f"{value[:LONGEST_LEAF]}…") for name, value in found[:MOST_LEAVES]]
+    pairs = [(name, printable(redact(value))) for name, value in fields if value]
+    visible_input = _make_printable(dict(action.input))
+    all_leaves = list(leaves(visible_input)) if visible_input else []
+    first_leaves = [
+        (name, value if len(value) <= LONGEST_LEAF else f"{value[:LONGEST_LEAF]}…") for name, value in all_leaves[:MOST_LEAVES]
+    ]
     return ShownAction(
-        stored, pairs, describe(given), shown, len(found) - len(shown),
-        json.dumps(given, ensure_ascii=False, indent=2), printable(text), text != stored.canonical.text,
+        stored, pairs, describe(visible_input), first_leaves, len(all_leaves) - len(first_leaves),
+        json.dumps(visible_input, ensure_ascii=False, indent=2), printable(text), text != stored.canonical.text,
     )  # fmt: skip
 
 
-def _visible(value: Any) -> Any:
-    """The value redacted, with everything escaped that would not be seen; line breaks stay."""
+def _make_printable(value: Any) -> Any:
+    """The value with secrets redacted and invisible characters escaped; line breaks are kept."""
     if isinstance(value, str):
         return "\n".join(printable(line) for line in redact(value).split("\n"))
     if isinstance(value, dict):
-        return {_visible(name): _visible(item) for name, item in value.items()}
+        return {_make_printable(name): _make_printable(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_visible(item) for item in value]
+        return [_make_printable(item) for item in value]
     return value if not isinstance(value, float) or value == value else json.dumps(value)

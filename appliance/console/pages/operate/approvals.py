@@ -1,4 +1,4 @@
-"""Pages of requests to people: the inbox, one request with what is asked, and the form that decides it."""
+"""Pages of approvals: the inbox, one request with its details, and the form to decide it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ from appliance.tenants import SignedIn
 from .approval_actions import ShownAction, show_action
 
 TABS = (("pending", mark("Waiting")), ("all", mark("All")))
-# The form speaks of the answer as a member of this name, because findings of the domain point to `/answer…`.
+# The form holds the answer in a member of this name, because validation errors have pointers such as `/answer…`.
 MEMBER = "answer"
 MOST_COUNTED = 100
 
 
 @dataclass(frozen=True)
 class Row:
-    """A request in the list; `is_mine` when the visitor may decide it now, `is_late` when its time is over."""
+    """A request in the list; `is_mine` when the visitor may decide it now, `is_late` when it has expired."""
 
     approval: Approval
     is_mine: bool
@@ -52,18 +52,18 @@ class Row:
 
 @page("GET", "/approvals", scope="approvals.read")
 def list_approvals(visit: Visit) -> Answer:
-    """What waits for a person, the oldest first and what the visitor may decide above the rest; or everything, newest first."""
+    """Pending requests, oldest first, those that the visitor may decide on top; or all requests, newest first."""
     return _inbox(visit)
 
 
 @page("POST", "/approvals", scope="approvals.read")
 def decide_several(visit: Visit) -> Answer:
-    """Decide what was chosen in the list, and say of each what became of it."""
-    asked = visit.asked
-    comment = asked.field("comment").replace("\r\n", "\n")
-    decision = Decision(cast(Verdict, asked.field("verdict")), comment=comment)
+    """Decide the requests selected in the list, and show the result for each."""
+    request = visit.asked
+    comment = request.field("comment").replace("\r\n", "\n")
+    decision = Decision(cast(Verdict, request.field("verdict")), comment=comment)
     try:
-        outcomes = batches.decide_approvals(visit.scope, visit.person, asked.form.get("approval", ()), decision)
+        outcomes = batches.decide_approvals(visit.scope, visit.person, request.form.get("approval", ()), decision)
     except ApplianceError as error:
         return _inbox(visit, problem=error)
     return _inbox(visit, outcomes=outcomes)
@@ -74,15 +74,15 @@ def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceErr
     if state not in dict(TABS):
         raise InvalidRequest(Sentence("%(state)s is not a state; choose one of the list", state=repr(state[:40])))
     pending = state == "pending"
-    wanted = ApprovalFilter("pending" if pending else None)
-    found = approvals.list_approvals(visit.scope, wanted, visit.page(sort="created_at" if pending else None))
-    mine = find_mine(visit.scope, visit.person, found.items)
-    rows = [Row(each, each.id in mine, is_late(each), title_of(each), show_action(visit, each)) for each in found.items]
+    filters = ApprovalFilter("pending" if pending else None)
+    result = approvals.list_approvals(visit.scope, filters, visit.page(sort="created_at" if pending else None))
+    mine = find_mine(visit.scope, visit.person, result.items)
+    rows = [Row(each, each.id in mine, is_late(each), title_of(each), show_action(visit, each)) for each in result.items]
     names = _process_names(visit, [row.approval for row in rows])
     values = {
         "mine": [row for row in rows if pending and row.is_mine], "state": state,
         "others": [row for row in rows if not (pending and row.is_mine)], "tabs": TABS,
-        "next_cursor": found.next_cursor, "process_names": names, "names": Names(visit), "outcomes": outcomes, "problem": problem,
+        "next_cursor": result.next_cursor, "process_names": names, "names": Names(visit), "outcomes": outcomes, "problem": problem,
         "titles": {each.approval_id: _title(visit, each.approval_id) for each in outcomes},
         "comment": visit.asked.field("comment") if problem else "",
     }  # fmt: skip
@@ -91,10 +91,10 @@ def _inbox(visit: Visit, outcomes: Sequence[Outcome] = (), problem: ApplianceErr
 
 def _title(visit: Visit, approval_id: str) -> str:
     try:
-        found = approvals.get_approval(visit.scope, approval_id)
+        approval = approvals.get_approval(visit.scope, approval_id)
     except NotFound:
         return approval_id
-    return title_of(found)
+    return title_of(approval)
 
 
 def _process_names(visit: Visit, rows: Sequence[Approval]) -> dict[str, str]:
@@ -109,22 +109,22 @@ def _process_name(visit: Visit, process_id: str) -> str:
 
 
 def is_late(approval: Approval) -> bool:
-    """Whether nobody may decide it any more, though nobody has closed it yet."""
+    """Whether the request has expired but has not been closed yet."""
     ends = approval.request.expires_at
     return approval.status == "pending" and ends is not None and ends <= clock.now_ms()
 
 
 def count_mine(scope: TenantScope, person: SignedIn) -> int:
-    """How many of the oldest hundred requests that wait are this person's to decide."""
+    """The number of pending requests that this person may decide, among the oldest hundred."""
     if not approvals.count_pending(scope):
         return 0
     oldest = approvals.list_approvals(scope, ApprovalFilter("pending"), PageRequest(MOST_COUNTED, sort="created_at"))
     return len(find_mine(scope, person, oldest.items))
 
 
-def find_mine(scope: TenantScope, person: SignedIn, found: Iterable[Approval]) -> set[str]:
-    """The ids of those that this person may decide now, by as many queries whatever their number."""
-    still_open = [each for each in found if each.status == "pending" and not is_late(each) and not _has_voted(person, each)]
+def find_mine(scope: TenantScope, person: SignedIn, requests: Iterable[Approval]) -> set[str]:
+    """The ids of the requests that this person may decide now; the number of queries does not depend on their number."""
+    still_open = [each for each in requests if each.status == "pending" and not is_late(each) and not _has_voted(person, each)]
     return find_decidable(scope, person.user_id, {each.id: (each.request, each.askers) for each in still_open})
 
 
@@ -133,7 +133,7 @@ def _has_voted(person: SignedIn, approval: Approval) -> bool:
 
 
 def _refusal(visit: Visit, approval: Approval) -> str | None:
-    """Why this visitor may not decide; None when they may."""
+    """The reason why this visitor may not decide; None when they may."""
     if _has_voted(visit.person, approval):
         return mark_error("you have already decided; another person must decide as well")
     try:
@@ -145,7 +145,7 @@ def _refusal(visit: Visit, approval: Approval) -> str | None:
 
 @page("GET", "/approvals/<approval_id>", scope="approvals.read")
 def show_approval(visit: Visit, approval_id: str) -> Answer:
-    """One request: what is asked and why, by whom, the action itself, and the form for whoever may decide."""
+    """One request: what is requested, by whom and why, the exact action, and the form for those who may decide."""
     approval = approvals.get_approval(visit.scope, approval_id)
     return _approval_page(visit, approval, answer_form(approval))
 
@@ -162,7 +162,7 @@ def _approval_page(visit: Visit, approval: Approval, form: InputForm | None, pro
         "action": show_action(visit, approval), "title": title_of(approval), "about": approval.about,
         "asker": _(_ASKERS[_asker(approval)]),
         "details": describe(approval.request.details) if approval.request.details is not None else None,
-        "answer": describe(approval.answer), "who": [_who(name) for name in approval.request.approvers],
+        "answer": describe(approval.answer), "who": [_describe_approver(name) for name in approval.request.approvers],
         "comment": visit.asked.field("comment"), "chosen": visit.asked.field("choice"),
     }  # fmt: skip
     return Page("approval.html", values, problem.status if problem else 200)
@@ -175,7 +175,7 @@ def _asker(approval: Approval) -> str:
     return "execution" if approval.origin.execution_id else "run" if approval.about.run_id else "caller"
 
 
-def _who(name: str) -> str:
+def _describe_approver(name: str) -> str:
     kind, _colon, value = name.partition(":")
     if kind == "user":
         return value
@@ -183,13 +183,13 @@ def _who(name: str) -> str:
 
 
 def answer_form(approval: Approval) -> InputForm | None:
-    """The fields of an `input`; None for what is decided by buttons."""
+    """The form of an `input` request; None for requests that are decided with buttons."""
     schema = approval.request.schema
     if approval.request.kind != "input" or schema is None:
         return None
     is_yes_or_no = schema.get("type") == "boolean"
     member = {**schema, "title": schema.get("title") or _("Your answer")}
-    # A box that nobody ticked would be a no that nobody gave: a yes or no of its own is chosen, not ticked.
+    # An unticked checkbox would count as "no" without a decision, so a yes-or-no answer is a choice instead.
     form = InputForm({"properties": {MEMBER: member}, "required": [] if is_yes_or_no else [MEMBER]})
     answer = form.root.children[0]
     answer.required = True
@@ -201,7 +201,7 @@ def answer_form(approval: Approval) -> InputForm | None:
 
 @page("POST", "/approvals/<approval_id>", scope="approvals.read")
 def decide_approval(visit: Visit, approval_id: str) -> Answer:
-    """Decide; what is wrong with an answer is shown at its field."""
+    """Decide the request; errors in the answer are shown at their fields."""
     approval = approvals.get_approval(visit.scope, approval_id)
     form = answer_form(approval)
     try:
@@ -211,26 +211,26 @@ def decide_approval(visit: Visit, approval_id: str) -> Answer:
         raise
     except ApplianceError as error:
         if form is not None:
-            form.point_out([] if form.problems else [_spoken(detail, form) for detail in error.details])
+            form.point_out([] if form.problems else [_plain_detail(detail, form) for detail in error.details])
         return _approval_page(visit, approvals.get_approval(visit.scope, approval_id), form, error)
     return Redirect(f"/console/approvals/{approval_id}")
 
 
 def _decision(visit: Visit, approval: Approval, form: InputForm | None) -> Decision:
-    asked = visit.asked
-    comment = asked.field("comment").replace("\r\n", "\n")
+    request = visit.asked
+    comment = request.field("comment").replace("\r\n", "\n")
     if approval.request.kind == "approval":
-        return Decision(cast(Verdict, asked.field("verdict")), comment=comment)
-    answer: Any = asked.field("choice")
+        return Decision(cast(Verdict, request.field("verdict")), comment=comment)
+    answer: Any = request.field("choice")
     if form is not None:
-        answer = read_form(form, asked.form).get(MEMBER)
+        answer = read_form(form, request.form).get(MEMBER)
         if form.problems:
-            raise ValidationFailed("some of the answer cannot be read; see the fields below", details=form.problems)
+            raise ValidationFailed("some of the answer is invalid; see the messages next to the fields", details=form.problems)
     return Decision("answer", answer, comment)
 
 
-def _spoken(detail: Detail, form: InputForm) -> Detail:
-    """A field of its own that was left empty has no type to complain about."""
+def _plain_detail(detail: Detail, form: InputForm) -> Detail:
+    """Replace the type error of an empty answer by "required"."""
     answer = form.root.children[0]
     if detail.pointer == answer.pointer and answer.kind != "group" and not answer.value.strip():
         return Detail(detail.pointer, "required", "This is needed.")

@@ -1,4 +1,4 @@
-"""Cancel or retry several executions: first how many and what would happen, then the act and what came of it."""
+"""Cancel or retry several executions: first a preview with their number, then the action and its result."""
 
 from typing import get_args
 
@@ -14,41 +14,41 @@ MOST_CHOSEN = 500
 
 @page("POST", "/executions/bulk", scope="processflow.execute")
 def act_on_executions(visit: Visit) -> Answer:
-    """What would be done to the executions that were chosen, or to all of the search; once that is confirmed, it is done."""
+    """Preview the action on the selected executions or on all search results; perform it once it is confirmed."""
     visit.scope.require("processflow.read")
     search, problem = read_search({name: visit.asked.field(name) for name in visit.asked.form})
     try:
         action, is_all = _action(visit)
-        wanted = _wanted(visit, search, is_all, problem)
+        filters = _build_filter(visit, search, is_all, problem)
     except ApplianceError as error:
         return list_page(visit, search, error)
     values = {
-        "action": action, "is_all": is_all, "search": search, "chosen": list(wanted.ids or ()), "result": None, "most": MOST,
+        "action": action, "is_all": is_all, "search": search, "chosen": list(filters.ids or ()), "result": None, "most": MOST,
         "count": 0, "problem": None,
     }  # fmt: skip
     if not visit.asked.field("confirmed"):
-        return Page("executions_bulk.html", {**values, "count": len(bulk.targets(visit.scope, wanted, action))})
-    result = bulk.act(visit.services.processes, visit.scope, wanted, action, visit.asked.field("after")[:100])
+        return Page("executions_bulk.html", {**values, "count": len(bulk.targets(visit.scope, filters, action))})
+    result = bulk.act(visit.services.processes, visit.scope, filters, action, visit.asked.field("after")[:100])
     return Page("executions_bulk.html", {**values, "result": result})
 
 
 def _action(visit: Visit) -> tuple[Action, bool]:
-    """What to do, and whether to all that the search finds."""
+    """The action, and whether it applies to all search results."""
     name, _, whole = visit.asked.field("action").partition("-")
-    for known in get_args(Action):
-        if name == known and whole in ("", "all"):
-            return known, whole == "all"
-    raise InvalidRequest("choose what to do: cancel or retry")
+    for action in get_args(Action):
+        if name == action and whole in ("", "all"):
+            return action, whole == "all"
+    raise InvalidRequest("choose an action: cancel or retry")
 
 
-def _wanted(visit: Visit, search: Search, is_all: bool, problem: ApplianceError | None) -> ExecutionFilter:
+def _build_filter(visit: Visit, search: Search, is_all: bool, problem: ApplianceError | None) -> ExecutionFilter:
     if problem is not None:
         raise problem
     if is_all:
         if not search.is_narrowed:
-            raise ValidationFailed("narrow the list first, by a process or a state: everything at once is not to be had")
+            raise ValidationFailed("filter the list first, such as by process or state; this action cannot apply to all executions")
         return search.wanted
     ids = list(dict.fromkeys(visit.asked.form.get("id", [])))[:MOST_CHOSEN]
     if not ids:
-        raise ValidationFailed("choose at least one execution of the list")
+        raise ValidationFailed("select at least one execution in the list")
     return ExecutionFilter(ids=ids)

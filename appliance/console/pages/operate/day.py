@@ -1,4 +1,4 @@
-"""The last 24 hours of a tenant or of one process, as their figures stand on pages."""
+"""Figures of the last 24 hours, of a tenant or of one process."""
 
 from dataclasses import dataclass
 
@@ -12,22 +12,22 @@ DAY_MS = 24 * HOUR_MS
 
 @dataclass(frozen=True)
 class Day:
-    """Executions by the hour with the time in which they worked, and how long those waited that waited for something."""
+    """Executions and their working time by hour, and the waiting times of those that waited."""
 
     series: Series
     waited: Summary
 
 
 def last_day(name: str | None = None) -> Window:
-    """24 hours, by the hour."""
+    """The last 24 hours in buckets of one hour, for all processes or the one named."""
     now = clock.now_ms()
     return Window(now // HOUR_MS * HOUR_MS - DAY_MS + HOUR_MS, now + 1, HOUR_MS, name=name)
 
 
 def read_day(visit: Visit, process_id: str | None = None) -> Day | None:
-    """The figures, for whoever may see them."""
+    """The figures of the last 24 hours; None when the visitor may not see them."""
     if not visit.may("logs.read"):
         return None
     window = last_day(process_id)
-    waited = analytics.read_total(visit.scope, "waiting", process_id, window.since)
-    return Day(analytics.read_series(visit.scope, window), waited)
+    wait_times = analytics.read_total(visit.scope, "waiting", process_id, window.since)
+    return Day(analytics.read_series(visit.scope, window), wait_times)

@@ -1,4 +1,4 @@
-"""The lines of a process's code around the place where it failed."""
+"""Excerpts of a process's code around the line where it failed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,10 @@ AROUND, LONGEST = 3, 240
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Lines of a file with their numbers; `line` is the one that failed.  `is_inline`: it is written in the definition itself, as
-    the source of `step`."""
+    """Numbered lines of a file; `line` is the one that failed.
+
+    With `is_inline` the code is in the definition itself, as the source of `step`, and `file` is empty.
+    """
 
     file: str
     line: int
@@ -23,7 +25,7 @@ class Excerpt:
 
 
 def excerpt_of(version: Process | ProcessVersion, error: Any, step: str) -> Excerpt | None:
-    """Where the code of `step` failed; None for an error without a place, or one whose file is not there."""
+    """The code around the error of `step`; None when the error has no position or the file does not exist."""
     position = error.get("position") if isinstance(error, Mapping) else None
     if not isinstance(position, Mapping) or not isinstance(position.get("line"), int):
         return None
@@ -36,20 +38,20 @@ def excerpt_of(version: Process | ProcessVersion, error: Any, step: str) -> Exce
     if not 1 <= line <= len(lines):
         return None
     first = max(1, line - AROUND)
-    shown = [(number, _cut(lines[number - 1])) for number in range(first, min(len(lines), line + AROUND) + 1)]
-    return Excerpt("" if is_inline else file, line, position.get("column"), shown, is_inline, step)
+    excerpt_lines = [(number, _cut(lines[number - 1])) for number in range(first, min(len(lines), line + AROUND) + 1)]
+    return Excerpt("" if is_inline else file, line, position.get("column"), excerpt_lines, is_inline, step)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def find_sources(given: Any, step: str, pointer: str = "") -> Iterator[tuple[str, str]]:
-    """The source of the step with this id and its JSON pointer, wherever it stands in the definition."""
-    if isinstance(given, Mapping):
-        code = given.get("code")
-        if given.get("id") == step and isinstance(code, Mapping) and isinstance(code.get("source"), str):
+def find_sources(node: Any, step: str, pointer: str = "") -> Iterator[tuple[str, str]]:
+    """The JSON pointer and source of the code step with this id, wherever it is nested in the definition."""
+    if isinstance(node, Mapping):
+        code = node.get("code")
+        if node.get("id") == step and isinstance(code, Mapping) and isinstance(code.get("source"), str):
             yield f"{pointer}/code/source", code["source"]
-    inner = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
+    inner = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
     for name, each in inner:
         yield from find_sources(each, step, f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}")

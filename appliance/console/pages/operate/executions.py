@@ -25,28 +25,28 @@ from .timeline import Ran, StepEntry, make_timeline
 from .waiting import waits_of
 
 LOG_LINES, STEP_LINES = 100, 10
-# How often (ms) a page asks for its changing part: while something moves, and while it waits for a time to come.
+# How often a page refreshes its live part, in ms: while work is in progress, and while it only waits.
 BUSY_MS, CALM_MS = 700, 3000
 MANY_STEPS = 300
-# Of loops: with up to so many runs all are shown, of others so many that need somebody.
+# A loop with up to FEW_RUNS runs shows them all; of a longer one, at most TROUBLED_RUNS runs that failed or wait are shown.
 FEW_RUNS, TROUBLED_RUNS = 8, 40
-# How much of a page may be inputs and outputs of steps; each shows at most and at least so much of one.
+# The budget of a page for inputs and outputs of steps in bytes, and the maximum and minimum for a single value.
 VALUE_BYTES, MOST_OF_ONE, LEAST_OF_ONE = 60_000, 2048, 160
 RELATED = 20
 
 
 @page("GET", "/executions", scope="processflow.read")
 def list_executions(visit: Visit) -> Answer:
-    """The tenant's executions, newest first, as far as they fit the search."""
+    """The tenant's executions that match the search, newest first."""
     search, problem = read_search(visit.asked.args)
     return list_page(visit, search, problem)
 
 
 def list_page(visit: Visit, search: Search, problem: ApplianceError | None = None) -> Page:
-    found = executions.list_briefs(visit.scope, search.wanted, visit.page())
-    moving = any(row.status not in FINISHED for row in found.items) and not visit.asked.args.get("cursor")
+    result = executions.list_briefs(visit.scope, search.wanted, visit.page())
+    moving = any(row.status not in FINISHED for row in result.items) and not visit.asked.args.get("cursor")
     values = {
-        "rows": found.items, "next_cursor": found.next_cursor, "search": search, "args": search.args, "states": STATES,
+        "rows": result.items, "next_cursor": result.next_cursor, "search": search, "args": search.args, "states": STATES,
         "spans": SPANS, "durations": DURATIONS, "bys": BYS, "problem": problem, "names": Names(visit),
         "processes": versions.list_names(visit.scope),
         "every": BUSY_MS * 2 if moving else 0, "live_url": search.address(part="live"), "kept": urlencode(search.kept),
@@ -57,20 +57,20 @@ def list_page(visit: Visit, search: Search, problem: ApplianceError | None = Non
 
 @page("GET", "/executions/<execution_id>", scope="processflow.read")
 def show_execution(visit: Visit, execution_id: str) -> Answer:
-    """One execution: where it is, what every step got and gave, what went wrong and what to do next."""
+    """One execution: its progress, the input and output of every step, its error and the available actions."""
     return execution_page(visit, executions.get_execution(visit.scope, execution_id))
 
 
 def execution_page(visit: Visit, row: Execution, problem: ApplianceError | None = None) -> Page:
     with db.snapshot():
-        values = {**_particulars(visit, row), **_steps(visit, row)}
+        values = {**_details(visit, row), **_steps(visit, row)}
     values |= {"problem": problem, "token": secrets.token_urlsafe(16)}
     template = "execution_live.html" if visit.asked.is_fragment else "execution.html"
     return Page(template, values, problem.status if problem else 200)
 
 
-def _particulars(visit: Visit, row: Execution) -> dict[str, Any]:
-    """What stands around the steps: what it is, what it waits for, what belongs to it, and its log."""
+def _details(visit: Visit, row: Execution) -> dict[str, Any]:
+    """Everything on the page except the steps: the execution itself, its waits, related executions and its log."""
     process = versions.get_process(visit.scope, row.process_id)
     cursor = visit.asked.args.get("log") or None
     lines = logs.list_lines(visit.scope, LineFilter(execution_id=row.id), PageRequest(LOG_LINES, cursor, sort="at"))
@@ -88,7 +88,7 @@ def _particulars(visit: Visit, row: Execution) -> dict[str, Any]:
 
 
 def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
-    """The steps as a timeline, and how often they are looked at again."""
+    """The steps as a timeline, and the interval at which the page refreshes them."""
     version = versions.get_version(visit.scope, row.process_id, row.version)
     counts = overview.count_steps(visit.scope, row)
     runs = overview.runs_outside_loops(visit.scope, row)
@@ -104,26 +104,28 @@ def _steps(visit: Visit, row: Execution) -> dict[str, Any]:
         "picture": flow.picture(version.definition, flow.states_of(counts), has_ended_well=row.status == "succeeded"),
         "every": 0 if not is_open else CALM_MS if is_calm else BUSY_MS, "live_url": f"/console/executions/{row.id}?part=live",
         "most": _share_of_values(timeline), "step_lines": STEP_LINES,
-        # The code stands above once; its step does not say it again.
-        "excerpt": failed_at, "excerpts": {path: None if found == failed_at else found for path, found in excerpts.items()},
+        # The excerpt at the top of the page is not repeated at its step.
+        "excerpt": failed_at, "excerpts": {path: None if excerpt == failed_at else excerpt for path, excerpt in excerpts.items()},
     }  # fmt: skip
 
 
 def _share_of_values(timeline: list[StepEntry]) -> int:
-    """How much (bytes) of each input and output is shown, so that many steps make no heavy page; 0: nothing of those that went
-    well."""
-    shown = 2 * sum(1 for entry in timeline if entry.run is not None)
-    share = min(MOST_OF_ONE, VALUE_BYTES // max(1, shown))
+    """The number of bytes shown of each input and output, so that a page with many steps stays small.
+
+    0 means that the values of successful steps are not shown.
+    """
+    value_count = 2 * sum(1 for entry in timeline if entry.run is not None)
+    share = min(MOST_OF_ONE, VALUE_BYTES // max(1, value_count))
     return share if share >= LEAST_OF_ONE else 0
 
 
 @page("GET", "/executions/<execution_id>/value", scope="processflow.read")
 def download_value(visit: Visit, execution_id: str) -> Answer:
-    """The whole of an input, output or error that a page shows the beginning of."""
+    """Download a complete input, output or error, of which the page shows only the beginning."""
     args = visit.asked.args
     part = args.get("part", "")
     if part not in ("input", "output", "error"):
-        raise InvalidRequest("part is input, output or error")
+        raise InvalidRequest("`part` must be input, output or error")
     row = executions.get_execution(visit.scope, execution_id)
     path = args.get("path", "")
     if not path:
@@ -165,10 +167,10 @@ def retry_execution(visit: Visit, execution_id: str) -> Answer:
 
 @page("POST", "/executions/<execution_id>/resume", scope="processflow.execute")
 def deliver_event(visit: Visit, execution_id: str) -> Answer:
-    """Tell an execution that the event it waits for has come, with the data that was written."""
+    """Deliver the event that an execution waits for, with the entered data."""
     row = executions.get_execution(visit.scope, execution_id)
     try:
-        data = _json_of(visit.asked.field("data").strip())
+        data = _parse_event_data(visit.asked.field("data").strip())
         answer = Resumption(visit.asked.field("token")[:100], data)
         visit.services.processes.resume_execution(visit.scope, execution_id, row.process_id, answer)
     except ApplianceError as error:
@@ -176,13 +178,13 @@ def deliver_event(visit: Visit, execution_id: str) -> Answer:
     return Redirect(f"/console/executions/{execution_id}")
 
 
-def _json_of(text: str) -> Any:
-    """The event's data; nothing is none."""
+def _parse_event_data(text: str) -> Any:
+    """Parse the data of an event; None for an empty text."""
     try:
-        return json.loads(text, parse_constant=_refuse) if text else None
+        return json.loads(text, parse_constant=_refuse_constant) if text else None
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("the event's data is JSON, such as {\"paid\": true}; leave it empty for none") from error
+        raise InvalidRequest("the event's data must be JSON, such as {\"paid\": true}; leave it empty for none") from error
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not valid JSON")

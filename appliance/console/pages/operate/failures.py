@@ -1,4 +1,4 @@
-"""The page of failures: groups of what failed alike, to acknowledge, resolve and retry."""
+"""The page of failures: groups of similar failures, to acknowledge, resolve and retry."""
 
 from typing import get_args
 
@@ -12,26 +12,26 @@ from appliance.processes.executions import FailedWork
 STATES: tuple[State, ...] = get_args(State)
 
 
-def _state(text: str) -> State | None:
+def _parse_state(text: str) -> State | None:
     for state in STATES:
         if state == text:
             return state
     if text and text != "all":
-        raise InvalidRequest(Sentence("%(text)s is not a state of a failure; choose one of the list", text=repr(text[:40])))
+        raise InvalidRequest(Sentence("%(text)s is not a state of a failure; choose one from the list", text=repr(text[:40])))
     return None
 
 
 @page("GET", "/failures", scope="logs.read")
 def list_failures(visit: Visit) -> Answer:
-    """Groups of failures, the latest first; open ones unless asked otherwise."""
+    """Groups of failures, the latest first; only open ones unless another state is chosen."""
     return _failures_page(visit)
 
 
-def _failures_page(visit: Visit, outcome: failures.RetryOutcome | None = None) -> Page:
+def _failures_page(visit: Visit, retry_result: failures.RetryOutcome | None = None) -> Page:
     state = visit.asked.args.get("state", "open")
-    found = failures.list_failures(visit.scope, visit.page(), state=_state(state))
+    result = failures.list_failures(visit.scope, visit.page(), state=_parse_state(state))
     values = {
-        "groups": found.items, "next_cursor": found.next_cursor, "state": state, "states": STATES, "outcome": outcome,
+        "groups": result.items, "next_cursor": result.next_cursor, "state": state, "states": STATES, "outcome": retry_result,
         "names": Names(visit), "kept": f"state={state}",
     }  # fmt: skip
     return Page("failures.html", values)
@@ -39,16 +39,16 @@ def _failures_page(visit: Visit, outcome: failures.RetryOutcome | None = None) -
 
 @page("POST", "/failures/<failure_id>/state", scope="processflow.execute")
 def change_failure(visit: Visit, failure_id: str) -> Answer:
-    """Acknowledge, resolve or re-open a group."""
-    state = _state(visit.asked.field("state"))
+    """Acknowledge, resolve or reopen a group."""
+    state = _parse_state(visit.asked.field("state"))
     if state is None:
-        raise InvalidRequest("choose acknowledge, resolve or re-open")
+        raise InvalidRequest("choose an action: acknowledge, resolve or reopen")
     failures.set_state(visit.scope, failure_id, state)
     return Redirect("/console/failures")
 
 
 @page("POST", "/failures/<failure_id>/retry", scope="processflow.execute")
 def retry_failures(visit: Visit, failure_id: str) -> Answer:
-    """Retry every execution of a group from where it failed, and say what came of it."""
+    """Retry every execution of a group from its failed step, and show the result."""
     work = FailedWork(visit.services.processes, published=visit.asked.field("version") == "published")
     return _failures_page(visit, failures.retry_all(visit.scope, failure_id, work))

@@ -1,4 +1,4 @@
-"""The page of log lines: searched by words, level, source, process, execution and time, and followed live."""
+"""The page of log lines: search by text, level, source, process, execution and time, and follow new lines live."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,23 +23,23 @@ _TIMES = {"span", "since", "until"}
 def list_logs(visit: Visit) -> Answer:
     """Log lines, newest first."""
     args = _args(visit)
-    newest = logs.last_number()  # before the lines are read: what comes in between is followed, and shown once
-    found = logs.list_lines(visit.scope, _wanted(visit, args), visit.page(limit=100))
+    newest = logs.last_number()  # Read before the lines, so that following neither misses nor repeats a line.
+    result = logs.list_lines(visit.scope, _build_filter(visit, args), visit.page(limit=100))
     names = versions.list_processes(visit.scope, PageRequest(100, sort="name")).items if visit.may("processflow.read") else []
     follows = "follow" in args and "until" not in args and not visit.asked.args.get("cursor")
     others = {name: value for name, value in args.items() if name != "follow"}
     values = {
-        "lines": found.items, "next_cursor": found.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
+        "lines": result.items, "next_cursor": result.next_cursor, "args": dict.fromkeys(KEPT, "") | args,
         "filtered": bool(others), "levels": list(LEVELS), "sources": SOURCES, "spans": SPANS, "processes": names,
-        "follows": follows, "tail_words": _tail_words(),
+        "follows": follows, "tail_words": _tail_phrases(),
         "tail_url": f"/console/logs/live?{urlencode({**others, 'part': 'live', 'after': newest})}",
         "kept": urlencode(others), "follow_url": f"/console/logs?{urlencode(others if follows else {**others, 'follow': '1'})}",
     }  # fmt: skip
     return Page("logs.html", values)
 
 
-def _tail_words() -> str:
-    """What the script says that follows the log."""
+def _tail_phrases() -> str:
+    """The texts of the script that follows the log, as JSON."""
     return json.dumps({
         "following": _("Following"), "paused": _("Paused. Resume to see what has arrived since."), "connecting": _("Connecting…"),
         "again": _("Reconnecting…"), "ended": _("The live stream has ended. Reload the page."), "pause": _("Pause"),
@@ -49,25 +49,25 @@ def _tail_words() -> str:
 
 @page("GET", "/logs/live", scope="logs.read")
 def follow_logs(visit: Visit) -> Answer:
-    """Lines as they are kept, from after a number on: that of an interrupted stream, or of the page."""
+    """Stream new lines, starting after the last event of an interrupted stream or the number that the page passed."""
     after = visit.asked.last_event_id or visit.asked.args.get("after", "")
     if not (after.isascii() and after.isdigit() and len(after) <= 18):
-        raise InvalidRequest("follow the lines from the page of logs")
+        raise InvalidRequest("`after` must be a line number; open the page of logs and follow from there")
     args = {name: value for name, value in _args(visit).items() if name not in _TIMES}
-    tail = Tail(visit.scope, _wanted(visit, args), int(after))
+    tail = Tail(visit.scope, _build_filter(visit, args), int(after))
 
-    def look() -> Iterable[tuple[int, Mapping[str, Any]]]:
-        # The page keeps no more than the newest anyway.
+    def poll() -> Iterable[tuple[int, Mapping[str, Any]]]:
+        # The page shows only the newest lines, so older ones need not be sent.
         return [(line.number, {"line": line}) for line in tail.look(only_newest=True)]
 
-    return Stream("log_event.html", look)
+    return Stream("log_event.html", poll)
 
 
 def _args(visit: Visit) -> dict[str, str]:
     return {name: text for name in KEPT if (text := visit.asked.args.get(name, "").strip())}
 
 
-def _wanted(visit: Visit, args: Mapping[str, str]) -> LineFilter:
+def _build_filter(visit: Visit, args: Mapping[str, str]) -> LineFilter:
     since = until = None
     if "since" in args or args.get("span", ANY_TIME) != ANY_TIME:
         chosen = range_of(visit, "24h")

@@ -1,4 +1,4 @@
-"""The page of the Monitor: what ran, how long it took, what waits and what fails, over one range of time."""
+"""The page of the Monitor: executions, durations, the queue and failures within a time range."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ MOST_ROWS = 10
 
 @dataclass(frozen=True)
 class Lines:
-    """Durations over time as lines of a drawing, each a list of pieces without gaps; `most` is the height of it in ms."""
+    """Median (`half`) and 95th percentile (`slow`) of durations as SVG polylines, one per gapless segment.
+
+    `most` is the duration at the top of the chart in ms.
+    """
 
     most: float
     half: list[str]
@@ -26,35 +29,36 @@ class Lines:
 @page("GET", "/monitor", scope="logs.read")
 def show_monitor(visit: Visit) -> Answer:
     """Executions, their durations, the queue, failures, integrations and keys."""
-    chosen = range_of(visit, "24h")
-    series = analytics.read_series(visit.scope, Window(chosen.since, chosen.until))
-    waited = analytics.read_series(visit.scope, Window(chosen.since, chosen.until, kind="waiting")).total
+    time_range = range_of(visit, "24h")
+    series = analytics.read_series(visit.scope, Window(time_range.since, time_range.until))
+    wait_times = analytics.read_series(visit.scope, Window(time_range.since, time_range.until, kind="waiting")).total
     groups = failures.list_failures(visit.scope, PageRequest(MAX_LIMIT)).items
-    recent = [group for group in groups if group.first_seen < chosen.until and group.last_seen >= chosen.since][:MOST_ROWS]
+    recent = [group for group in groups if group.first_seen < time_range.until and group.last_seen >= time_range.since][:MOST_ROWS]
     values = {
-        "chosen": chosen, "spans": SPANS, "series": series, "waited": waited, "lines": _lines(series),
+        "chosen": time_range, "spans": SPANS, "series": series, "waited": wait_times, "lines": _lines(series),
         "width": WIDTH, "height": HEIGHT,
         "queue": visit.services.processes.queue_state(visit.scope), "groups": recent,
-        "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, chosen)),
-        "keys": list(_keys(visit, chosen)), "webapps": list(_webapps(visit, chosen)), "sandbox": visit.services.pool.health(),
+        "processes": list(series.names.items())[:MOST_ROWS], "integrations": list(_integrations(visit, time_range)),
+        "keys": list(_keys(visit, time_range)), "webapps": list(_webapps(visit, time_range)),
+        "sandbox": visit.services.pool.health(),
         "disk": visit.services.disk.read() if is_administrator(visit) else None,
     }  # fmt: skip
     return Page("monitor.html", values)
 
 
 def _lines(series: Series) -> Lines | None:
-    """None when nothing was counted."""
+    """The lines of the chart; None when there is no data."""
     half = [(index, point.percentile(0.5)) for index, (_, point) in enumerate(series.points)]
     slow = [(index, point.percentile(0.95)) for index, (_, point) in enumerate(series.points)]
     most = max((value for _, value in slow if value is not None), default=0.0)
     if not most:
         return None
     step = WIDTH / max(1, len(series.points))
-    return Lines(most, list(_drawn(half, step, most)), list(_drawn(slow, step, most)))
+    return Lines(most, list(_line_segments(half, step, most)), list(_line_segments(slow, step, most)))
 
 
-def _drawn(values: list[tuple[int, float | None]], step: float, most: float) -> Iterator[str]:
-    """Pieces of a line, each as wide as its points; where nothing was counted there is a gap."""
+def _line_segments(values: list[tuple[int, float | None]], step: float, most: float) -> Iterator[str]:
+    """The segments of a line as SVG points; intervals without data leave gaps."""
     piece: list[str] = []
     for index, value in values:
         if value is None:
@@ -68,27 +72,27 @@ def _drawn(values: list[tuple[int, float | None]], step: float, most: float) -> 
         yield " ".join(piece)
 
 
-def _integrations(visit: Visit, chosen: Range) -> Iterator[tuple[str, Summary | None, str]]:
-    """Every integration with what was counted of it and how its foreign system fares."""
+def _integrations(visit: Visit, time_range: Range) -> Iterator[tuple[str, Summary | None, str]]:
+    """Every integration with its numbers and the state of its circuit breaker."""
     if not visit.may("integrations.read"):
         return
-    counted = analytics.read_series(visit.scope, Window(chosen.since, chosen.until, kind="integration")).names
+    summaries = analytics.read_series(visit.scope, Window(time_range.since, time_range.until, kind="integration")).names
     for each in visit.services.integrations.list_integrations(visit.scope, PageRequest(MAX_LIMIT)).items:
-        yield each.slug, counted.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
+        yield each.slug, summaries.get(each.slug), visit.services.integrations.health(visit.scope, each.slug).state
 
 
-def _keys(visit: Visit, chosen: Range) -> Iterator[tuple[keys.ApiKey, Numbers | None]]:
-    """Keys that were used in this time with what came of them, the busiest first."""
+def _keys(visit: Visit, time_range: Range) -> Iterator[tuple[keys.ApiKey, Numbers | None]]:
+    """The API keys used in this time range with their numbers, the busiest first."""
     if not visit.may("keys.read"):
         return
-    counted = traffic.read_numbers(visit.scope, "key", chosen.since, chosen.until)
-    known = keys.list_keys(visit.scope, PageRequest(MAX_LIMIT)).items
-    used = [key for key in known if key.id in counted or (key.last_used_at or 0) >= chosen.since]
-    used.sort(key=lambda key: (-counted[key.id].summary.count if key.id in counted else 0, -(key.last_used_at or 0)))
-    yield from ((key, counted.get(key.id)) for key in used[:MOST_ROWS])
+    numbers = traffic.read_numbers(visit.scope, "key", time_range.since, time_range.until)
+    all_keys = keys.list_keys(visit.scope, PageRequest(MAX_LIMIT)).items
+    used = [key for key in all_keys if key.id in numbers or (key.last_used_at or 0) >= time_range.since]
+    used.sort(key=lambda key: (-numbers[key.id].summary.count if key.id in numbers else 0, -(key.last_used_at or 0)))
+    yield from ((key, numbers.get(key.id)) for key in used[:MOST_ROWS])
 
 
-def _webapps(visit: Visit, chosen: Range) -> Iterator[tuple[str, Numbers]]:
-    """Apps that were visited in this time, the busiest first."""
+def _webapps(visit: Visit, time_range: Range) -> Iterator[tuple[str, Numbers]]:
+    """The WebApps visited in this time range with their numbers, the busiest first."""
     if visit.may("webapps.read"):
-        yield from list(traffic.read_numbers(visit.scope, "webapp", chosen.since, chosen.until).items())[:MOST_ROWS]
+        yield from list(traffic.read_numbers(visit.scope, "webapp", time_range.since, time_range.until).items())[:MOST_ROWS]

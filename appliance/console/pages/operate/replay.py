@@ -1,4 +1,4 @@
-"""Pages of what was recorded of an execution: the journal of a step run, and the whole replayed against it."""
+"""Pages of an execution's recording: the journal of a step run, and a replay of the execution against its journal."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ SHOWN_TIMES = 20
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the journal as it is shown; `times` are the first of `read` clock values."""
+    """A journal entry for the page; `times` are the first of the `read` clock values that the code received."""
 
     call: int
     attempt: int
@@ -50,22 +50,22 @@ def _line(row: JournalRow) -> Line:
 
 @page("GET", "/executions/<execution_id>/journal", scope="processflow.read")
 def show_journal(visit: Visit, execution_id: str) -> Answer:
-    """What the code of one step run asked and was answered, and the clock and dice it had."""
+    """The host calls that the code of one step run made, with their answers, clock values and random numbers."""
     row = executions.get_execution(visit.scope, execution_id)
     path, iteration = visit.asked.args.get("path", ""), visit.asked.args.get("iteration", "")
     run = overview.get_run(visit.scope, row, path, iteration)
-    found = executions.list_journal(visit.scope, row, visit.page(), (path, iteration))
-    lines = sorted(map(_line, found.items), key=lambda line: (line.attempt, line.is_closing))
+    result = executions.list_journal(visit.scope, row, visit.page(), (path, iteration))
+    lines = sorted(map(_line, result.items), key=lambda line: (line.attempt, line.is_closing))
     values = {
         "row": row, "run": run, "process": versions.get_process(visit.scope, row.process_id), "lines": lines,
-        "next_cursor": found.next_cursor,
+        "next_cursor": result.next_cursor,
     }  # fmt: skip
     return Page("journal.html", values)
 
 
 @page("POST", "/executions/<execution_id>/replay", scope="processflow.execute")
 def replay_execution(visit: Visit, execution_id: str) -> Answer:
-    """Replay an execution, or one step of it, and show where it goes another way."""
+    """Replay an execution or one of its steps, and show where the result differs."""
     visit.scope.require("processflow.read")
     row = executions.get_execution(visit.scope, execution_id)
     request = _request(visit)
@@ -87,14 +87,14 @@ def _request(visit: Visit) -> ReplayRequest:
     if version in ("", "draft"):
         return ReplayRequest(step=step, draft=version == "draft")
     if not (version.isascii() and version.isdigit() and len(version) < 10):
-        raise InvalidRequest(Sentence("%(version)s is not a version; choose one of the list", version=repr(version[:40])))
+        raise InvalidRequest(Sentence("%(version)s is not a version; choose one from the list", version=repr(version[:40])))
     return ReplayRequest(int(version), step)
 
 
 def _choices(visit: Visit, row: Execution) -> list[tuple[str, str]]:
-    """The code one may replay with: what it ran with, what is published, and the draft."""
+    """The versions to replay with: the one it ran with, the published one, and the draft."""
     published = versions.get_process(visit.scope, row.process_id).published_version
-    found = [("", _("version %(version)s (as it ran)", version=row.version)), ("draft", pgettext("choice", "the draft"))]
+    choices = [("", _("version %(version)s (as it ran)", version=row.version)), ("draft", pgettext("choice", "the draft"))]
     if published not in (None, row.version):
-        found.insert(1, (str(published), _("version %(version)s (published)", version=published)))
-    return found
+        choices.insert(1, (str(published), _("version %(version)s (published)", version=published)))
+    return choices

@@ -1,4 +1,4 @@
-"""The page before a retry: from which step with which version, what would run again, and what would be done once more."""
+"""The page before a retry: choose the step and version to start from, and see which steps and effects would be repeated."""
 
 import secrets
 
@@ -13,7 +13,7 @@ SHOWN_STEPS = 200
 
 @page("GET", "/executions/<execution_id>/retry", scope="processflow.execute")
 def show_retry_plan(visit: Visit, execution_id: str) -> Answer:
-    """What a retry would do, with the form that does it; what cannot be retried so is said."""
+    """The plan of a retry with the form to start it, or the reason why the chosen retry is not possible."""
     visit.scope.require("processflow.read")
     row = executions.get_execution(visit.scope, execution_id)
     process = versions.get_process(visit.scope, row.process_id)

@@ -1,4 +1,4 @@
-"""What a list of executions is narrowed to, as its address says it: a search is saved by keeping its link."""
+"""The search of the list of executions, parsed from the URL, so that a search can be bookmarked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Search:
-    """What was asked for, by the names in the address, and the filter it means."""
+    """The search parameters by their names in the URL, and the filter they represent."""
 
     args: Mapping[str, str]
     wanted: ExecutionFilter
 
     @property
     def kept(self) -> dict[str, str]:
-        """What the address has."""
+        """The parameters that are not empty."""
         return {name: value for name, value in self.args.items() if value}
 
     @property
@@ -47,43 +47,43 @@ class Search:
 
     @property
     def is_rare(self) -> bool:
-        """Whether it is narrowed by what stands under More."""
+        """Whether a filter under "More" is used."""
         return any(self.args[name] for name in _RARE)
 
     def address(self, **changes: str) -> str:
-        """The address of this search with changes."""
-        kept = {name: value for name, value in {**self.args, **changes}.items() if value}
-        return f"/console/executions?{urlencode(kept)}" if kept else "/console/executions"
+        """The URL of this search with changes."""
+        params = {name: value for name, value in {**self.args, **changes}.items() if value}
+        return f"/console/executions?{urlencode(params)}" if params else "/console/executions"
 
 
-def read_search(given: Mapping[str, str]) -> tuple[Search, ApplianceError | None]:
-    """The search, and what is wrong with it: then it finds what the rest of it names."""
-    args = {name: given.get(name, "").strip()[:_LONGEST] for name in _TEXTS}
+def read_search(params: Mapping[str, str]) -> tuple[Search, ApplianceError | None]:
+    """The search and its error, if any; invalid parameters are ignored by the filter."""
+    args = {name: params.get(name, "").strip()[:_LONGEST] for name in _TEXTS}
     details: list[Detail] = []
     values = dict(_values(args, details))
     since, until = values.get("since"), values.get("until")
     if args["span"] in SPANS and since is None:
         since = clock.now_ms() - SPANS[args["span"]][1]
-    wanted = ExecutionFilter(
+    filters = ExecutionFilter(
         args["process"] or None, args["state"] if args["state"] in STATES else None, args["label"] or None, None, since, until,
         version=values.get("version"), text=args["text"] or None, step=args["step"] or None, took_ms=values.get("took"),
         by=next((each for each in get_args(By) if each == args["by"]), None),
     )  # fmt: skip
     problem = ValidationFailed(details[0].message, details=details) if details else None
-    return Search(args, wanted), problem
+    return Search(args, filters), problem
 
 
 def _values(args: Mapping[str, str], details: list[Detail]) -> Iterator[tuple[str, int]]:
-    """What stands for a number, read; what cannot be is among the details."""
+    """The parameters that are numbers or times, parsed; errors are appended to `details`."""
     choices = {"state": STATES, "span": SPANS, "by": BYS}
-    for name, known in choices.items():
-        if args[name] and args[name] not in known:
+    for name, choices_of_name in choices.items():
+        if args[name] and args[name] not in choices_of_name:
             details.append(
                 Detail(
                     f"/{name}",
                     "invalid",
                     Sentence(
-                        "%(args)s is not to be had as %(name)s; choose one of the list", args=repr(args[name][:40]), name=name
+                        "%(args)s is not a valid value of %(name)s; choose one from the list", args=repr(args[name][:40]), name=name
                     ),
                 )
             )
@@ -97,12 +97,12 @@ def _values(args: Mapping[str, str], details: list[Detail]) -> Iterator[tuple[st
 
 def _version(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) < 10**9):
-        raise ValidationFailed(Sentence("%(text)s is not the number of a version; write one like 3", text=repr(text[:40])))
+        raise ValidationFailed(Sentence("%(text)s is not a version number; enter one such as 3", text=repr(text[:40])))
     return int(text)
 
 
 def _time(text: str) -> int:
-    """A day, or a time of it as a field for it sends one, in UTC."""
+    """Parse a date, or the value of a datetime field, as UTC; returns epoch ms."""
     day, _, hour = text[:16].partition("T")
     try:
         return max(0, clock.parse_rfc3339(f"{day}T{hour or '00:00'}:00Z"))

@@ -1,4 +1,4 @@
-"""Pages of step runs: all runs of a step, a page at a time, and one run with what it got and gave."""
+"""Pages of step runs: all runs of a step in a loop, and one run with its input, output and log."""
 
 from urllib.parse import urlencode
 
@@ -20,7 +20,7 @@ LOG_LINES = 100
 
 @page("GET", "/executions/<execution_id>/runs", scope="processflow.read")
 def list_runs(visit: Visit, execution_id: str) -> Answer:
-    """The runs of one step by their items; with `item` that run."""
+    """The runs of one step by loop item; with `item`, that run."""
     row = executions.get_execution(visit.scope, execution_id)
     path, item = visit.asked.args.get("path", ""), visit.asked.args.get("item")
     if item is not None:
@@ -32,12 +32,12 @@ def list_runs(visit: Visit, execution_id: str) -> Answer:
         return _run_page(visit, row, path, "")
     state = visit.asked.args.get("state", "")
     if state and state not in STATES:
-        raise InvalidRequest(Sentence("%(state)s is not a state of a step; choose one of the list", state=repr(state[:40])))
-    wanted = RunFilter((state,) if state else (), visit.asked.args.get("cursor"), PAGE_ROWS)
-    found = overview.runs_of(visit.scope, row, path, wanted)
+        raise InvalidRequest(Sentence("%(state)s is not a state of a step; choose one from the list", state=repr(state[:40])))
+    filters = RunFilter((state,) if state else (), visit.asked.args.get("cursor"), PAGE_ROWS)
+    result = overview.runs_of(visit.scope, row, path, filters)
     values = {
-        "row": row, "process": versions.get_process(visit.scope, row.process_id), "count": count, "runs": found.items,
-        "next_cursor": found.next_cursor, "state": state, "states": [each for each in STATES if count.by_status.get(each)],
+        "row": row, "process": versions.get_process(visit.scope, row.process_id), "count": count, "runs": result.items,
+        "next_cursor": result.next_cursor, "state": state, "states": [each for each in STATES if count.by_status.get(each)],
         "kept": urlencode({"path": path, **({"state": state} if state else {})}),
     }  # fmt: skip
     return Page("step_runs.html", values)
@@ -47,13 +47,13 @@ def _run_page(visit: Visit, row: Execution, path: str, item: str) -> Page:
     run = overview.get_run(visit.scope, row, path, item)
     version = versions.get_version(visit.scope, row.process_id, row.version)
     tries = overview.tries_of(visit.scope, row) if run.attempt > 1 else {}
-    # Lines know their step, not the item of a loop: what the step said while this run was under way.
+    # Log lines name their step but not the loop item, so those written by the step during this run are shown.
     end = None if run.finished_at is None else run.finished_at + 1
-    wanted = LineFilter(execution_id=row.id, since=run.started_at, until=end)
-    found = logs.list_lines(visit.scope, wanted, PageRequest(LOG_LINES, sort="at"))
+    filters = LineFilter(execution_id=row.id, since=run.started_at, until=end)
+    result = logs.list_lines(visit.scope, filters, PageRequest(LOG_LINES, sort="at"))
     values = {
         "row": row, "run": run, "process": versions.get_process(visit.scope, row.process_id),
         "excerpt": excerpt_of(version, run.error, run.step), "tries": tries.get((path, item), ()),
-        "lines": [line for line in found.items if line.step == run.step], "more_lines": found.next_cursor is not None,
+        "lines": [line for line in result.items if line.step == run.step], "more_lines": result.next_cursor is not None,
     }  # fmt: skip
     return Page("step_run.html", values)

@@ -1,4 +1,4 @@
-"""An execution as a timeline: its steps in order, the runs of a loop counted together, each with its place in time."""
+"""The timeline of an execution: its steps in order, each with its position in time; runs of a loop are grouped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from appliance.processes import Execution, StepRunRow
 from appliance.processes.executions import StepCount, Try
 
 LEAST_WIDTH = 0.6
-# The state that stands for all runs of a step: trouble before progress before success.
+# Which state represents all runs of a step, by priority: problems before progress before success.
 _FIRST = ("failed", "timed_out", "running", "retrying", "waiting", "queued", "pending", "cancelled", "succeeded")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Where something lies in the execution's time, in percent; `ticks` are where attempts ended."""
+    """The position of a step within the execution's time, in percent; `ticks` mark the ends of failed attempts."""
 
     start: float
     width: float
@@ -24,7 +24,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class StepEntry:
-    """One step: its only `run`, or a loop's `runs` that are shown out of `total`."""
+    """One step of the timeline: its single `run`, or in a loop the `runs` that are shown out of `total`."""
 
     path: str
     step: str
@@ -44,13 +44,13 @@ class StepEntry:
 
     @property
     def key(self) -> str:
-        """Names its elements on the page."""
+        """The id of the step's elements on the page."""
         return self.path.replace("/", "-")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What has run: counted by step, the runs outside of loops, those in loops that are shown, and attempts by path and item."""
+    """What has run: counts by step, runs outside of loops, the shown runs in loops, and attempts by (path, item)."""
 
     counts: Sequence[StepCount]
     runs: Mapping[str, StepRunRow]
@@ -58,15 +58,15 @@ class Ran:
     tries: Mapping[tuple[str, str], Sequence[Try]]
 
 
-def make_timeline(execution: Execution, ran: Ran, steps: Sequence[StepLine]) -> list[StepEntry]:
-    """The steps that have run in the order of the definition, then those still to come."""
+def make_timeline(execution: Execution, history: Ran, steps: Sequence[StepLine]) -> list[StepEntry]:
+    """The steps that have run, in the order of the definition, followed by those that have not."""
     texts = dict(_texts(steps, ""))
-    span = _Span(execution, ran.counts)
+    span = _Span(execution, history.counts)
     order = {path: index for index, path in enumerate(texts)}
-    counts = sorted(ran.counts, key=lambda each: order.get(each.path, len(order)))
-    entries = [_entry(each, ran, texts.get(each.path, ""), span) for each in counts]
-    known = {each.path for each in ran.counts}
-    return entries + [_pending(line) for line in steps if line.id not in known]
+    counts = sorted(history.counts, key=lambda each: order.get(each.path, len(order)))
+    entries = [_entry(each, history, texts.get(each.path, ""), span) for each in counts]
+    paths_run = {each.path for each in history.counts}
+    return entries + [_pending(line) for line in steps if line.id not in paths_run]
 
 
 def _texts(steps: Iterable[StepLine], above: str) -> Iterable[tuple[str, str]]:
@@ -78,7 +78,7 @@ def _texts(steps: Iterable[StepLine], above: str) -> Iterable[tuple[str, str]]:
 
 
 class _Span:
-    """The time from the execution's beginning to its end, or to now."""
+    """The time from the execution's start to its end, or to now."""
 
     def __init__(self, execution: Execution, counts: Sequence[StepCount]) -> None:
         begins = [each.began for each in counts if each.began is not None]
@@ -95,9 +95,9 @@ class _Span:
         return 100 * (end - begin) / whole
 
 
-def _entry(count: StepCount, ran: Ran, text: str, span: _Span) -> StepEntry:
-    run = None if count.is_loop else ran.runs.get(count.path)
-    tries = ran.tries.get((count.path, ""), ()) if run is not None else ()
+def _entry(count: StepCount, history: Ran, text: str, span: _Span) -> StepEntry:
+    run = None if count.is_loop else history.runs.get(count.path)
+    tries = history.tries.get((count.path, ""), ()) if run is not None else ()
     end = span.end if count.ended is None else count.ended
     bar = span.bar(count.began, end, tries) if count.began is not None else None
     took = count.ended - count.began if count.began is not None and count.ended is not None else None
@@ -105,12 +105,12 @@ def _entry(count: StepCount, ran: Ran, text: str, span: _Span) -> StepEntry:
     return StepEntry(
         count.path, count.step, count.kind, kind_name(count.kind), text, count.path.count("/"),
         state_of(count.by_status), bar, took, run,
-        ran.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
+        history.in_loops.get(count.path, ()) if count.is_loop else (), count.total, most, count.is_loop, tries,
     )  # fmt: skip
 
 
 def state_of(by_status: Mapping[str, int]) -> str:
-    """The state that stands for all runs of a step."""
+    """The state that represents all runs of a step."""
     return next((each for each in _FIRST if by_status.get(each)), "skipped")
 
 

@@ -1,4 +1,4 @@
-"""What an execution waits for, one line each: a person, a time, an event, another execution, an agent, the next try."""
+"""Describes what an execution waits for: a person, a time, an event, another execution, an agent or the next attempt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from appliance.processes import Execution
 
 @dataclass(frozen=True)
 class Wait:
-    """One thing waited for; `url` leads to it, `until` is when it ends at the latest, in epoch milliseconds.
+    """One wait; `url` links to its cause, `until` is its deadline in epoch ms.
 
-    `next` says what somebody can do about it; by `token` an event is delivered.
+    `next` says how it can be ended; `token` is needed to deliver an event.
     """
 
     text: str
@@ -35,51 +35,51 @@ _NEXT = {
 
 
 def waits_of(row: Execution) -> list[Wait]:
-    """The waits of an execution, those that a person can end first."""
+    """The waits of an execution; those for a person come first."""
     waiting = row.waiting_for if isinstance(row.waiting_for, Mapping) else {}
-    given = waiting.get("waits")
-    if isinstance(given, list) and given:
-        told = [each for each in given if isinstance(each, Mapping)]
-        return [_wait(each) for each in sorted(told, key=lambda each: each.get("kind") != "human")]
-    return [Wait(_for_no_one(row.wait_reason or ""), step=str(waiting.get("step") or ""), until=row.next_run_at)]
+    stored = waiting.get("waits")
+    if isinstance(stored, list) and stored:
+        waits = [each for each in stored if isinstance(each, Mapping)]
+        return [_to_wait(each) for each in sorted(waits, key=lambda each: each.get("kind") != "human")]
+    return [Wait(_describe_reason(row.wait_reason or ""), step=str(waiting.get("step") or ""), until=row.next_run_at)]
 
 
-def _for_no_one(reason: str) -> str:
+def _describe_reason(reason: str) -> str:
     if reason == "timer":
         return _("Waiting for a set time")
     return _("Waiting for the next attempt") if reason == "retry" else _("Waiting for %(reason)s", reason=reason)
 
 
-def _wait(given: Mapping[str, Any]) -> Wait:
+def _to_wait(stored: Mapping[str, Any]) -> Wait:
     text, what, url = _("Waiting"), "", ""
-    if given.get("kind") == "human":
-        text, what = _("Waiting for a decision"), str(given.get("title") or _("the request"))
-        url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
-    elif given.get("kind") == "agent":
-        text, what, url = _of_agent(given)
-    elif given.get("kind") == "event":
-        text, what = _("Waiting for the event"), str(given.get("name") or "")
-    elif given.get("kind") == "child":
-        what = str(given.get("process_id") or "")
+    if stored.get("kind") == "human":
+        text, what = _("Waiting for a decision"), str(stored.get("title") or _("the request"))
+        url = f"/console/approvals/{stored['approval_id']}" if stored.get("approval_id") else ""
+    elif stored.get("kind") == "agent":
+        text, what, url = _agent_wait(stored)
+    elif stored.get("kind") == "event":
+        text, what = _("Waiting for the event"), str(stored.get("name") or "")
+    elif stored.get("kind") == "child":
+        what = str(stored.get("process_id") or "")
         text = _("Waiting for an execution of") if what else _("Waiting for another execution")
-        url = f"/console/executions/{given['execution_id']}" if given.get("execution_id") else ""
-    elif given.get("kind") == "llm_profile":
-        text, what = _("Waiting for the LLM profile"), str(given.get("profile") or "")
-        url = f"/console/approvals/{given['approval_id']}" if given.get("approval_id") else ""
-    elif given.get("kind") in ("timer", "retry"):
-        text = _for_no_one(given["kind"])
-    kind = str(given.get("kind") or "")
-    token = str(given.get("token") or "") if kind == "event" else ""
-    return Wait(text, what, url, str(given.get("step") or ""), _moment(given.get("until")), _(_NEXT.get(kind, "")), token)
+        url = f"/console/executions/{stored['execution_id']}" if stored.get("execution_id") else ""
+    elif stored.get("kind") == "llm_profile":
+        text, what = _("Waiting for the LLM profile"), str(stored.get("profile") or "")
+        url = f"/console/approvals/{stored['approval_id']}" if stored.get("approval_id") else ""
+    elif stored.get("kind") in ("timer", "retry"):
+        text = _describe_reason(stored["kind"])
+    kind = str(stored.get("kind") or "")
+    token = str(stored.get("token") or "") if kind == "event" else ""
+    return Wait(text, what, url, str(stored.get("step") or ""), _moment(stored.get("until")), _(_NEXT.get(kind, "")), token)
 
 
-def _of_agent(given: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The run; where it waits for a person, what they are asked."""
-    agent, run = str(given.get("agent_id") or ""), str(given.get("run_id") or "")
-    if given.get("approval_id"):
-        about = str(given.get("title") or _("the request"))
+def _agent_wait(stored: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The (text, title, URL) of a wait for an agent; if the agent itself waits for a decision, of that decision."""
+    agent, run = str(stored.get("agent_id") or ""), str(stored.get("run_id") or "")
+    if stored.get("approval_id"):
+        about = str(stored.get("title") or _("the request"))
         text = _("Waiting for a decision requested by the agent %(agent)s", agent=agent)
-        return text, about, f"/console/approvals/{given['approval_id']}"
+        return text, about, f"/console/approvals/{stored['approval_id']}"
     return _("Waiting for the agent"), agent, f"/console/agents/{agent}/runs/{run}"
 
 

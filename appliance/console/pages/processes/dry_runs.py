@@ -1,4 +1,4 @@
-"""The page on which a draft, the published version or one step is tested without any effect."""
+"""The page to test a draft, the published version or a single step without side effects."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from .outline import StepLine
 FIELDS = ("input", "steps", "items", "mocks", "step", "sample", "version")
 SHOWN_STEPS = 200
 MOST_CHARACTERS = 1 << 20
-# What becomes of each kind of step in a test; the others compute, and do in a test what they do in an execution.
+# How a test treats each kind of step; kinds that are not listed only compute and behave as in an execution.
 SIMULATED: Mapping[str, str] = {
     "code": mark(
         "Code runs in the sandbox. Read-only calls are made. Calls that would write, send, start or ask are recorded and "
@@ -43,7 +43,7 @@ SIMULATED: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Tested:
-    """What a test is of: `lines` are all steps that can be tested, `line` is the one alone, None for the whole process."""
+    """The target of a test: `lines` are all steps that can be tested, `line` is the chosen step, None for the whole process."""
 
     row: Process
     content: Process | ProcessVersion
@@ -56,64 +56,64 @@ class Tested:
 
     @property
     def loops(self) -> dict[str, str]:
-        """The for_each steps around the step, from the outside in, with the names of their items."""
+        """The paths of the for_each steps around the chosen step, outermost first, with the names of their items."""
         if self.line is None:
             return {}
         return {each.path: each.item for each in self.lines if each.item and self.line.path.startswith(f"{each.path}/")}
 
     @property
     def simulated(self) -> list[str]:
-        """What is not done, in sentences."""
-        tested = self.lines if self.line is None else [self.line, *_within(self.line)]
-        kinds = {each.kind for each in tested}
+        """Sentences about what the test does not really do, for the kinds of steps that it contains."""
+        lines = self.lines if self.line is None else [self.line, *_within(self.line)]
+        kinds = {each.kind for each in lines}
         return [_(text) for kind, text in SIMULATED.items() if kind in kinds]
 
 
 @page("GET", "/processes/<process_id>/test", scope="processflow.write")
 def show_test(visit: Visit, process_id: str) -> Answer:
-    """The form, with what an earlier execution or a sample gave the process or the step."""
+    """The form, filled with the input from a sample or from an earlier execution of the process or step."""
     args = visit.asked.args
-    tested = _tested(visit, process_id, args.get("version", ""), args.get("step", ""))
+    target = _read_target(visit, process_id, args.get("version", ""), args.get("step", ""))
     form = dict.fromkeys(FIELDS, "")
     form |= {name: args.get(name, "") for name in ("sample", "version")}
     seen = None
     if form["sample"]:
         form["input"] = _text(samples.get_sample(visit.scope, process_id, form["sample"]).input)
-    elif tested.line is None:
+    elif target.line is None:
         latest = executions.list_executions(visit.scope, ExecutionFilter(process_id), PageRequest(1)).items
         form["input"] = _text(latest[0].input if latest else {})
     else:
-        seen = earlier.find_seen(visit.scope, process_id, tested.line.path, tested.loops, args.get("from", ""))
+        seen = earlier.find_seen(visit.scope, process_id, target.line.path, target.loops, args.get("from", ""))
         if seen is not None:
             form |= {"input": _text(seen.input), "steps": _text(seen.steps), "items": _text(seen.items)}
         else:
-            form |= {"input": "{}", "items": _text(dict.fromkeys(tested.loops.values())) if tested.loops else ""}
-    return _test_page(visit, tested, form, seen=seen)
+            form |= {"input": "{}", "items": _text(dict.fromkeys(target.loops.values())) if target.loops else ""}
+    return _test_page(visit, target, form, seen=seen)
 
 
 @page("POST", "/processes/<process_id>/test", scope="processflow.write")
 def test_process(visit: Visit, process_id: str) -> Answer:
-    """Test, and show what came of it."""
+    """Run the test, and show its result."""
     for scope in ("processflow.execute", "processflow.read"):
         visit.scope.require(scope)
     form = {name: visit.asked.field(name) for name in FIELDS}
-    tested = _tested(visit, process_id, form["version"], form["step"])
+    target = _read_target(visit, process_id, form["version"], form["step"])
     try:
-        version = None if tested.is_draft else tested.row.published_version
+        version = None if target.is_draft else target.row.published_version
         request = DryRunRequest(
-            _object(form["input"], "input"), version, tested.line.path if tested.line else None,
-            _object(form["mocks"], "mocks") or {}, _object(form["steps"], "steps") or {}, _object(form["items"], "items") or {},
-            sample=form["sample"] or None,
+            _parse_object(form["input"], "input"), version, target.line.path if target.line else None,
+            _parse_object(form["mocks"], "mocks") or {}, _parse_object(form["steps"], "steps") or {},
+            _parse_object(form["items"], "items") or {}, sample=form["sample"] or None,
         )  # fmt: skip
-        told = visit.services.processes.test_process(visit.scope, process_id, request)
+        result = visit.services.processes.test_process(visit.scope, process_id, request)
     except NotFound:
         raise
     except ApplianceError as error:
-        return _test_page(visit, tested, form, problem=error)
-    return _test_page(visit, tested, form, told=told)
+        return _test_page(visit, target, form, problem=error)
+    return _test_page(visit, target, form, told=result)
 
 
-def _tested(visit: Visit, process_id: str, version: str, step: str) -> Tested:
+def _read_target(visit: Visit, process_id: str, version: str, step: str) -> Tested:
     row = versions.get_process(visit.scope, process_id)
     content: Process | ProcessVersion = row
     if version == "published" and row.published_version is not None:
@@ -123,19 +123,19 @@ def _tested(visit: Visit, process_id: str, version: str, step: str) -> Tested:
     if step and line is None:
         if content is row:
             raise NotFound(Sentence(
-                "the draft of %(process_id)s has no step %(step)s that a test comes to; choose one of the list",
+                "the draft of %(process_id)s has no testable step %(step)s; choose one from the list",
                 process_id=process_id, step=repr(step[:80]),
             ))
         number = row.published_version
         raise NotFound(Sentence(
-            "version %(number)s of %(process_id)s has no step %(step)s that a test comes to; choose one of the list",
+            "version %(number)s of %(process_id)s has no testable step %(step)s; choose one from the list",
             number=number, process_id=process_id, step=repr(step[:80]),
         ))
     return Tested(row, content, lines, line)
 
 
 def _within(line: StepLine) -> Iterator[StepLine]:
-    """The steps in a step; those that undo one are no part of a test."""
+    """All steps nested in a step, except undo steps, which cannot be tested."""
     for group in line.groups:
         for inner in group.steps:
             yield inner
@@ -146,36 +146,37 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _object(text: str, name: str) -> dict[str, Any] | None:
-    """The object a field has; None for an empty one."""
+def _parse_object(text: str, name: str) -> dict[str, Any] | None:
+    """Parse the JSON object in a field; None when it is empty."""
     if not text.strip():
         return None
     if len(text) > MOST_CHARACTERS:
         raise ValidationFailed(
-            Sentence("the %(name)s may have at most %(most_characters)s MB", name=name, most_characters=MOST_CHARACTERS >> 20),
+            Sentence("`%(name)s` is too large; the maximum is %(most_characters)s MiB",
+                     name=name, most_characters=MOST_CHARACTERS >> 20),
             pointer=f"/{name}",
         )
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValidationFailed(
-            Sentence("the %(name)s is no JSON: %(error)s", name=name, error=error), pointer=f"/{name}"
+            Sentence("`%(name)s` is not valid JSON: %(error)s", name=name, error=error), pointer=f"/{name}"
         ) from error
-    if not isinstance(found, dict):
-        raise ValidationFailed(Sentence("the %(name)s is a JSON object: {…}", name=name), pointer=f"/{name}")
-    return found
+    if not isinstance(value, dict):
+        raise ValidationFailed(Sentence("`%(name)s` must be a JSON object: {…}", name=name), pointer=f"/{name}")
+    return value
 
 
-def _test_page(visit: Visit, tested: Tested, form: dict[str, str], **more: Any) -> Page:
-    """`more`: `problem`, what came of it (`told`), or where the values are from (`seen`)."""
+def _test_page(visit: Visit, target: Tested, form: dict[str, str], **more: Any) -> Page:
+    """The page; `more` may hold a `problem`, the result of the test (`told`), or the source of the values (`seen`)."""
     problem: ApplianceError | None = more.get("problem")
     seen: Seen | None = more.get("seen")
-    told: DryRun | None = more.get("told")
-    errors = [told.error, *(step.run.error for step in told.steps[:SHOWN_STEPS])] if told else []
-    excerpts = {each["step"]: excerpt_of(tested.content, each, each["step"]) for each in errors if each and "step" in each}
+    result: DryRun | None = more.get("told")
+    errors = [result.error, *(step.run.error for step in result.steps[:SHOWN_STEPS])] if result else []
+    excerpts = {each["step"]: excerpt_of(target.content, each, each["step"]) for each in errors if each and "step" in each}
     values = {
-        "process": tested.row, "tested": tested, "form": form, "problem": problem, "told": told, "most": SHOWN_STEPS,
+        "process": target.row, "tested": target, "form": form, "problem": problem, "told": result, "most": SHOWN_STEPS,
         "excerpts": excerpts, "seen": seen,
-        "samples": [each.name for each in samples.list_samples(visit.scope, tested.row.id, PageRequest(50)).items],
+        "samples": [each.name for each in samples.list_samples(visit.scope, target.row.id, PageRequest(50)).items],
     }  # fmt: skip
     return Page("test.html", values, problem.status if problem else 200)

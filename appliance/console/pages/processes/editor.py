@@ -1,4 +1,4 @@
-"""The page on which a draft is written: its definition and its files, with what is wrong beside them."""
+"""The editor of a draft: its definition and files, with problems shown next to the text."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from . import outline
 DEFINITION = "process.yaml"
 LANGUAGES = {"yaml": "yaml", "yml": "yaml", "ts": "typescript", "js": "javascript", "json": "json", "php": "php"}
 MOST_SHOWN = 200
-# What the examples say of themselves, in files that nobody extracts texts from.
+# The names and descriptions of the examples, repeated here because texts are not extracted from the example files.
 EXAMPLE_TEXTS = (
     mark("An approval"), mark("Above a limit, a person decides. Below it, requests pass automatically."),
     mark("A calculation"), mark("One TypeScript step turns the input into the output."),
@@ -35,7 +35,7 @@ EXAMPLE_TEXTS = (
 
 @dataclass(frozen=True)
 class Written:
-    """The draft as a form would have it: `lines` are those of the definition's pointers, where its text is known."""
+    """A draft with the changes of a form; `lines` are the line numbers of the definition's pointers, if its text is known."""
 
     draft: Draft
     lines: Mapping[str, int]
@@ -43,7 +43,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Sent:
-    """A text that came from a form; `stamp` is that of the draft which it replaces."""
+    """A submitted text; `stamp` identifies the draft that it replaces."""
 
     text: str
     stamp: str
@@ -52,86 +52,85 @@ class Sent:
 
 @page("GET", "/processes/-/new", scope="processflow.write")
 def new_process(visit: Visit) -> Answer:
-    """What a process may begin with."""
-    return _beginning(visit)
+    """The form of a new process, with the examples to start from."""
+    return _new_page(visit)
 
 
 @page("POST", "/processes/-/new", scope="processflow.write")
 def create_process(visit: Visit) -> Answer:
-    """Store the draft of a process that is not there yet, and go on in the editor."""
-    asked = visit.asked
-    name = asked.field("name").strip()[:200]
-    process_id = asked.field("id").strip() or ids.slug_of(name)
+    """Create a process with a draft, and open it in the editor."""
+    request = visit.asked
+    name = request.field("name").strip()[:200]
+    process_id = request.field("id").strip() or ids.slug_of(name)
     try:
         ids.check_slug(process_id, pointer="/id")
-        draft = examples.draft_of(asked.field("template"), process_id, name)
+        draft = examples.draft_of(request.field("template"), process_id, name)
         versions.save_draft(visit.scope, process_id, draft, create_only=True)
     except ApplianceError as refusal:
-        return _beginning(visit, refusal)
+        return _new_page(visit, refusal)
     return Redirect(f"/console/processes/{process_id}/edit")
 
 
-def _beginning(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    known = examples.list_examples()
+def _new_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
+    available = examples.list_examples()
     fields = ("id", "name", "template")
-    values = {"examples": known, "problem": problem, "form": {name: visit.asked.field(name) for name in fields}}
+    values = {"examples": available, "problem": problem, "form": {name: visit.asked.field(name) for name in fields}}
     return Page("process_new.html", values, problem.status if problem else 200)
 
 
 @page("GET", "/processes/<process_id>/edit", scope="processflow.write")
 def edit_process(visit: Visit, process_id: str) -> Answer:
-    """The editor with one file of the draft; with `step`, it goes to that `line` and `column` of the source that the step has in
-    the definition itself."""
+    """The editor with one file of the draft; with `step`, at a `line` and `column` of the step's inline source."""
     row = versions.get_process(visit.scope, process_id)
     if step := visit.asked.args.get("step"):
         place = _place_in_definition(row, step, *(_number(visit.asked.args.get(name, "")) for name in ("line", "column")))
         return Redirect(f"/console/processes/{process_id}/edit?file={DEFINITION}{place}")
-    return _editor(visit, row, _chosen(row, visit.asked.args.get("file", "")))
+    return _editor(visit, row, _check_path(row, visit.asked.args.get("file", "")))
 
 
 def _place_in_definition(row: Process, step: str, line: int, column: int) -> str:
-    """As a fragment; empty where the draft has no such source any more, or cannot be read."""
+    """A position in a step's inline source as a URL fragment; empty when the source no longer exists or is unreadable."""
     pointer = next((pointer for pointer, _source in find_sources(row.definition, step)), None)
     try:
         place = None if pointer is None else yaml12.find_place(_text_of(row, DEFINITION), pointer, line, column)
-    except yaml12.YamlInvalid:  # the editor says so
+    except yaml12.YamlInvalid:  # The editor shows the error.
         place = None
     return f"#line={place[0]}&column={place[1]}" if place else ""
 
 
 def _number(text: str) -> int:
-    """Of a line or a column; whatever is none is the first."""
+    """Parse a line or column number; 1 for anything else."""
     return int(text) if text.isdecimal() and len(text) < 8 and int(text) > 0 else 1
 
 
 @page("POST", "/processes/<process_id>/edit", scope="processflow.write")
 def save_process(visit: Visit, process_id: str) -> Answer:
-    """Store one file of the draft, or only look at it; a script of ours is told in JSON."""
+    """Save one file of the draft, or only check it; the editor's script receives JSON."""
     row = versions.get_process(visit.scope, process_id)
-    asked = visit.asked
-    path, text = asked.field("file") or DEFINITION, asked.field("text").replace("\r\n", "\n")
-    wants_data, is_check = asked.field("as") == "data", asked.field("do") == "check"
-    stamp = asked.field("stamp") or versions.stamp_of(row)
+    request = visit.asked
+    path, text = request.field("file") or DEFINITION, request.field("text").replace("\r\n", "\n")
+    wants_data, is_check = request.field("as") == "data", request.field("do") == "check"
+    stamp = request.field("stamp") or versions.stamp_of(row)
     try:
-        _refuse_gone(row, path, stamp)
-        written = _written(row, path, text)
+        _refuse_missing(row, path, stamp)
+        parsed = _parse_draft(row, path, text)
         if not is_check:
-            row, _is_new = versions.save_draft(visit.scope, process_id, written.draft, if_stamp=stamp)
+            row, _is_new = versions.save_draft(visit.scope, process_id, parsed.draft, if_stamp=stamp)
             stamp = versions.stamp_of(row)
             if wants_data:
-                # Looking takes its time: the script asks for it next.
+                # Checking takes longer than saving, so the script requests it separately.
                 return Data({"stamp": stamp, "is_published": _is_published(visit, row)})
-        if asked.field("do") == "review":
+        if request.field("do") == "review":
             return Redirect(f"/console/processes/{process_id}/diff")
-        problems = visit.services.processes.problems_of(visit.scope, written.draft)
+        problems = visit.services.processes.problems_of(visit.scope, parsed.draft)
     except NotFound:
         raise
     except ApplianceError as refusal:
         if wants_data:
-            return Data(_refusal(refusal, path), refusal.status)
+            return Data(_refusal_view(refusal, path), refusal.status)
         return _editor(visit, row, path, Sent(text, stamp, refusal))
     if wants_data:
-        return Data(_listed([_told(each, written) for each in problems[:MOST_SHOWN]]))
+        return Data(_problem_list([_to_view(each, parsed) for each in problems[:MOST_SHOWN]]))
     if is_check:
         return _editor(visit, row, path, Sent(text, stamp))
     return Redirect(f"/console/processes/{process_id}/edit?file={path}")
@@ -139,12 +138,12 @@ def save_process(visit: Visit, process_id: str) -> Answer:
 
 @page("POST", "/processes/<process_id>/files", scope="processflow.write")
 def change_files(visit: Visit, process_id: str) -> Answer:
-    """Add an empty file to the draft, give one another path, or take one out of it."""
+    """Add an empty file to the draft, or rename or delete one."""
     row = versions.get_process(visit.scope, process_id)
     path = visit.asked.field("file").strip()
     try:
-        draft, shown = _with_files(visit, row, path)
-        # What is deleted is what was shown; a new path, or another file, is in nobody's way.
+        draft, next_path = _with_files(visit, row, path)
+        # Only the version that the page showed is deleted; adding and renaming conflict with no other edit.
         seen = visit.asked.field("stamp") if visit.asked.field("do") == "delete" else ""
         versions.save_draft(visit.scope, process_id, draft, if_stamp=seen or versions.stamp_of(row))
     except NotFound:
@@ -152,77 +151,80 @@ def change_files(visit: Visit, process_id: str) -> Answer:
     except ApplianceError as refusal:
         open_path = path if path in row.files else DEFINITION
         return _editor(visit, row, open_path, Sent(_text_of(row, open_path), versions.stamp_of(row), refusal))
-    return Redirect(f"/console/processes/{process_id}/edit?file={shown}")
+    return Redirect(f"/console/processes/{process_id}/edit?file={next_path}")
 
 
 def _with_files(visit: Visit, row: Process, path: str) -> tuple[Draft, str]:
-    """The draft with its files as the form asks, and the file to show next."""
+    """The draft with the requested change of its files, and the file to show next."""
     files, do = dict(row.files), visit.asked.field("do")
     if do == "add":
-        _refuse_taken(row, path)
+        _refuse_duplicate(row, path)
         return Draft(row.definition, {**files, path: ""}, row.source), path
     if path not in files:
-        raise NotFound(Sentence("the draft has no file %(path)s; choose one of the list", path=repr(path[:80])))
+        raise NotFound(Sentence("the draft has no file %(path)s; choose one from the list", path=repr(path[:80])))
     if do == "rename":
         target = visit.asked.field("to").strip()
-        _refuse_taken(row, target)
+        _refuse_duplicate(row, target)
         return rename_file(Draft(row.definition, files, row.source), path, target), target
     if do != "delete":
-        raise ValidationFailed("this form is not one of this page; open the draft again", pointer="/do")
+        raise ValidationFailed("`do` must be add, rename or delete; open the draft again", pointer="/do")
     del files[path]
     return Draft(row.definition, files, row.source), DEFINITION
 
 
-def _refuse_taken(row: Process, path: str) -> None:
+def _refuse_duplicate(row: Process, path: str) -> None:
     if path in row.files or path == DEFINITION:
         raise AlreadyExists(
-            Sentence("there is a file %(path)s already; open it, or choose another name", path=path), pointer="/file"
+            Sentence("a file %(path)s already exists; open it, or choose another name", path=path), pointer="/file"
         )
 
 
 def told_problems(visit: Visit, row: Process) -> list[dict[str, Any]]:
-    """What is wrong with the stored draft, each at its file and line."""
+    """The problems of the saved draft, each with its file and line."""
     try:
-        written = _written(row, DEFINITION, _text_of(row, DEFINITION))
-        found = visit.services.processes.problems_of(visit.scope, written.draft)
+        parsed = _parse_draft(row, DEFINITION, _text_of(row, DEFINITION))
+        problems = visit.services.processes.problems_of(visit.scope, parsed.draft)
     except ApplianceError as refusal:
-        return list(_refusal(refusal, DEFINITION).get("problems", []))
-    return [_told(each, written) for each in found[:MOST_SHOWN]]
+        return list(_refusal_view(refusal, DEFINITION).get("problems", []))
+    return [_to_view(each, parsed) for each in problems[:MOST_SHOWN]]
 
 
-def _chosen(row: Process, path: str) -> str:
+def _check_path(row: Process, path: str) -> str:
     if path in ("", DEFINITION):
         return DEFINITION
     if path not in row.files:
         raise NotFound(
-            Sentence("the draft of %(id)s has no file %(path)s; choose one of the list", id=row.id, path=repr(path[:80]))
+            Sentence("the draft of %(id)s has no file %(path)s; choose one from the list", id=row.id, path=repr(path[:80]))
         )
     return path
 
 
-def _refuse_gone(row: Process, path: str, stamp: str) -> None:
-    """NotFound for a file that the draft does not have; VersionConflict when it may have had it: its text must not be lost."""
+def _refuse_missing(row: Process, path: str, stamp: str) -> None:
+    """NotFound for a file that the draft never had; VersionConflict when it may have been deleted or renamed meanwhile.
+
+    The conflict shows the submitted text again, so that it is not lost.
+    """
     if path != DEFINITION and path not in row.files:
         if stamp == versions.stamp_of(row) or not versions.is_path(path):
             raise NotFound(
-                Sentence("the draft of %(id)s has no file %(path)s; choose one of the list", id=row.id, path=repr(path[:80]))
+                Sentence("the draft of %(id)s has no file %(path)s; choose one from the list", id=row.id, path=repr(path[:80]))
             )
         raise VersionConflict(Sentence(
-            "the draft has no file %(path)s any more: somebody deleted it, or gave it another path; keep a copy "
-            "of your text, open the draft again, and put it where it belongs now",
+            "the draft no longer has a file %(path)s: someone has deleted or renamed it; copy your text, open the draft again, "
+            "and insert it in the right file",
             path=path,
         ))
 
 
-def _written(row: Process, path: str, text: str) -> Written:
-    """The draft with `text` in the place of one of its files; ValidationFailed when a definition is no YAML or no object."""
+def _parse_draft(row: Process, path: str, text: str) -> Written:
+    """The draft with one file replaced by `text`; ValidationFailed when it is a definition that is not a YAML object."""
     if path != DEFINITION:
         source = row.source
         lines = read_yaml(source)[1] if source else {}
         return Written(Draft(row.definition, {**row.files, path: text}, source), lines)
     document, lines = read_yaml(text)
     if not isinstance(document, dict):
-        raise ValidationFailed("a definition is an object, such as `name: Order intake`", extra={"line": 1})
+        raise ValidationFailed("the definition must be an object, such as `name: Order intake`", extra={"line": 1})
     draft = Draft({"id": row.id, **document}, row.files, text)
     versions.check_draft(row.id, draft)
     return Written(draft, lines)
@@ -234,36 +236,41 @@ def _text_of(row: Process, path: str) -> str:
     return row.source or yaml12.dump(row.definition)
 
 
-def _told(problem: Problem, written: Written) -> dict[str, Any]:
-    """A problem at its file and line; one of the definition stands in its file."""
-    file, line, column = _place_of(problem, written)
+def _to_view(problem: Problem, parsed: Written) -> dict[str, Any]:
+    """A problem with its file and line as JSON; problems of the definition refer to `process.yaml`."""
+    file, line, column = _locate(problem, parsed)
     return {
         "file": file, "line": line, "column": column, "message": problem.message, "severity": problem.severity,
         "pointer": problem.pointer, "code": problem.code,
     }  # fmt: skip
 
 
-def _place_of(problem: Problem, written: Written) -> tuple[str, int | None, int | None]:
-    """Code that stands in the definition itself is checked as a file, which the draft does not have."""
-    draft, place = written.draft, None
+def _locate(problem: Problem, parsed: Written) -> tuple[str, int | None, int | None]:
+    """The file, line and column of a problem.
+
+    Inline code is checked as a file that the draft does not have, so its position is translated to the definition.
+    """
+    draft, place = parsed.draft, None
     if problem.file is not None and problem.file in draft.files:
         return problem.file, problem.line, problem.column
     if problem.file is not None:
         text = draft.source or yaml12.dump(draft.definition)
         place = yaml12.find_place(text, f"{problem.pointer}/source", problem.line or 1, problem.column or 1)
-    return DEFINITION, *(place or (versions.line_of(problem.pointer, written.lines), None))
+    return DEFINITION, *(place or (versions.line_of(problem.pointer, parsed.lines), None))
 
 
-def _refusal(refusal: ApplianceError, path: str) -> dict[str, Any]:
-    """What a script is told when nothing was stored, or nothing could be looked at."""
+def _refusal_view(refusal: ApplianceError, path: str) -> dict[str, Any]:
+    """The JSON for the script when the text could not be saved or checked."""
     line = refusal.extra.get("line")
     if line is None:
         return {"refusal": refusal.message}
-    found = {"file": path, "line": line, "column": None, "message": refusal.message, "severity": "error", "pointer": "", "code": ""}
-    return {**_listed([found]), "refusal": refusal.message}
+    problem = {
+        "file": path, "line": line, "column": None, "message": refusal.message, "severity": "error", "pointer": "", "code": "",
+    }  # fmt: skip
+    return {**_problem_list([problem]), "refusal": refusal.message}
 
 
-def _listed(problems: list[dict[str, Any]]) -> dict[str, Any]:
+def _problem_list(problems: list[dict[str, Any]]) -> dict[str, Any]:
     return {"problems": problems, "title": _title(len(problems))}
 
 
@@ -272,7 +279,7 @@ def _title(problems: int) -> str:
 
 
 def _phrases() -> str:
-    """What the editor's script says by itself, as JSON."""
+    """The texts of the editor's script, as JSON."""
     unanswered = _("not saved: the appliance did not respond or you are signed out. Sign in on another page and save again")
     return json.dumps({
         "saving": _("saving…"), "saved": _("saved"), "unsaved": _("not saved"), "unanswered": unanswered,
@@ -281,7 +288,7 @@ def _phrases() -> str:
 
 
 def _is_published(visit: Visit, row: Process) -> bool:
-    """Whether the stored draft is what runs."""
+    """Whether the saved draft equals the published version."""
     if row.published_version is None:
         return False
     live = versions.get_version(visit.scope, row.id, row.published_version)
@@ -290,22 +297,22 @@ def _is_published(visit: Visit, row: Process) -> bool:
 
 @cache
 def _script(path: Path) -> str:
-    """Its address changes with its content, as those of `asset` do; without it the page is a form."""
+    """The URL of the editor's script, with a digest of its content; without the script the page is a plain form."""
     version = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
     return f"/static/editor/editor.js?v={version}"
 
 
 def _editor(visit: Visit, row: Process, path: str, sent: Sent | None = None) -> Page:
-    """The page with what was sent, or with what is stored."""
+    """The editor with the submitted text, or with the saved one."""
     is_there = path == DEFINITION or path in row.files
     sent = sent or Sent(_text_of(row, path), versions.stamp_of(row))
     problem = sent.problem
     try:
-        written = _written(row, path, sent.text)
-        found = visit.services.processes.problems_of(visit.scope, written.draft)
-        problems = [_told(each, written) for each in found[:MOST_SHOWN]]
+        parsed = _parse_draft(row, path, sent.text)
+        problems_found = visit.services.processes.problems_of(visit.scope, parsed.draft)
+        problems = [_to_view(each, parsed) for each in problems_found[:MOST_SHOWN]]
     except ApplianceError as refusal:
-        problem, problems = problem or refusal, _refusal(refusal, path).get("problems", [])
+        problem, problems = problem or refusal, _refusal_view(refusal, path).get("problems", [])
     values = {
         "process": row, "path": path, "is_there": is_there, "text": sent.text, "paths": [DEFINITION, *sorted(row.files)],
         "problem": problem,

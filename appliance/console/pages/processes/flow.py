@@ -1,4 +1,4 @@
-"""The picture of a definition: its steps as boxes with lines between them, laid out here and drawn by the template."""
+"""The flow chart of a definition: lays out its steps as boxes and connectors, which the template draws as SVG."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from appliance.processes.executions import StepCount
 from . import outline
 from .outline import StepLine
 
-# All lengths are CSS pixels of the picture at its natural size, on which text is as large as on the rest of a page.
+# All lengths are CSS pixels at natural size, at which the text is as large as on the rest of the page.
 WIDTH, HEIGHT, NOTE_HEIGHT = 228, 48, 17
 GAP, COLUMN_GAP, ASIDE = 28, 24, 52
 FORK_HEIGHT, JOIN_HEIGHT = 52, 22
@@ -21,7 +21,7 @@ PADDING, TITLE_HEIGHT, LOOP_MARGIN = 16, 30, 26
 PASSING_WIDTH = 120
 RADIUS, ARROW = 9.0, 4.5
 MARGIN = 8
-# A larger definition is drawn without what stands inside its steps, and at most so many of them.
+# A definition with more steps is drawn without nested steps, and only up to this number.
 MOST_STEPS = 300
 OVER = ("succeeded", "failed", "skipped", "cancelled", "timed_out")
 STARTS = {
@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 
 class Placed(Protocol):
-    """Something with a place that can stand elsewhere."""
+    """An item of the chart that can be moved."""
 
     def moved(self, by: Point) -> Self: ...
 
 
 @dataclass(frozen=True)
 class StepState:
-    """How far a step is in an execution: `total` runs of it, of which `done` are over."""
+    """The progress of a step in an execution: `total` runs, of which `done` have finished."""
 
     status: str
     total: int = 1
@@ -49,7 +49,7 @@ class StepState:
 
 @dataclass(frozen=True)
 class Box:
-    """One step, or another process (`is_process`); `notes` stand below what it does, `state` is None where none is shown."""
+    """A step, or another process (`is_process`); `notes` are lines below its text, `state` is None when none is shown."""
 
     at: Point
     line: StepLine
@@ -81,7 +81,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Wire:
-    """A line along points; `is_aside` for what happens only after a failure, `is_off` for a way that was not gone."""
+    """A connector along points; `is_aside` marks failure handling, `is_off` a branch that was not taken."""
 
     points: tuple[Point, ...]
     has_arrow: bool = False
@@ -93,22 +93,23 @@ class Wire:
 
     @property
     def path(self) -> str:
-        """As the `d` of an SVG path: corners are rounded, the arrow is part of it."""
+        """The `d` attribute of the SVG path, with rounded corners and the arrow head."""
         points = [self.points[0], *(point for before, point in pairwise(self.points) if point != before)]
-        parts = [f"M{_of(points[0])}"]
+        parts = [f"M{_format_point(points[0])}"]
         for before, corner, after in zip(points, points[1:], points[2:], strict=False):
-            parts.append(f"L{_of(_towards(corner, before))}Q{_of(corner)} {_of(_towards(corner, after))}")
-        parts.append(f"L{_of(points[-1])}")
+            start, end = _towards(corner, before), _towards(corner, after)
+            parts.append(f"L{_format_point(start)}Q{_format_point(corner)} {_format_point(end)}")
+        parts.append(f"L{_format_point(points[-1])}")
         if self.has_arrow and len(points) > 1:
             (x, y), x0 = points[-1], points[-2][0]
             tips = ((x - ARROW, y - ARROW), (x + ARROW, y - ARROW)) if x == x0 else ((x - ARROW, y - ARROW), (x - ARROW, y + ARROW))
-            parts.append(f"M{_of(tips[0])}L{_of((x, y))}L{_of(tips[1])}")
+            parts.append(f"M{_format_point(tips[0])}L{_format_point((x, y))}L{_format_point(tips[1])}")
         return "".join(parts)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """A text on the picture, centred at its place; `whole` when it was cut."""
+    """A text on the chart, centered at its position; `whole` is the full text if it was truncated."""
 
     at: Point
     text: str
@@ -121,7 +122,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Frame:
-    """A border around the steps of a loop, or around those that follow a failure."""
+    """A border around the steps of a loop or of the failure handling."""
 
     at: Point
     size: Point
@@ -133,7 +134,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Picture:
-    """What the template draws, from the back to the front; the way begins at `middle`."""
+    """The finished chart, items listed from back to front; the flow starts at x = `middle`; `left_out` steps are not drawn."""
 
     width: int
     height: int
@@ -147,7 +148,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Part:
-    """A piece of the picture with its own corner at (0, 0); the way goes in and out at `axis`, unless it `ends` in there."""
+    """A section of the chart with its own origin; the flow enters and leaves at x = `axis`, unless it `ends` inside."""
 
     width: float
     height: float
@@ -162,7 +163,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """Turns steps into parts; with `states` those of an execution are shown on them."""
+    """Lays out steps as parts; with `states` they show the progress of an execution."""
 
     states: Mapping[str, StepState] | None
     is_flat: bool = False
@@ -172,7 +173,7 @@ class _Drawing:
         return self.column([self.step(line) for line in lines])
 
     def column(self, parts: Sequence[_Part]) -> _Part:
-        """One below the other, each axis on the same line."""
+        """Stack parts vertically with aligned axes."""
         if not parts:
             return _Part(PASSING_WIDTH, 0, PASSING_WIDTH / 2)
         axis = max(part.axis for part in parts)
@@ -200,7 +201,7 @@ class _Drawing:
         if line.retries:
             notes.append(ngettext("retried up to %(num)s time", "retried up to %(num)s times", line.retries))
         state = None
-        if self.states is not None:  # what would follow a failure that did not come has no state
+        if self.states is not None:  # Steps of failure handling that did not run have no state.
             state = self.states.get(line.path, None if self.is_aside else StepState("pending", 0))
         count = f"{state.done}/{state.total}" if state and state.total > 1 else ""
         box = Box((0, 0), line, tuple(notes), state, self.is_aside, count=count)
@@ -209,7 +210,7 @@ class _Drawing:
         return _Part(WIDTH, box.height, WIDTH / 2, (box,), ends, is_off)
 
     def fork(self, line: StepLine, head: _Part) -> _Part:
-        """A branch or a parallel: its groups side by side."""
+        """Lay out the groups of a branch or parallel step side by side."""
         signs = [group.title for group in line.groups]
         columns = [self.sequence(group.steps) for group in line.groups]
         if line.kind == "branch" and outline.otherwise() not in signs:
@@ -234,13 +235,13 @@ class _Drawing:
         return _Part(width, bottom, axis, tuple(items), all(column.ends for column in columns), head.is_off)
 
     def took_one(self, line: StepLine) -> bool:
-        """Whether an execution went into a group of this step, or never came to it."""
+        """Whether an execution took one of the groups of this step, or never reached the step."""
         if self.states is None:
             return False
         return line.path not in self.states or any(inner.path in self.states for group in line.groups for inner in group.steps)
 
     def loop(self, line: StepLine, head: _Part) -> _Part:
-        """A for_each: a frame around its steps, with the way back."""
+        """Lay out a for_each step: a frame around its steps with a connector back to the start."""
         body = self.sequence([inner for group in line.groups for inner in group.steps])
         axis = LOOP_MARGIN + max(head.axis, body.axis)
         width = axis + max(head.width - head.axis, body.width - body.axis) + PADDING
@@ -256,7 +257,7 @@ class _Drawing:
         return _Part(width, bottom, axis, tuple(items), False, head.is_off)
 
     def with_undo(self, part: _Part, line: StepLine) -> _Part:
-        """What undoes a step, at its right side."""
+        """Add the undo steps to the right of a step."""
         inner = _Drawing(self.states, is_aside=True).sequence(line.undo)
         head = PADDING if line.kind == "for_each" and line.groups else 0
         x, middle = part.width + ASIDE, head + HEIGHT / 2
@@ -266,7 +267,7 @@ class _Drawing:
 
 
 def _starts(columns: Sequence[_Part], width: float) -> list[float]:
-    """Where columns begin that stand side by side in the middle of `width`."""
+    """The x positions of columns that are centered side by side within `width`."""
     x = (width - sum(column.width for column in columns) - COLUMN_GAP * (len(columns) - 1)) / 2
     starts = []
     for column in columns:
@@ -278,28 +279,30 @@ def _starts(columns: Sequence[_Part], width: float) -> list[float]:
 def picture(
     definition: Mapping[str, Any], states: Mapping[str, StepState] | None = None, *, has_ended_well: bool = False
 ) -> Picture:
-    """The picture of a definition, a draft's mistakes included; with `states`, by path, that of an execution of it, which has
-    come to its end only if it `has_ended_well`."""
+    """The flow chart of a definition, which may be an invalid draft.
+
+    With `states` by step path, the chart shows an execution; its end is reached only if it `has_ended_well`.
+    """
     lines = outline.outline(definition)
     process, after = outline.after_failure(definition)
     count = len(list(outline.every_line([*lines, *after])))
     is_flat = count > MOST_STEPS
-    shown = lines[:MOST_STEPS]
+    visible_lines = lines[:MOST_STEPS]
     drawing = _Drawing(states, is_flat)
-    start, end = _sign_part(_how_it_starts(definition), "start"), _sign_part(_("End"), "end")
+    start, end = _sign_part(_describe_triggers(definition), "start"), _sign_part(_("End"), "end")
     end = replace(end, is_off=states is not None and not has_ended_well)
-    main = drawing.column([start, *(drawing.step(line) for line in shown), end])
+    main = drawing.column([start, *(drawing.step(line) for line in visible_lines), end])
     items = list(main.items)
     width, height = main.width, main.height
     if process or after:
         aside = _after_failure(states, process, after[:MOST_STEPS], is_flat)
         items += aside.at(main.width + ASIDE, 0)
         width, height = main.width + ASIDE + aside.width, max(height, aside.height)
-    placed = [item.moved((MARGIN, MARGIN)) for item in items]
-    drawn = len([item for item in placed if isinstance(item, Box) and not item.is_process])
+    items_moved = [item.moved((MARGIN, MARGIN)) for item in items]
+    box_count = len([item for item in items_moved if isinstance(item, Box) and not item.is_process])
     return Picture(
-        round(width + 2 * MARGIN), round(height + 2 * MARGIN), _only(placed, Frame), _only(placed, Wire), _only(placed, Sign),
-        _only(placed, Box), round(main.axis + MARGIN), count - drawn,
+        round(width + 2 * MARGIN), round(height + 2 * MARGIN), _only(items_moved, Frame), _only(items_moved, Wire),
+        _only(items_moved, Sign), _only(items_moved, Box), round(main.axis + MARGIN), count - box_count,
     )  # fmt: skip
 
 
@@ -319,9 +322,9 @@ def _sign_part(text: str, kind: str) -> _Part:
     return _Part(WIDTH, 28, WIDTH / 2, (Sign((WIDTH / 2, 14), text, kind=kind),))
 
 
-def _how_it_starts(definition: Mapping[str, Any]) -> str:
-    given = definition.get("triggers")
-    triggers = [each for each in given if isinstance(each, Mapping)] if isinstance(given, list) else []
+def _describe_triggers(definition: Mapping[str, Any]) -> str:
+    raw = definition.get("triggers")
+    triggers = [each for each in raw if isinstance(each, Mapping)] if isinstance(raw, list) else []
     kinds = [_(text) for kind, text in STARTS.items() if any(kind in each for each in triggers)]
     if not kinds:
         return _("Starts on call")
@@ -330,7 +333,7 @@ def _how_it_starts(definition: Mapping[str, Any]) -> str:
 
 
 def _after_failure(states: Mapping[str, StepState] | None, process: str, lines: Sequence[StepLine], is_flat: bool) -> _Part:
-    """What follows a failure, in a frame of its own."""
+    """Lay out the failure handling in its own frame."""
     drawing = _Drawing(states, is_flat, is_aside=True)
     parts = [drawing.step(line) for line in lines]
     if process:
@@ -348,19 +351,19 @@ def _sum(one: Point, other: Point) -> Point:
 
 
 def _towards(corner: Point, other: Point) -> Point:
-    """A point beside a corner, on the way to its neighbour: where the rounding begins."""
+    """The point near a corner, towards its neighbor, where the rounding starts."""
     dx, dy = other[0] - corner[0], other[1] - corner[1]
     length = abs(dx) + abs(dy)
     part = min(RADIUS, length / 2) / length if length else 0
     return corner[0] + dx * part, corner[1] + dy * part
 
 
-def _of(point: Point) -> str:
+def _format_point(point: Point) -> str:
     return f"{point[0]:g} {point[1]:g}"
 
 
 def _cut(text: str, most: int) -> str:
-    """As many characters as have room; those of East Asia take two places."""
+    """Truncate a text to a display width; East Asian characters count twice."""
     room = 0
     for index, character in enumerate(text):
         room += 2 if ord(character) > 0x1100 else 1

@@ -1,4 +1,4 @@
-"""A definition as a list that people read: what every step does, in a sentence."""
+"""The outline of a definition: a nested list of its steps, each described in a sentence."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _DATA_SENTENCES = {
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps inside a step; `title` says when they are taken."""
+    """A group of nested steps; `title` says when they run."""
 
     title: str
     steps: "list[StepLine]"
@@ -32,10 +32,10 @@ class StepGroup:
 
 @dataclass(frozen=True)
 class StepLine:
-    """One step: `text` is what it does, `name` what its builder calls that, `file` where it is written, `when` its condition.
+    """One step: `text` describes it, `name` is the builder's name for it, `file` holds its code, `when` is its condition.
 
-    `path` joins the ids of the enclosing steps as executions do; `undo` are the steps that undo it; `process` is whose
-    execution it starts; `goes_on`: the process goes on although it failed; `item` is what a for_each calls each of its items.
+    `path` joins the ids of the enclosing steps, as in executions; `undo` are its undo steps; `process` is the process that it
+    starts; `goes_on` means that the process continues if it fails; `item` is the name of the current item in a for_each.
     """
 
     id: str
@@ -56,30 +56,30 @@ class StepLine:
 
     @property
     def key(self) -> str:
-        """Names it in the addresses of a page."""
+        """The id of the step in URLs and on the page."""
         return self.path.replace("/", "-")
 
 
 def outline(definition: Mapping[str, Any]) -> list[StepLine]:
-    """The steps of a definition, a draft's mistakes included: what cannot be read is shown as it is."""
+    """The steps of a definition, which may be an invalid draft: unreadable steps are listed as such."""
     return _lines(definition.get("steps"), "")
 
 
 def after_failure(definition: Mapping[str, Any]) -> tuple[str, list[StepLine]]:
-    """What follows when an execution fails: the process that is started, and the steps that run."""
-    given = definition.get("on_failure")
-    if not isinstance(given, Mapping):
+    """The failure handling of a definition: the process to start (or empty) and the steps to run."""
+    settings = definition.get("on_failure")
+    if not isinstance(settings, Mapping):
         return "", []
-    return str(given.get("process") or ""), _lines(given.get("steps"), AFTER_FAILURE)
+    return str(settings.get("process") or ""), _lines(settings.get("steps"), AFTER_FAILURE)
 
 
 def kind_name(kind: str) -> str:
-    """What people call a kind of step."""
+    """The display name of a kind of step."""
     return _(KIND_NAMES[kind]) if kind in KIND_NAMES else kind
 
 
 def every_line(lines: Iterable[StepLine]) -> Iterator[StepLine]:
-    """All steps of an outline, outer before inner, what undoes a step behind it."""
+    """All steps of an outline depth first; undo steps come after the step and its nested steps."""
     for line in lines:
         yield line
         for group in line.groups:
@@ -93,37 +93,37 @@ def _lines(steps: Any, above: str) -> list[StepLine]:
 
 def _line(step: Mapping[str, Any], above: str) -> StepLine:
     kind = next((name for name in KIND_NAMES if name in step), "")
-    given = step.get(kind)
-    settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    raw = step.get(kind)
+    settings: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
     text = _SENTENCES.get(kind, _unknown)(settings)
     step_id = str(step.get("id", ""))
     path = f"{above}/{step_id}" if above else step_id
     return StepLine(
         step_id, kind, _(KIND_NAMES.get(kind, mark("Step"))), text, str(step.get("name") or ""),
         _plain(step.get("when")), _file(kind, settings), str(settings.get("source", "")) if kind == "code" else "",
-        _retries(step.get("retry")), _groups(kind, given, path), path,
+        _retries(step.get("retry")), _groups(kind, raw, path), path,
         _undo(step, path), str(settings.get("use", "")) if kind == "process" else "", bool(step.get("continue_on_error")),
         str(settings.get("as", "item")) if kind == "for_each" else "",
     )  # fmt: skip
 
 
-def _retries(given: Any) -> int:
-    """How often a step is tried again at most, by whichever of its policies."""
-    policies = given if isinstance(given, list) else [given]
+def _retries(raw: Any) -> int:
+    """The maximum number of retries of a step, over all its retry policies."""
+    policies = raw if isinstance(raw, list) else [raw]
     attempts = [each.get("max_attempts", 1) for each in policies if isinstance(each, Mapping)]
     return max([0, *(each - 1 for each in attempts if isinstance(each, int))])
 
 
 def _undo(step: Mapping[str, Any], path: str) -> list[StepLine]:
-    """The steps that undo a step; a single one needs no id of its own."""
-    given = step.get("undo")
-    if isinstance(given, Mapping):
-        given = [{"id": f"undo_{step.get('id')}"[:63], **given}]
-    return _lines(given, f"{path}/undo")
+    """The undo steps of a step; a single one may omit its id."""
+    raw = step.get("undo")
+    if isinstance(raw, Mapping):
+        raw = [{"id": f"undo_{step.get('id')}"[:63], **raw}]
+    return _lines(raw, f"{path}/undo")
 
 
 def _plain(expression: Any) -> str:
-    """An expression without its equals sign."""
+    """An expression without its leading equals sign."""
     return expression.removeprefix("=").strip() if isinstance(expression, str) else ""
 
 
@@ -132,19 +132,19 @@ def _file(kind: str, settings: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _groups(kind: str, given: Any, path: str) -> list[StepGroup]:
-    if kind == "for_each" and isinstance(given, Mapping):
-        return [StepGroup("", _lines(given.get("steps"), path))]
-    if kind == "parallel" and isinstance(given, Mapping):
-        return [StepGroup(str(name), _lines(steps, path)) for name, steps in given.items()]
-    if kind != "branch" or not isinstance(given, list):
+def _groups(kind: str, raw: Any, path: str) -> list[StepGroup]:
+    if kind == "for_each" and isinstance(raw, Mapping):
+        return [StepGroup("", _lines(raw.get("steps"), path))]
+    if kind == "parallel" and isinstance(raw, Mapping):
+        return [StepGroup(str(name), _lines(steps, path)) for name, steps in raw.items()]
+    if kind != "branch" or not isinstance(raw, list):
         return []
-    options = [option for option in given if isinstance(option, Mapping)]
+    options = [option for option in raw if isinstance(option, Mapping)]
     return [StepGroup(_condition(option.get("when")), _lines(option.get("steps"), path)) for option in options]
 
 
 def otherwise() -> str:
-    """What stands on the way that a branch takes when no condition holds."""
+    """The title of the branch that is taken when no condition applies."""
     return _("otherwise")
 
 

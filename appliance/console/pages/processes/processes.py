@@ -1,4 +1,4 @@
-"""Pages of processes: the list, one process with its steps, the form that runs it."""
+"""Pages of processes: the list, and one process with its steps and the form to run it."""
 
 import json
 import secrets
@@ -30,7 +30,7 @@ SHOWN_SAMPLES = 5
 
 @dataclass(frozen=True)
 class Row:
-    """A process in the list: its newest execution and its last 24 hours."""
+    """A process in the list, with its newest execution and its figures of the last 24 hours."""
 
     process: Process
     last: Brief | None
@@ -40,40 +40,39 @@ class Row:
 @page("GET", "/processes", scope="processflow.read")
 def list_processes(visit: Visit) -> Answer:
     """The tenant's processes by name."""
-    found = versions.list_briefly(visit.scope, visit.page(limit=100))
-    names = [row.id for row in found.items]
+    result = versions.list_briefly(visit.scope, visit.page(limit=100))
+    names = [row.id for row in result.items]
     newest = executions.newest_of(visit.scope, names)
     days = analytics.read_counts(visit.scope, last_day(), names) if visit.may("logs.read") else {}
-    rows = [Row(row, newest.get(row.id), days.get(row.id)) for row in found.items]
-    return Page("processes.html", {"rows": rows, "next_cursor": found.next_cursor})
+    rows = [Row(row, newest.get(row.id), days.get(row.id)) for row in result.items]
+    return Page("processes.html", {"rows": rows, "next_cursor": result.next_cursor})
 
 
 @page("GET", "/processes/<process_id>", scope="processflow.read")
 def show_process(visit: Visit, process_id: str) -> Answer:
-    """One process: what it does, its form, its latest executions and versions."""
+    """One process: its steps, the form to run it, its latest executions and versions."""
     row = versions.get_process(visit.scope, process_id)
-    version = _published(visit, row)
+    version = _find_published(visit, row)
     form = None
     if version is not None:
-        form = InputForm(version.definition.get("input"), _whole(visit))
+        form = InputForm(version.definition.get("input"), _is_json_input(visit))
         form.fill(_first_values(visit, row, form))
     return _process_page(visit, row, version, form)
 
 
-def _published(visit: Visit, row: Process) -> ProcessVersion | None:
+def _find_published(visit: Visit, row: Process) -> ProcessVersion | None:
     if row.published_version is None:
         return None
     return versions.get_version(visit.scope, row.id, row.published_version)
 
 
-def _whole(visit: Visit) -> bool:
+def _is_json_input(visit: Visit) -> bool:
     """Whether the visitor edits the input as one JSON text."""
     return "json" in (visit.asked.args.get("as"), visit.asked.field("as"))
 
 
 def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
-    """What the form starts with: the input of an earlier execution or a sample, the schema's example on demand, or its
-    defaults."""
+    """The initial values of the form: a sample, the input of an earlier execution, the schema's example, or its defaults."""
     if name := visit.asked.args.get("sample"):
         return samples.get_sample(visit.scope, row.id, name).input
     source = visit.asked.args.get("from", "")
@@ -87,22 +86,22 @@ def _first_values(visit: Visit, row: Process, form: InputForm) -> Any:
 def _process_page(
     visit: Visit, row: Process, version: ProcessVersion | None, form: InputForm | None, problem: ApplianceError | None = None
 ) -> Page:
-    """`problem` is one with the input that was sent."""
+    """The page of a process; `problem` is an error of the submitted input."""
     latest = executions.list_briefs(visit.scope, ExecutionFilter(row.id), PageRequest(8)).items
-    shown = version.definition if version else row.definition
-    reach = reach_of_draft(shown, (version or row).files)
-    grant = grants.find_grant(visit.scope, subject_of(row.id), reach.digest)
+    definition = version.definition if version else row.definition
+    access = reach_of_draft(definition, (version or row).files)
+    grant = grants.find_grant(visit.scope, subject_of(row.id), access.digest)
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     values = {
         "process": row, "version": version, "form": form, "problem": problem,
         "latest": latest, "day": read_day(visit, row.id),
         "samples": [each.name for each in samples.list_samples(visit.scope, row.id, PageRequest(SHOWN_SAMPLES)).items],
-        "steps": outline.outline(shown), "after": outline.after_failure(shown), "picture": flow.picture(shown),
-        "reach": lines_of(reach), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),
+        "steps": outline.outline(definition), "after": outline.after_failure(definition), "picture": flow.picture(definition),
+        "reach": lines_of(access), "grant": grant, "may_decide": may_decide(visit.scope), "names": Names(visit),
         "is_suspended": version is not None and version.allowed_until is not None and version.allowed_until <= clock.now_ms(),
-        "description": shown.get("description", ""),
+        "description": definition.get("description", ""),
         "files": (version or row).files, "versions": versions.list_versions(visit.scope, row.id, PageRequest(5)).items,
-        "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _whole(visit),
+        "is_draft_newer": version is not None and version.draft_digest != row.draft_digest, "whole": _is_json_input(visit),
         "execute_url": f"{url}/api/v1/processes/{row.id}/execute?wait=30", "token": secrets.token_urlsafe(16),
         "sample": json.dumps(form.example(), ensure_ascii=False) if form and form.has_example else "{…}",
     }  # fmt: skip
@@ -111,18 +110,18 @@ def _process_page(
 
 @page("POST", "/processes/<process_id>", scope="processflow.execute")
 def execute_process(visit: Visit, process_id: str) -> Answer:
-    """Run a process with what the form says; what is wrong is shown at its field."""
+    """Run a process with the input of the form; errors are shown at their fields."""
     row = versions.get_process(visit.scope, process_id)
-    version = _published(visit, row)
+    version = _find_published(visit, row)
     if version is None:
         raise NotFound(Sentence("%(process_id)s has no published version; publish its draft first", process_id=repr(process_id)))
-    form = InputForm(version.definition.get("input"), _whole(visit))
+    form = InputForm(version.definition.get("input"), _is_json_input(visit))
     value = read_form(form, visit.asked.form)
     if form.problems:
-        error = ValidationFailed("some of the input cannot be read; see the fields below", details=form.problems)
+        error = ValidationFailed("some of the input is invalid; see the messages next to the fields", details=form.problems)
         return _process_page(visit, row, version, form, problem=error)
     try:
-        _check(visit, value)
+        _check_input(visit, value)
         request = StartRequest(value, version.version, token=token_of(visit))
         started = visit.services.processes.start_execution(visit.scope, process_id, request, soon=True)
     except ApplianceError as refusal:
@@ -133,19 +132,20 @@ def execute_process(visit: Visit, process_id: str) -> Answer:
 
 @page("POST", "/processes/<process_id>/withdraw", scope="keys.write")
 def withdraw_grant(visit: Visit, process_id: str) -> Answer:
-    """Take back what the process may reach."""
+    """Withdraw the permissions granted to the process."""
     version_grants.withdraw(visit.scope, process_id, visit.asked.field("digest"))
     return Redirect(f"/console/processes/{process_id}")
 
 
-def _check(visit: Visit, value: Any) -> None:
-    """What the API's edge checks of a body."""
+def _check_input(visit: Visit, value: Any) -> None:
+    """Check that the input is an object within the size limit, as the REST API does for a request body."""
     if not isinstance(value, dict):
         wrong = Detail("", "invalid", "the input must be a JSON object: {…}")
         raise ValidationFailed(wrong.message, details=[wrong])
     most = visit.services.config.limits.json_body_kb << 10
     if len(json.dumps(value, ensure_ascii=False).encode("utf8", "replace")) > most:
         wrong = Detail(
-            "", "payload_too_large", Sentence("the input may have at most %(most)s KiB; hand it over in parts", most=most >> 10)
+            "", "payload_too_large",
+            Sentence("the input is too large; the maximum is %(most)s KiB, so send it in parts", most=most >> 10),
         )
         raise ValidationFailed(wrong.message, details=[wrong])

@@ -1,4 +1,4 @@
-"""Pages of a process's versions: the list, what differs between two of them, publishing and going back."""
+"""Pages of a process's versions: the list, the diff between two of them, publishing and rollback."""
 
 import re
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ COUNTED = 1_000
 
 @dataclass(frozen=True)
 class Share:
-    """How many of a process's newest executions ran a version, and how many of those failed."""
+    """The number of recent executions that ran a version, and how many of them failed."""
 
     total: int = 0
     failed: int = 0
@@ -31,16 +31,16 @@ class Share:
 
 @page("GET", "/processes/<process_id>/versions", scope="processflow.read")
 def list_versions(visit: Visit, process_id: str) -> Answer:
-    """The versions of a process, newest first, and which of them runs."""
-    return _versions(visit, versions.get_process(visit.scope, process_id))
+    """The versions of a process, newest first, with the published one marked."""
+    return _versions_page(visit, versions.get_process(visit.scope, process_id))
 
 
-def _versions(visit: Visit, row: Process, problem: ApplianceError | None = None) -> Page:
-    found = versions.list_versions(visit.scope, row.id, visit.page())
+def _versions_page(visit: Visit, row: Process, problem: ApplianceError | None = None) -> Page:
+    result = versions.list_versions(visit.scope, row.id, visit.page())
     shares = {each: Share(*counts) for each, *counts in executions.count_by_version(visit.scope, row.id, COUNTED)}
-    live = next((each for each in found.items if each.version == row.published_version), None)
+    live = next((each for each in result.items if each.version == row.published_version), None)
     values = {
-        "process": row, "versions": found.items, "next_cursor": found.next_cursor, "shares": shares, "names": Names(visit),
+        "process": row, "versions": result.items, "next_cursor": result.next_cursor, "shares": shares, "names": Names(visit),
         "counted": sum(share.total for share in shares.values()), "problem": problem,
         "is_draft_newer": live.draft_digest != row.draft_digest if live else row.published_version is None, "most": COUNTED,
     }  # fmt: skip
@@ -49,18 +49,19 @@ def _versions(visit: Visit, row: Process, problem: ApplianceError | None = None)
 
 @page("GET", "/processes/<process_id>/diff", scope="processflow.read")
 def show_diff(visit: Visit, process_id: str) -> Answer:
-    """What differs between two versions, or between one and the draft."""
+    """The diff between two versions, or between a version and the draft."""
     row = versions.get_process(visit.scope, process_id)
     args = visit.asked.args
-    return diff_page(visit, row, _named(args.get("from", ""), row.published_version or 0), _named(args.get("to", ""), "draft"))
+    older = _parse_version(args.get("from", ""), row.published_version or 0)
+    return diff_page(visit, row, older, _parse_version(args.get("to", ""), "draft"))
 
 
-def _named(text: str, default: version_diff.Named) -> version_diff.Named:
+def _parse_version(text: str, default: version_diff.Named) -> version_diff.Named:
     if text in ("", "draft"):
         return "draft" if text else default
     if not NUMBER.fullmatch(text):
         raise InvalidRequest(
-            Sentence("%(text)s is neither the number of a version nor `draft`; choose one of the list", text=repr(text[:40]))
+            Sentence("%(text)s is neither a version number nor `draft`; choose one from the list", text=repr(text[:40]))
         )
     return int(text)
 
@@ -68,32 +69,32 @@ def _named(text: str, default: version_diff.Named) -> version_diff.Named:
 def diff_page(
     visit: Visit, row: Process, older: version_diff.Named, newer: version_diff.Named, problem: ApplianceError | None = None
 ) -> Page:
-    """The page with the difference, in the order that was asked for; `problem` is why the draft was not published."""
+    """The page with the diff from `older` to `newer`; `problem` is the reason why the draft was not published."""
     if older == newer:
-        raise ValidationFailed("a version does not differ from itself; choose another one, or the draft")
-    before, after = (version_diff.content_of(visit.scope, row.id, named) for named in (older, newer))
-    known = versions.list_versions(visit.scope, row.id, visit.page(limit=100)).items
+        raise ValidationFailed("both sides are the same version; choose another one, or the draft")
+    before, after = (version_diff.content_of(visit.scope, row.id, version) for version in (older, newer))
+    all_versions = versions.list_versions(visit.scope, row.id, visit.page(limit=100)).items
     is_publishing = newer == "draft" and older == (row.published_version or 0) and visit.may("processflow.write")
     values = {
         "process": row, "older": older, "newer": newer, "texts": _texts(before, after), "problem": problem,
         "problems": told_problems(visit, row) if is_publishing else [],
         "comparison": Comparison(older, newer, version_diff.compare_versions(before, after)),
-        "stamp": versions.stamp_of(row), "numbers": [each.version for each in known], "names": Names(visit),
-        "version": next((each for each in known if each.version == newer), None),
+        "stamp": versions.stamp_of(row), "numbers": [each.version for each in all_versions], "names": Names(visit),
+        "version": next((each for each in all_versions if each.version == newer), None),
         "owners": owners_of(visit) if isinstance(problem, GrantRequired) else [],
-        "excess": _excess(visit, row) if isinstance(problem, GrantRequired) else [],
+        "excess": _missing_permissions(visit, row) if isinstance(problem, GrantRequired) else [],
         "is_publishing": is_publishing,
     }  # fmt: skip
     return Page("diff.html", values, problem.status if problem else 200)
 
 
-def _excess(visit: Visit, row: Process) -> list[Line]:
-    """What the draft would reach beyond what the visitor may."""
+def _missing_permissions(visit: Visit, row: Process) -> list[Line]:
+    """The permissions that the draft needs and the visitor does not hold."""
     return [line for line in lines_of(reach_of_draft(row.definition, row.files)) if not visit.may(line.scope)]
 
 
 def _texts(before: version_diff.Content, after: version_diff.Content) -> list[TextDiff]:
-    """The definition as YAML and every file."""
+    """The diffs of the definition as YAML and of every file."""
     (old, old_files), (new, new_files) = before, after
     paths = sorted(old_files.keys() | new_files.keys())
     files = [(path, old_files.get(path), new_files.get(path)) for path in paths]
@@ -106,14 +107,14 @@ def _yaml(definition: Any) -> str | None:
 
 @page("POST", "/processes/<process_id>/publish", scope="processflow.write")
 def publish_process(visit: Visit, process_id: str) -> Answer:
-    """Make the draft the version that runs; what is wrong with it is shown, all at once."""
+    """Publish the draft as a new version; all its problems are shown at once."""
     row = versions.get_process(visit.scope, process_id)
-    asked = visit.asked
+    field = visit.asked.field
     try:
-        if asked.field("stamp") not in ("", versions.stamp_of(row)):
-            raise ValidationFailed("the draft has changed since this page was made; look at what differs now, and publish again")
-        current = _named(asked.field("current"), row.published_version or 0)
-        request = PublishRequest(asked.field("message").strip(), 0 if current == "draft" else current)
+        if field("stamp") not in ("", versions.stamp_of(row)):
+            raise ValidationFailed("the draft has changed since you opened this page; review the changes, then publish again")
+        current = _parse_version(field("current"), row.published_version or 0)
+        request = PublishRequest(field("message").strip(), 0 if current == "draft" else current)
         visit.services.processes.publish_process(visit.scope, process_id, request)
     except NotFound:
         raise
@@ -124,15 +125,15 @@ def publish_process(visit: Visit, process_id: str) -> Answer:
 
 @page("POST", "/processes/<process_id>/rollback", scope="processflow.write")
 def roll_back(visit: Visit, process_id: str) -> Answer:
-    """Make an older version the one that runs."""
+    """Roll back to an older version, which becomes the published one."""
     row = versions.get_process(visit.scope, process_id)
-    wanted = _named(visit.asked.field("version"), "draft")
+    version = _parse_version(visit.asked.field("version"), "draft")
     try:
-        if wanted == "draft":
-            raise ValidationFailed("say which version shall run; the draft is published, not gone back to")
-        versions.roll_back(visit.scope, process_id, wanted)
+        if version == "draft":
+            raise ValidationFailed("choose a version to roll back to; a draft is published instead")
+        versions.roll_back(visit.scope, process_id, version)
     except NotFound:
         raise
     except ApplianceError as refusal:
-        return _versions(visit, row, refusal)
+        return _versions_page(visit, row, refusal)
     return Redirect(f"/console/processes/{process_id}/versions")

@@ -1,4 +1,4 @@
-"""The page about this tenant: addresses, people, what is installed."""
+"""The page about this tenant: its URLs, people and installed version."""
 
 import importlib.metadata
 
@@ -17,7 +17,7 @@ ROLES = {
 
 @page("GET", "/about", scope=None)
 def show_about(visit: Visit) -> Answer:
-    """Where things are and who belongs to this tenant."""
+    """The tenant's URLs, members, and the state of the sandbox."""
     tenant = service.get_tenant(visit.scope.tenant_id)
     url = visit.services.config.tenant_url(tenant.id)
     values = {

@@ -1,4 +1,4 @@
-"""One's own account: where one is signed in, the language, and the password."""
+"""The visitor's own account: sessions, language and password."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,15 +15,15 @@ HERE = "/console/account"
 
 @page("GET", "/account", scope=None)
 def show_account(visit: Visit) -> Answer:
-    """Sessions and the form for a new password."""
+    """The account page with the sessions, the language and the form for a new password."""
     return _page(visit)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     services, token = visit.services, visit.asked.cookies.get(session.COOKIE, "")
-    held = sessions.list_sessions(services.sealer, visit.person.user_id, token)
+    open_sessions = sessions.list_sessions(services.sealer, visit.person.user_id, token)
     values = {
-        "sessions": held, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
+        "sessions": open_sessions, "problem": problem, "lifetime_ms": session.lifetime_ms(services.config),
         "languages": list(services.languages), "chosen": visit.person.language,
     }  # fmt: skip
     return Page("account.html", values, problem.status if problem else 200, problem.headers if problem else {})
@@ -31,14 +31,14 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 
 @page("POST", "/account/password", scope=None)
 def change_password(visit: Visit) -> Answer:
-    """A new password for whoever knows the old one; every session ends, this one too."""
-    asked = visit.asked
-    new = asked.field("password")
-    if new != asked.field("again"):
-        return _page(visit, ValidationFailed("the two new passwords differ; type the same one twice", pointer="/again"))
+    """Change the password, which requires the current one; every session ends, including this one."""
+    request = visit.asked
+    new = request.field("password")
+    if new != request.field("again"):
+        return _page(visit, ValidationFailed("the two new passwords differ; enter the same one twice", pointer="/again"))
     try:
-        attempt = Attempt(visit.person.login, asked.address, visit.person.user_id)
-        change: Callable[[], object] = partial(people.change_password, visit.scope, visit.person.login, asked.field("old"), new)
+        attempt = Attempt(visit.person.login, request.address, visit.person.user_id)
+        change: Callable[[], object] = partial(people.change_password, visit.scope, visit.person.login, request.field("old"), new)
         work = visit.services.password_checks.submit(attempt, change)
     except ApplianceError as error:
         return _page(visit, error)
@@ -49,7 +49,7 @@ def _after_change(visit: Visit, work: "Future[object]") -> Answer:
     try:
         work.result()
     except SignInFailed:
-        return _page(visit, ValidationFailed("this is not your password", pointer="/old"))
+        return _page(visit, ValidationFailed("this is not your current password", pointer="/old"))
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(f"{visit.services.config.base_url}/sign-in", {session.COOKIE: ""})
@@ -57,7 +57,7 @@ def _after_change(visit: Visit, work: "Future[object]") -> Answer:
 
 @page("POST", "/account/language", scope=None)
 def choose_language(visit: Visit) -> Answer:
-    """What one's pages are written in, from the next page on; nothing leaves it to the browser."""
+    """Set the language of the visitor's pages; empty means the browser's language."""
     tag = visit.asked.field("language")
     if tag and visit.services.languages.get(tag) is None:
         return _page(visit, ValidationFailed("choose a value from the list", pointer="/language"))
@@ -67,7 +67,7 @@ def choose_language(visit: Visit) -> Answer:
 
 @page("POST", "/account/sessions/end", scope=None)
 def end_other_sessions(visit: Visit) -> Answer:
-    """Sign out everywhere but here."""
+    """Sign out of every other session."""
     token = visit.asked.cookies.get(session.COOKIE, "")
     sessions.close_other_sessions(visit.scope, visit.services.sealer, visit.person.user_id, token)
     return Redirect(HERE)

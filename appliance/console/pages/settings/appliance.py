@@ -1,4 +1,4 @@
-"""The appliance itself: what it runs on, and for those who run it its configuration."""
+"""Pages of the appliance itself: versions and libraries, and for administrators its configuration."""
 
 import importlib.metadata
 import platform
@@ -21,7 +21,7 @@ _AT = "/appliance"
 
 @dataclass(frozen=True)
 class Package:
-    """A library the appliance runs on; its licence in its own words, nothing where only its files tell."""
+    """An installed library; `licence` is taken from its metadata, empty when the metadata has none."""
 
     name: str
     version: str
@@ -29,22 +29,22 @@ class Package:
 
 
 def is_administrator(visit: Visit) -> bool:
-    """Whether the visitor is one of those who run the appliance."""
+    """Whether the visitor is listed in `console.administrators` of the configuration."""
     return visit.person.login in visit.services.config.console.administrators
 
 
 def require_administrator(visit: Visit) -> None:
-    """ScopeMissing for whoever does not run the appliance."""
+    """ScopeMissing unless the visitor is an administrator of the appliance."""
     if not is_administrator(visit):
         raise ScopeMissing(
-            "this page is for those who run the appliance; whoever does may name your login in console.administrators of its "
+            "this page is for administrators of the appliance; its operator can add your login to `console.administrators` in the "
             "configuration"
         )
 
 
 @page("GET", _AT, scope="logs.read")
 def show_appliance(visit: Visit) -> Answer:
-    """Versions, database, connectors and licences: what support asks for."""
+    """Versions, database, connectors and licences, as needed for support."""
     values = {
         "version": importlib.metadata.version(DISTRIBUTION), "python": platform.python_version(), "machine": platform.machine(),
         "database": _database(), "schema": len(migrations.all_migrations()), "pending": migrations.pending(),
@@ -63,13 +63,14 @@ def _database() -> str:
 
 @cache
 def _packages() -> tuple[Package, ...]:
-    """Every library that is installed beside the appliance; read once, it does not change while it runs."""
-    found = {each.name: each for each in importlib.metadata.distributions() if each.name}
-    return tuple(Package(name, found[name].version, _licence(found[name])) for name in sorted(found, key=str.lower))
+    """Every installed library; read once, because the installation does not change while the appliance runs."""
+    distributions = {each.name: each for each in importlib.metadata.distributions() if each.name}
+    ordered = [distributions[name] for name in sorted(distributions, key=str.lower)]
+    return tuple(Package(each.name, each.version, _licence(each)) for each in ordered)
 
 
 def _licence(package: importlib.metadata.Distribution) -> str:
-    """By its metadata, in its own words."""
+    """The licence that the package's metadata names, or empty."""
     return next(_licences(package), "")[:80]
 
 
@@ -82,9 +83,12 @@ def _licences(package: importlib.metadata.Distribution) -> Iterator[str]:
 
 @page("GET", f"{_AT}/configuration", scope=None)
 def show_configuration(visit: Visit) -> Answer:
-    """Every setting in effect and where it is from, secrets hidden."""
+    """Every effective setting with its origin; secrets are hidden."""
     require_administrator(visit)
-    shown = shown_settings(visit.services.config)
+    all_settings = shown_settings(visit.services.config)
     changed = visit.asked.args.get("show") != "all"
-    kept = {section: [each for each in settings if not changed or each.origin != "default"] for section, settings in shown.items()}
-    return Page("configuration.html", {"sections": {name: rows for name, rows in kept.items() if rows}, "changed": changed})
+    visible = {
+        section: [each for each in settings if not changed or each.origin != "default"]
+        for section, settings in all_settings.items()
+    }
+    return Page("configuration.html", {"sections": {name: rows for name, rows in visible.items() if rows}, "changed": changed})

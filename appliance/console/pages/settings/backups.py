@@ -1,4 +1,4 @@
-"""Backups, for those who run the appliance: how it stands, one made now, and one downloaded."""
+"""Pages for administrators: the state of backups, starting one, and downloading one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ STAGES = {
 
 @page("GET", "/appliance/backups", scope=None)
 def show_backups(visit: Visit) -> Answer:
-    """How it stands with backups, how far one is, and how one is brought back."""
+    """The state of backups, the progress of a running one, and instructions to restore one."""
     require_administrator(visit)
     return _page(visit, part=visit.asked.is_fragment)
 
@@ -41,16 +41,16 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
 
 @page("POST", "/appliance/backups", scope=None)
 def make_backup(visit: Visit) -> Answer:
-    """Begin one; it goes on by itself and the page shows how far it is."""
+    """Start a backup in the background; the page shows its progress."""
     require_administrator(visit)
-    passphrase, asked = visit.services.config.backup.passphrase, visit.asked
+    passphrase, request = visit.services.config.backup.passphrase, visit.asked
     try:
         if not passphrase:
-            passphrase = asked.field("passphrase")
-            if passphrase != asked.field("again"):
-                raise ValidationFailed("the two passphrases differ; type the same one twice", pointer="/again")
+            passphrase = request.field("passphrase")
+            if passphrase != request.field("again"):
+                raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
             if not passphrase:
-                raise ValidationFailed("choose a passphrase: the file is sealed with it", pointer="/passphrase")
+                raise ValidationFailed("enter a passphrase to encrypt the file with", pointer="/passphrase")
         visit.services.backups.make_now(passphrase)
     except ApplianceError as error:
         return _page(visit, error)
@@ -60,14 +60,14 @@ def make_backup(visit: Visit) -> Answer:
 
 @page("GET", "/appliance/backups/<name>", scope=None)
 def download_backup(visit: Visit, name: str) -> Answer:
-    """A backup as a file; only an encrypted one, because it holds every tenant."""
+    """Download an encrypted backup; unencrypted ones are not offered, because a backup contains every tenant."""
     require_administrator(visit)
     config = visit.services.config
-    kept = next((each for each in list_kept(config) if each.name == name), None)
-    if kept is None or not kept.is_sealed:
-        raise NotFound(Sentence("there is no encrypted backup %(name)s here", name=repr(name[:80])))
-    db.write(lambda: audit.record(visit.scope, "backup.download", kept.name))
-    return File(kept.name, "application/octet-stream", _pieces(folder_of(config) / kept.name), kept.size)
+    backup = next((each for each in list_kept(config) if each.name == name), None)
+    if backup is None or not backup.is_sealed:
+        raise NotFound(Sentence("there is no encrypted backup %(name)s", name=repr(name[:80])))
+    db.write(lambda: audit.record(visit.scope, "backup.download", backup.name))
+    return File(backup.name, "application/octet-stream", _pieces(folder_of(config) / backup.name), backup.size)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Invitations: taken back on the page of people, and accepted on the base host by whoever holds the link."""
+"""Invitations: revoked on the page of people, accepted on the base host by anyone with the link."""
 
 from concurrent.futures import Future
 from functools import partial
@@ -15,14 +15,14 @@ PEOPLE = "/console/people"
 
 @page("POST", "/people/invitations/<invitation_id>/revoke", scope="keys.write")
 def revoke_invitation(visit: Visit, invitation_id: str) -> Answer:
-    """Take an invitation back; its link opens nothing any more."""
+    """Revoke an invitation; its link stops working."""
     invitations.revoke_invitation(visit.scope, invitation_id)
     return Redirect(PEOPLE)
 
 
 @base_page("GET", "/invitation")
 def show_invitation(arrival: Arrival) -> Answer:
-    """What is offered, and the form of a password; whoever is signed in as somebody else stays so until they accept."""
+    """The invitation with the form for a password; a visitor who is signed in as another user stays so until they accept."""
     if not session.can_hold_cookies(arrival.asked):
         return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
     return _form(arrival, arrival.asked.args.get("token", ""))
@@ -32,24 +32,24 @@ def _form(arrival: Arrival, token: str, problem: ApplianceError | None = None) -
     try:
         offer = invitations.read_offer(arrival.services.sealer, token)
     except Gone as error:
-        told = {"person": arrival.person, "title": _("Invitation no longer valid"), "problem": error}
-        return Page("base/problem.html", told, error.status)
+        details = {"person": arrival.person, "title": _("Invitation no longer valid"), "problem": error}
+        return Page("base/problem.html", details, error.status)
     values = {"offer": offer, "token": token, "problem": problem, "person": arrival.person}
     return Page("base/invitation.html", values, problem.status if problem else 200, problem.headers if problem else {})
 
 
 @base_page("POST", "/invitation")
 def accept_invitation(arrival: Arrival) -> Answer:
-    """Join the tenant: with a new account and its password, or with that of the account there is."""
-    asked, services = arrival.asked, arrival.services
-    if not session.can_hold_cookies(asked):
-        return Page("base/needs_https.html", {"host": asked.host}, 426)
-    token, password = asked.field("token"), asked.field("password")
+    """Join the tenant with a new account and password, or with the password of an existing account."""
+    request, services = arrival.asked, arrival.services
+    if not session.can_hold_cookies(request):
+        return Page("base/needs_https.html", {"host": request.host}, 426)
+    token, password = request.field("token"), request.field("password")
     try:
         offer: Offer = invitations.read_offer(services.sealer, token)
-        if not offer.has_account and password != asked.field("again"):
-            raise ValidationFailed("the two passwords differ; type the same one twice", pointer="/again")
-        attempt = Attempt(offer.login, asked.address, session.device_of(services, asked, offer.login))
+        if not offer.has_account and password != request.field("again"):
+            raise ValidationFailed("the two passwords differ; enter the same one twice", pointer="/again")
+        attempt = Attempt(offer.login, request.address, session.device_of(services, request, offer.login))
         work = services.password_checks.submit(attempt, partial(services.invitations.accept, token, password))
     except ApplianceError as error:
         return _form(arrival, token, error)

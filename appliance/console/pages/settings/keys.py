@@ -1,4 +1,4 @@
-"""Pages of API keys: the list, issue with scopes explained, rotation with overlap, revocation."""
+"""Pages of API keys: the list, the form to issue one with its scopes explained, rotation, adoption and revocation."""
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
@@ -25,7 +25,7 @@ AREA_NAMES = {
 
 
 def state_of(row: ApiKey, authority: KeyAuthority) -> str:
-    """`active`, `replaced` (rotated, in its overlap), `ended` (with its issuer), `expired` or `revoked`."""
+    """The state of a key: `active`, `replaced` (rotated, still in its overlap), `ended` (with its issuer), `expired`, `revoked`."""
     if row.revoked_at is not None:
         return "revoked"
     if min(row.expires_at, row.grace_until or row.expires_at) <= clock.now_ms():
@@ -37,21 +37,22 @@ def state_of(row: ApiKey, authority: KeyAuthority) -> str:
 
 @page("GET", "/keys", scope="keys.read")
 def list_keys(visit: Visit) -> Answer:
-    """The tenant's API keys."""
-    found = keys.list_keys(visit.scope, visit.page())
+    """The tenant's API keys with their states."""
+    result = keys.list_keys(visit.scope, visit.page())
     issuers = lineage.read_issuers(visit.scope)
-    authorities = {row.id: lineage.read_authority(row, issuers) for row in found.items}
-    rows = [(row, state_of(row, authorities[row.id])) for row in found.items]
-    why = {row.id: _why_less(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
-    ending = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
+    authorities = {row.id: lineage.read_authority(row, issuers) for row in result.items}
+    rows = [(row, state_of(row, authorities[row.id])) for row in result.items]
+    why = {row.id: _explain_restrictions(authorities[row.id]) for row, state in rows if state in ("active", "replaced", "ended")}
+    expiring = [row for row, state in rows if state == "active" and row.expires_at < clock.now_ms() + SOON_MS]
     return Page(
         "keys.html",
-        {"rows": rows, "ending": ending, "next_cursor": found.next_cursor, "names": Names(visit), "overlaps": OVERLAPS, "why": why},
-    )
+        {"rows": rows, "ending": expiring, "next_cursor": result.next_cursor, "names": Names(visit), "overlaps": OVERLAPS,
+         "why": why},
+    )  # fmt: skip
 
 
-def _why_less(authority: KeyAuthority) -> str:
-    """What is to be said of a key that has ended, goes on without its issuer for a while, or lost scopes with them."""
+def _explain_restrictions(authority: KeyAuthority) -> str:
+    """Why a key has ended, will end, or has fewer effective scopes than it was issued with; empty when nothing applies."""
     if authority.ended:
         by_key = authority.row.issuer.startswith("key:")
         return (
@@ -74,77 +75,77 @@ def show_new_key(visit: Visit) -> Answer:
 
 
 def _form(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    asked = visit.asked
+    request = visit.asked
     areas: dict[str, list[tuple[str, str]]] = {}
     for name, text in SCOPES.items():
         if visit.may(name):
             areas.setdefault(_(AREA_NAMES[name.partition(".")[0]]), []).append((name, _(text)))
     values = {
-        "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": asked.form.get("scopes", []),
-        "name": asked.field("name"), "environment": asked.field("environment") or "live", "days": asked.field("days") or "365",
-        "addresses": asked.field("addresses"), "limits": visit.services.config.limits,
-        "requests": asked.field("requests"), "kind": asked.field("kind") or "service",
+        "areas": areas, "lifetimes": LIFETIMES, "problem": problem, "chosen": request.form.get("scopes", []),
+        "name": request.field("name"), "environment": request.field("environment") or "live",
+        "days": request.field("days") or "365", "addresses": request.field("addresses"), "limits": visit.services.config.limits,
+        "requests": request.field("requests"), "kind": request.field("kind") or "service",
     }  # fmt: skip
     return Page("key_new.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/keys/new", scope="keys.write")
 def issue_key(visit: Visit) -> Answer:
-    """Issue a key and show its text, this once."""
-    asked, limits = visit.asked, visit.services.config.limits
+    """Issue a key and show its text, which cannot be shown again."""
+    request, limits = visit.asked, visit.services.config.limits
     try:
-        scopes = asked.form.get("scopes", [])
+        scopes = request.form.get("scopes", [])
         if not scopes:
-            raise ValidationFailed("choose at least one scope: what the key shall be allowed to do", pointer="/scopes")
-        days, requests = asked.field("days"), asked.field("requests").strip() or str(limits.rate_requests)
+            raise ValidationFailed("select at least one scope for the key", pointer="/scopes")
+        days, requests = request.field("days"), request.field("requests").strip() or str(limits.rate_requests)
         if not (requests.isascii() and requests.isdigit() and len(requests) < 8 and 1 <= int(requests) <= MOST_REQUESTS):
             raise ValidationFailed(
-                Sentence("requests is a whole number from 1 to %(most_requests)s", most_requests=MOST_REQUESTS),
+                Sentence("`requests` must be a whole number from 1 to %(most_requests)s", most_requests=MOST_REQUESTS),
                 pointer="/rate_limit",
             )
         spec = keys.KeySpec(
-            asked.field("name").strip(), scopes, asked.field("environment").strip(),
+            request.field("name").strip(), scopes, request.field("environment").strip(),
             int(days) if days.isascii() and days.isdigit() and len(days) < 5 else 0,
-            int(requests), limits.rate_window_s, asked.field("addresses").replace(",", " ").split(),
-            "agent" if asked.field("kind") == "agent" else "service",
+            int(requests), limits.rate_window_s, request.field("addresses").replace(",", " ").split(),
+            "agent" if request.field("kind") == "agent" else "service",
         )  # fmt: skip
         row, text = keys.issue_key(visit.scope, visit.services.sealer, spec)
     except ApplianceError as error:
         return _form(visit, error)
-    return _shown_once(visit, row, text)
+    return _key_page(visit, row, text)
 
 
-def _shown_once(visit: Visit, row: ApiKey, text: str) -> Page:
+def _key_page(visit: Visit, row: ApiKey, text: str) -> Page:
     url = visit.services.config.tenant_url(visit.scope.tenant_id)
     return Page("key_shown.html", {"row": row, "text": text, "url": url, "old": row.rotated_from}, 201)
 
 
 @page("POST", "/keys/<key_id>/rotate", scope="keys.write")
 def rotate_key(visit: Visit, key_id: str) -> Answer:
-    """A new key with the same grants; the old one lives on for the chosen overlap."""
+    """Issue a new key with the same grants; the old one stays valid for the chosen overlap."""
     overlap = visit.asked.field("overlap")
     if overlap not in dict(OVERLAPS):
         raise ValidationFailed("choose when the old key ends", pointer="/overlap")
     row, text = keys.rotate_key(visit.scope, visit.services.sealer, key_id, int(overlap))
-    return _shown_once(visit, row, text)
+    return _key_page(visit, row, text)
 
 
 @page("POST", "/keys/<key_id>/adopt", scope="keys.write")
 def adopt_key(visit: Visit, key_id: str) -> Answer:
-    """Become the issuer of a key, which goes on."""
+    """Make the visitor the issuer of a key, so that it stays valid."""
     adoption.adopt_key(visit.scope, key_id)
     return Redirect("/console/keys")
 
 
 @page("POST", "/keys/<key_id>/revoke", scope="keys.write")
 def revoke_key(visit: Visit, key_id: str) -> Answer:
-    """End a key at once."""
+    """Revoke a key immediately."""
     keys.revoke_key(visit.scope, key_id)
     return Redirect("/console/keys")
 
 
 @page("POST", "/keys/<key_id>/make-agent", scope="keys.write")
 def make_agent_key(visit: Visit, key_id: str) -> Answer:
-    """Judge a key as an agent's from now on."""
+    """Treat a key as an agent's key in policies from now on."""
     keys.make_agent_key(visit.scope, key_id)
     return Redirect("/console/keys")

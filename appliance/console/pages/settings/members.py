@@ -1,4 +1,4 @@
-"""The page of people: who belongs to the tenant with which role, added, invited, changed and removed."""
+"""The page of people: members with their roles and open invitations; add, invite, change and remove members."""
 
 from appliance.console.frame.people import Names
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
@@ -20,7 +20,7 @@ LASTING = {"1": mark("a day"), "7": mark("a week"), "30": mark("30 days")}
 
 @page("GET", "/people", scope="keys.read")
 def list_members(visit: Visit) -> Answer:
-    """Everybody with a role in this tenant, and who is invited."""
+    """The members of this tenant and the open invitations."""
     return _page(visit)
 
 
@@ -38,17 +38,17 @@ def _page(visit: Visit, problem: ApplianceError | None = None) -> Page:
 
 @page("POST", "/people", scope="keys.write")
 def add_member(visit: Visit) -> Answer:
-    """Give somebody with an account a role, or change it; invite whoever has none."""
-    asked = visit.asked
-    login, is_approver = asked.field("login").strip(), asked.field("approver") == "yes"
+    """Add a member or change their role; a login without an account is invited."""
+    request = visit.asked
+    login, is_approver = request.field("login").strip(), request.field("approver") == "yes"
     try:
         if not login:
-            raise ValidationFailed("say whom: their login, most often an e-mail address", pointer="/login")
-        if asked.field("sure") != "yes" and (page := _confirm_role(visit, login, asked.field("role"))):
+            raise ValidationFailed("enter the person's login, usually an e-mail address", pointer="/login")
+        if request.field("sure") != "yes" and (page := _confirm_role(visit, login, request.field("role"))):
             return page
-        people.add_member(visit.scope, login, asked.field("role"), approver=is_approver)
+        people.add_member(visit.scope, login, request.field("role"), approver=is_approver)
     except NotFound as error:
-        return _invite(visit, InvitationSpec(login, asked.field("role"), is_approver, _days(visit)), error)
+        return _invite(visit, InvitationSpec(login, request.field("role"), is_approver, _days(visit)), error)
     except ApplianceError as error:
         return _page(visit, error)
     return Redirect(HERE)
@@ -62,28 +62,30 @@ def _days(visit: Visit) -> int:
 def _invite(visit: Visit, spec: InvitationSpec, unknown: NotFound) -> Answer:
     way = {"letter": True, "link": False}.get(visit.asked.field("way"))
     try:
-        made = visit.services.invitations.invite(visit.scope, spec, by_email=way)
+        invited = visit.services.invitations.invite(visit.scope, spec, by_email=way)
     except ScopeMissing as error:
         if visit.services.invitations.are_offered:
             return _page(visit, error)
         refusal = ValidationFailed(
-            Sentence("%(unknown)s; whoever runs this appliance makes an account with `gos user add LOGIN`", unknown=unknown),
+            Sentence(
+                "%(unknown)s; the operator of this appliance can create an account with `gos user add LOGIN`", unknown=unknown
+            ),
             pointer="/login",
         )
         return _page(visit, refusal)
     except ApplianceError as error:
         return _page(visit, error)
-    if made.link:
-        return Page("invited.html", {"row": made.invitation, "link": made.link}, 201)
+    if invited.link:
+        return Page("invited.html", {"row": invited.invitation, "link": invited.link}, 201)
     return Redirect(f"{HERE}?told=letter")
 
 
 def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:
-    """What a lower role takes from keys is shown before; None when it takes nothing."""
-    known = [each for each in people.list_members(visit.scope) if each.login == login.lower()]
-    if not known or role not in ROLES:
+    """A confirmation page with the API keys that a lower role would restrict; None when there are none."""
+    members = [each for each in people.list_members(visit.scope) if each.login == login.lower()]
+    if not members or role not in ROLES:
         return None
-    authority = departures.read_authority(visit.scope, known[0].user_id, role)
+    authority = departures.read_authority(visit.scope, members[0].user_id, role)
     if not authority.shrinking:
         return None
     hidden = {"login": login, "role": role, "approver": visit.asked.field("approver"), "sure": "yes"}
@@ -93,7 +95,7 @@ def _confirm_role(visit: Visit, login: str, role: str) -> Page | None:
 
 @page("GET", "/people/<user_id>/remove", scope="keys.write")
 def show_removal(visit: Visit, user_id: str) -> Answer:
-    """What rests on somebody, and what shall become of it."""
+    """The keys and processes that depend on a member, with the choice of what happens to each."""
     return _removal(visit, user_id)
 
 
@@ -108,14 +110,14 @@ def _removal(visit: Visit, user_id: str, problem: ApplianceError | None = None) 
 
 
 def _chosen(visit: Visit, kind: str, what: str) -> list[str]:
-    """The ids of this kind that this was chosen for."""
+    """The ids of the items of this kind for which the form chose `what`."""
     form = visit.asked.form
     return [name.removeprefix(f"{kind}-") for name in form if name.startswith(f"{kind}-") and visit.asked.field(name) == what]
 
 
 @page("POST", "/people/<user_id>/remove", scope="keys.write")
 def remove_member(visit: Visit, user_id: str) -> Answer:
-    """Take somebody's role, and what they leave behind over as it was chosen; the account stays."""
+    """Remove a member, and hand over or stop what depends on them as chosen; the account itself remains."""
     handover = departures.Handover(
         _chosen(visit, "key", "adopt"), _chosen(visit, "process", "adopt"), _chosen(visit, "process", "stop")
     )

@@ -1,4 +1,4 @@
-"""The export of the tenant, for its owners: made in the background, kept for a day, downloaded as a file."""
+"""The export of the tenant, for its owners: created in the background, kept for a day, downloaded as a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ STAGES = {
 
 @page("GET", "/settings/export", scope="keys.write")
 def show_export(visit: Visit) -> Answer:
-    """How far an export is, and the one that is kept."""
+    """The progress of a running export, and the finished ones."""
     return _page(visit, part=visit.asked.is_fragment)
 
 
@@ -40,11 +40,11 @@ def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = F
 
 @page("POST", "/settings/export", scope="keys.write")
 def make_export(visit: Visit) -> Answer:
-    """Begin one; it goes on by itself and the page shows how far it is."""
+    """Start an export in the background; the page shows its progress."""
     passphrase = visit.asked.field("passphrase")
     try:
         if passphrase != visit.asked.field("again"):
-            raise ValidationFailed("the two passphrases differ; type the same one twice", pointer="/again")
+            raise ValidationFailed("the two passphrases differ; enter the same one twice", pointer="/again")
         visit.services.transfers.export(visit.scope, passphrase or None)
     except ApplianceError as error:
         return _page(visit, error)
@@ -53,20 +53,20 @@ def make_export(visit: Visit) -> Answer:
 
 @page("GET", "/settings/export/<name>", scope="keys.write")
 def download_export(visit: Visit, name: str) -> Answer:
-    """An export as a file."""
-    kept = exports.get_export(visit.services.config, visit.scope, name)
-    db.write(lambda: audit.record(visit.scope, "tenant.download", visit.scope.tenant_id, {"file": kept.name}))
-    return File(kept.name, "application/octet-stream", pieces_of_file(kept.path), kept.size)
+    """Download an export."""
+    export = exports.get_export(visit.services.config, visit.scope, name)
+    db.write(lambda: audit.record(visit.scope, "tenant.download", visit.scope.tenant_id, {"file": export.name}))
+    return File(export.name, "application/octet-stream", pieces_of_file(export.path), export.size)
 
 
 def pieces_of_file(path: Path) -> Iterator[bytes]:
-    """A file, a MiB at a time."""
+    """Read a file in pieces of 1 MiB."""
     with path.open("rb") as file:
         yield from iter(lambda: file.read(1 << 20), b"")
 
 
 @page("POST", "/settings/export/<name>/delete", scope="keys.write")
 def delete_export(visit: Visit, name: str) -> Answer:
-    """Delete an export before its day is over."""
+    """Delete an export before it expires."""
     exports.delete_export(visit.services.config, visit.scope, name)
     return Redirect(HERE)

@@ -1,8 +1,9 @@
-"""The reset of the tenant to a known solution, for its owners: told beforehand, confirmed by its id, done in the background."""
+"""The reset of the tenant to a solution, for its owners: previewed, confirmed with the tenant's id, run in the background."""
 
 from appliance.backups import counting
 from appliance.console.frame.routing import Answer, Page, Redirect, Visit, page
 from appliance.core.errors import ApplianceError, ValidationFailed
+from appliance.core.sentences import Sentence
 from appliance.solutions import (
     LARGEST_BYTES,
     RESET,
@@ -23,29 +24,31 @@ EVERY_MS = 700
 
 @page("GET", "/settings/reset", scope="keys.write")
 def show_reset(visit: Visit) -> Answer:
-    """What goes, what stays, and how a reset goes."""
+    """What a reset deletes and keeps, and the progress of a running one."""
     return _page(visit, part=visit.asked.is_fragment)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, part: bool = False) -> Page:
     work = visit.services.transfers.works.latest(visit.scope, RESET)
     is_busy = work is not None and not work.is_over
-    limits, asked = visit.services.config.limits, visit.asked
+    limits, request = visit.services.config.limits, visit.asked
     values = {
         "work": work, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "live_url": f"{HERE}?part=live", "problem": problem,
         "held": [] if part else counting.count_held(visit.scope), "stay": [] if part else counting.count_letting_in(visit.scope),
-        "kinds": KINDS, "chosen": asked.field("solution") or "starter", "most_mb": min(limits.upload_mb, LARGEST_BYTES >> 20),
+        "kinds": KINDS, "chosen": request.field("solution") or "starter", "most_mb": min(limits.upload_mb, LARGEST_BYTES >> 20),
     }  # fmt: skip
     return Page("reset_live.html" if part else "reset.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/settings/reset", scope="keys.write", takes_files=True)
 def reset_tenant(visit: Visit) -> Answer:
-    """Begin it; whatever fails leaves the tenant as it was."""
+    """Start a reset; if it fails, the tenant is left unchanged."""
     services = visit.services
     try:
         if visit.asked.field("confirm").strip() != visit.scope.tenant_id:
-            raise ValidationFailed("type the id of this tenant exactly as it stands there", pointer="/confirm")
+            raise ValidationFailed(
+                Sentence("enter the id of this tenant to confirm: %(tenant)s", tenant=visit.scope.tenant_id), pointer="/confirm"
+            )
         tools = Tools(services.pool, services.integrations, services.webapps, services.publishing, services.skills)
         services.transfers.reset(visit.scope, tools, _solution(visit))
     except ApplianceError as error:
@@ -54,7 +57,7 @@ def reset_tenant(visit: Visit) -> Answer:
 
 
 def _solution(visit: Visit) -> Solution:
-    """What was chosen, read as a whole: nothing goes before it is known to be a solution."""
+    """The chosen solution, read completely, so that nothing is deleted before it is known to be valid."""
     config = visit.services.config
     if visit.asked.field("solution") != "own":
         return starter_solution(order_system_url(config))

@@ -1,4 +1,4 @@
-"""Pages of secrets: their names and where each may go; a value goes in and is never shown."""
+"""Pages of secrets: their names and permitted destinations; values are write-only."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,11 +24,11 @@ _PAGES = {
 
 @page("GET", "/secrets", scope="secrets.write")
 def list_secrets(visit: Visit) -> Answer:
-    """The names of the tenant's secrets, and the form of another."""
-    return _list(visit)
+    """The names of the tenant's secrets, and the form to add one."""
+    return _list_page(visit)
 
 
-def _list(visit: Visit, problem: ApplianceError | None = None) -> Page:
+def _list_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
     places: dict[str, list[Binding]] = {}
     for binding in secret_bindings.list_bindings(visit.scope):
         places.setdefault(binding.name, []).append(binding)
@@ -41,27 +41,27 @@ def _list(visit: Visit, problem: ApplianceError | None = None) -> Page:
 
 @page("POST", "/secrets", scope="secrets.write")
 def set_secret(visit: Visit) -> Answer:
-    """Set a secret, or give it another value."""
+    """Create a secret, or replace its value."""
     name, value = visit.asked.field("name").strip(), visit.asked.field("value").replace("\r\n", "\n")
     try:
         service.set_secret(visit.scope, visit.services.sealer, name, value)
     except ApplianceError as refusal:
-        return _list(visit, refusal)
+        return _list_page(visit, refusal)
     return Redirect(f"/console/secrets/{name}")
 
 
 @page("GET", "/secrets/<name>", scope="secrets.write")
 def show_secret(visit: Visit, name: str) -> Answer:
-    """One secret: where it may go, what uses it without being allowed to, and the forms to replace and delete it."""
-    return _show(visit, name)
+    """One secret: its permitted destinations, uses without permission, and the forms to replace and delete it."""
+    return _secret_page(visit, name)
 
 
-def _show(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
-    found = next((each for each in service.list_secrets(visit.scope) if each.name == name), None)
-    if found is None:
-        raise NotFound(Sentence("there is no secret %(name)s here; the list shows what there is", name=repr(name[:63])))
+def _secret_page(visit: Visit, name: str, problem: ApplianceError | None = None) -> Page:
+    secret = next((each for each in service.list_secrets(visit.scope) if each.name == name), None)
+    if secret is None:
+        raise NotFound(Sentence("there is no secret %(name)s; choose one from the list", name=repr(name[:63])))
     values: dict[str, Any] = {
-        "secret": found, "dependents": dependents_of(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
+        "secret": secret, "dependents": dependents_of(visit.services, visit.scope, "secret", name), "kinds": KIND_NAMES,
         "pages": _PAGES, "bindings": secret_bindings.list_bindings(visit.scope, name),
         "unbound": unbound_uses(visit.services, visit.scope, name), "problem": problem,
         "entered": {each: visit.asked.field(each) for each in ("kind", "target")}, "names": Names(visit),
@@ -71,19 +71,19 @@ def _show(visit: Visit, name: str, problem: ApplianceError | None = None) -> Pag
 
 @page("POST", "/secrets/<name>/bindings", scope="secrets.write")
 def add_binding(visit: Visit, name: str) -> Answer:
-    """Let the secret go to one more place."""
+    """Permit one more destination for the secret."""
     kind, target = cast(Kind, visit.asked.field("kind")), visit.asked.field("target").strip()
     try:
         place: Destination = find_place(visit.services, visit.scope, kind, target)
         secret_bindings.bind(visit.scope, name, place)
     except ApplianceError as refusal:
-        return _show(visit, name, refusal)
+        return _secret_page(visit, name, refusal)
     return Redirect(f"/console/secrets/{name}")
 
 
 @page("POST", "/secrets/<name>/bindings/<binding>/delete", scope="secrets.write")
 def remove_binding(visit: Visit, name: str, binding: str) -> Answer:
-    """Let the secret go to a place no more."""
+    """Remove a destination of the secret."""
     secret_bindings.unbind(visit.scope, name, binding)
     return Redirect(f"/console/secrets/{name}")
 

@@ -1,4 +1,4 @@
-"""The settings of the tenant: what it is called, what holds for its folders, and how much of everything it has and may have."""
+"""The settings of the tenant: its name, the rules of its document folders, and its usage and limits."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from appliance.tenants import service
 from .appliance import is_administrator
 
 HERE = "/console/settings"
-# Each kind by name, and where its list is.
+# Label and console section of each kind of resource.
 KINDS = {
     "execution": (mark("Executions"), "executions"), "entity": (mark("Entities"), "datapool"),
     "document": (mark("Documents"), "documents"), "process": (mark("Processes"), "processes"),
@@ -29,27 +29,27 @@ KINDS = {
 
 @page("GET", "/settings", scope=None)
 def show_settings(visit: Visit) -> Answer:
-    """Everything that is set for this tenant, and who may change it does so here."""
+    """All settings of this tenant, with forms for those who may change them."""
     return _page(visit)
 
 
 def _page(visit: Visit, problem: ApplianceError | None = None, *, of_form: str = "") -> Page:
-    services, scope, asked = visit.services, visit.scope, visit.asked
+    services, scope, request = visit.services, visit.scope, visit.asked
     config, row = services.config, service.get_tenant(scope.tenant_id)
-    letters = config.approvals.email_integration
+    email_integration = config.approvals.email_integration
     values = {
-        "row": row, "name": asked.field("name") if of_form == "name" else row.name, "problem": problem, "of_form": of_form,
-        "form": {name: asked.field(name) for name in ("folder", "review", "days")}, "config": config, "kinds": KINDS,
+        "row": row, "name": request.field("name") if of_form == "name" else row.name, "problem": problem, "of_form": of_form,
+        "form": {name: request.field(name) for name in ("folder", "review", "days")}, "config": config, "kinds": KINDS,
         "addresses": {"url": config.tenant_url(row.id), "cdn": config.cdn_url(row.id), "app": config.webapp_url(row.id, "APP")},
         "rules": folder_rules.list_rules(scope) if visit.may("documents.read") else [], "names": Names(visit),
         "bounded": counting.count_bounded(scope), "held": counting.count_unbounded(scope) + counting.count_letting_in(scope),
-        "stored": services.blobs.usage(scope), "letters": letters, "has_letters": services.invitations.can_write(scope),
+        "stored": services.blobs.usage(scope), "letters": email_integration, "has_letters": services.invitations.can_write(scope),
         "language": services.languages.get(config.console.language), "runs_it": is_administrator(visit),
     }  # fmt: skip
     return Page("settings.html", values, problem.status if problem else 200)
 
 
-def _changed(visit: Visit, form: str, work: Callable[[], object]) -> Answer:
+def _apply(visit: Visit, form: str, work: Callable[[], object]) -> Answer:
     try:
         work()
     except ApplianceError as error:
@@ -59,29 +59,33 @@ def _changed(visit: Visit, form: str, work: Callable[[], object]) -> Answer:
 
 @page("POST", "/settings/name", scope="keys.write")
 def rename_tenant(visit: Visit) -> Answer:
-    """Call the tenant something else."""
-    return _changed(visit, "name", lambda: service.rename_tenant(visit.scope, visit.asked.field("name")))
+    """Rename the tenant."""
+    return _apply(visit, "name", lambda: service.rename_tenant(visit.scope, visit.asked.field("name")))
 
 
 @page("POST", "/settings/folders", scope="documents.retain")
 def set_folder_rule(visit: Visit) -> Answer:
-    """Set what holds for a folder and all below it."""
-    asked = visit.asked
+    """Set the rule of a folder and its subfolders."""
+    request = visit.asked
 
-    def put() -> None:
-        days, review = asked.field("days").strip(), bool(asked.field("review"))
+    def save_rule() -> None:
+        days, review = request.field("days").strip(), bool(request.field("review"))
         if days and not (days.isascii() and days.isdigit() and len(days) < 10):
-            raise ValidationFailed("give whole days, or nothing to keep documents", pointer="/delete_after_days")
+            raise ValidationFailed(
+                "enter a whole number of days, or leave it empty to keep documents", pointer="/delete_after_days"
+            )
         if not days and not review:
-            raise ValidationFailed("choose an approval, or give days: a rule that says neither does nothing", pointer="/review")
-        folder = asked.field("folder").strip().strip("/")
+            raise ValidationFailed(
+                "require an approval or enter a number of days; otherwise the rule has no effect", pointer="/review"
+            )
+        folder = request.field("folder").strip().strip("/")
         rule = FolderRule(folder, "required" if review else "none", int(days) if days else None)
         folder_rules.put_rule(visit.scope, rule)
 
-    return _changed(visit, "folder", put)
+    return _apply(visit, "folder", save_rule)
 
 
 @page("POST", "/settings/folders/remove", scope="documents.retain")
 def remove_folder_rule(visit: Visit) -> Answer:
-    """Have nothing hold for a folder any more but what holds for those above it."""
-    return _changed(visit, "removal", lambda: folder_rules.delete_rule(visit.scope, visit.asked.field("folder")))
+    """Remove the rule of a folder; the rules of its parent folders still apply."""
+    return _apply(visit, "removal", lambda: folder_rules.delete_rule(visit.scope, visit.asked.field("folder")))

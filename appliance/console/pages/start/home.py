@@ -1,4 +1,4 @@
-"""The console's first page: what needs the visitor, how the last day went, and the first steps of a new tenant."""
+"""The console's home page: items that need attention, figures of the last day, and the first steps of a new tenant."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ READ, MOST_PAGES = 50, 10
 
 @dataclass(frozen=True)
 class Need:
-    """One thing to look at; `state` gives it its badge."""
+    """One item that needs attention; `state` determines its badge."""
 
     text: str
     about: str
@@ -48,7 +48,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Needs:
-    """Things of one kind, the first few of `count`; `url` has them all."""
+    """The first items of one kind, out of `count`; `url` lists them all."""
 
     title: str
     url: str
@@ -58,7 +58,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Step:
-    """A first step of a new tenant, and whether it has been taken."""
+    """A first step for a new tenant, and whether it is done."""
 
     text: str
     about: str
@@ -68,7 +68,7 @@ class Step:
 
 @page("GET", "/", scope=None)
 def show_home(visit: Visit) -> Answer:
-    """What needs the visitor, as far as their role lets them see it."""
+    """The home page, with the items that the visitor's role may see."""
     looks: tuple[tuple[str, Callable[[Visit], Needs]], ...] = (
         ("keys.write", _confirmations),
         ("approvals.read", _approvals), ("logs.read", _failures), ("integrations.read", _circuits), ("agents.read", _agents),
@@ -81,42 +81,42 @@ def show_home(visit: Visit) -> Answer:
 
 @page("POST", "/first-steps/dismiss", scope=None)
 def dismiss_first_steps(visit: Visit) -> Answer:
-    """Show them to this person no more."""
+    """Hide the first steps from this person permanently."""
     people.hide_first_steps(visit.scope, visit.person.user_id)
     return Redirect("/console/")
 
 
-def _shown(title: str, url: str, items: list[Need]) -> Needs:
+def _first_items(title: str, url: str, items: list[Need]) -> Needs:
     return Needs(title, url, len(items), items[:SHOWN])
 
 
 def _approvals(visit: Visit) -> Needs:
-    found: list[Approval] = []
+    pending: list[Approval] = []
     cursor: str | None = None
     for _read in range(MOST_PAGES):
         page_of = approvals.list_approvals(visit.scope, ApprovalFilter("pending"), PageRequest(READ, cursor, "created_at"))
-        found += page_of.items
+        pending += page_of.items
         cursor = page_of.next_cursor
         if cursor is None:
             break
-    mine = find_mine(visit.scope, visit.person, found)
+    mine = find_mine(visit.scope, visit.person, pending)
     items = [
         Need(title_of(each), tell(each.request.reason), f"/console/approvals/{each.id}", "waiting", each.created_at)
-        for each in found
+        for each in pending
         if each.id in mine
     ]  # fmt: skip
-    return _shown(_("Waiting for your decision"), "/console/approvals", items)
+    return _first_items(_("Waiting for your decision"), "/console/approvals", items)
 
 
 def _confirmations(visit: Visit) -> Needs:
-    """For whoever may decide them, owners."""
+    """The open confirmations, which only owners can decide."""
     names = Names(visit)
-    told = [tell_confirmation(row, names) for row in confirmations.open_confirmations(visit.scope)]
+    views = [tell_confirmation(row, names) for row in confirmations.open_confirmations(visit.scope)]
     items = [
         Need(each.title, each.why, HERE, "suspended" if each.is_suspended else "waiting", each.row.deadline or each.row.created_at)
-        for each in told
+        for each in views
     ]  # fmt: skip
-    return _shown(_("Waiting for an owner"), HERE, items)
+    return _first_items(_("Waiting for an owner"), HERE, items)
 
 
 def _times(count: int) -> str:
@@ -124,12 +124,12 @@ def _times(count: int) -> str:
 
 
 def _failures(visit: Visit) -> Needs:
-    found = failures.list_failures(visit.scope, PageRequest(SHOWN, count=True), state="open")
+    result = failures.list_failures(visit.scope, PageRequest(SHOWN, count=True), state="open")
     items = [
         Need(f"{each.process_id}: {tell(each.message)[:160]}", _times(each.count), "/console/failures", "failed", each.first_seen)
-        for each in found.items
+        for each in result.items
     ]  # fmt: skip
-    return Needs(_("New failures"), "/console/failures", found.total or 0, items)
+    return Needs(_("New failures"), "/console/failures", result.total or 0, items)
 
 
 def _circuits(visit: Visit) -> Needs:
@@ -137,7 +137,7 @@ def _circuits(visit: Visit) -> Needs:
         Need(slug, gate.health(visit.scope, slug).reason, f"/console/integrations/{slug}", "failing")
         for slug in gate.failing(visit.scope)
     ]
-    return _shown(_("Integrations paused after failures"), "/console/integrations", items)
+    return _first_items(_("Integrations paused after failures"), "/console/integrations", items)
 
 
 def _agents(visit: Visit) -> Needs:
@@ -146,7 +146,7 @@ def _agents(visit: Visit) -> Needs:
              each.finished_at)
         for each in runs.list_over_budget(visit.scope, clock.now_ms() - BACK_MS)
     ]  # fmt: skip
-    return _shown(_("Agents that reached their budget"), "/console/agents", items)
+    return _first_items(_("Agents that reached their budget"), "/console/agents", items)
 
 
 def _keys(visit: Visit) -> Needs:
@@ -154,17 +154,20 @@ def _keys(visit: Visit) -> Needs:
         Need(each.name, _("Expires soon. Rotate it."), "/console/keys", "expires", each.expires_at)
         for each in keys.expiring_keys(visit.scope, clock.now_ms() + AHEAD_MS)
     ]
-    return _shown(_("API keys expiring within 30 days"), "/console/keys", items)
+    return _first_items(_("API keys expiring within 30 days"), "/console/keys", items)
 
 
 def _certificates(visit: Visit) -> Needs:
     hosts = expiring_hosts(visit.scope, clock.now_ms() + AHEAD_MS)
     items = [Need(host, _("Certificate expires within 30 days"), "/console/webapps", "expires") for host in hosts]
-    return _shown(_("Certificates"), "/console/webapps", items)
+    return _first_items(_("Certificates"), "/console/webapps", items)
 
 
 def _first_steps(visit: Visit) -> list[Step]:
-    """Of a tenant in its first days, until all are taken; the first of them as long as nothing was ever run."""
+    """The first steps of a tenant, until all are done.
+
+    They disappear 14 days after the tenant was created, unless it has never run a process.
+    """
     scope = visit.scope
     if not visit.may("processflow.execute") or people.has_hidden_first_steps(scope, visit.person.user_id):
         return []
@@ -173,33 +176,33 @@ def _first_steps(visit: Visit) -> list[Step]:
         return []
     steps = [_first_run(visit, has_run)]
     if visit.may("keys.write"):
-        # The key of the first run is there from the beginning, and ends after a day.
+        # Every tenant starts with the key from its first run, which expires after a day and does not count.
         issued = any(each.environment != keys.FIRST for each in keys.list_keys(scope, PageRequest(READ)).items)
         steps.append(Step(_("Issue an API key"), _("Programs use it to start processes."), "/console/keys/new", issued))
         several = len(people.list_members(scope)) > 1
         waits = several or bool(invitations.list_invitations(scope))
         steps.append(Step(_("Invite people"), _("Choose who builds, who approves and who only reads."), "/console/people", waits))
         if is_administrator(visit):
-            kept = bool(standing(visit.services.config).kept)
+            has_backup = bool(standing(visit.services.config).kept)
             about = _("One file with all your data, verified after it is written.")
-            steps.append(Step(_("Create a backup"), about, "/console/appliance/backups", kept))
+            steps.append(Step(_("Create a backup"), about, "/console/appliance/backups", has_backup))
     return steps if not all(step.is_done for step in steps) else []
 
 
 def _first_run(visit: Visit, is_done: bool) -> Step:
-    """Running a process, one whose form can be filled with an example if there is one."""
-    listed = versions.list_processes(visit.scope, PageRequest(READ, sort="name")).items
-    found = [each for each in listed if each.published_version]
-    if not found:
+    """The step to run a process, preferably one whose form can be filled in with an example."""
+    processes = versions.list_processes(visit.scope, PageRequest(READ, sort="name")).items
+    published = [each for each in processes if each.published_version]
+    if not published:
         return Step(_("Build a process"), _("Start from an example or apply a solution folder."), "/console/processes", is_done)
-    told = next((each for each in found if InputForm(_input_of(visit, each)).example()), None)
-    name, about = _("Run %(name)s", name=(told or found[0]).name), _("Watch each step as it runs.")
-    if told is None:
-        return Step(name, about, f"/console/processes/{found[0].id}", is_done)
+    with_example = next((each for each in published if InputForm(_input_of(visit, each)).example()), None)
+    name, about = _("Run %(name)s", name=(with_example or published[0]).name), _("Watch each step as it runs.")
+    if with_example is None:
+        return Step(name, about, f"/console/processes/{published[0].id}", is_done)
     about = _("The form is filled in with an example. Watch each step as it runs.")
-    return Step(name, about, f"/console/processes/{told.id}?from=example", is_done)
+    return Step(name, about, f"/console/processes/{with_example.id}?from=example", is_done)
 
 
 def _input_of(visit: Visit, row: Process) -> Any:
-    """The schema of the input that the published version takes."""
+    """The input schema of the published version."""
     return versions.get_version(visit.scope, row.id, row.published_version or 0).definition.get("input")

@@ -1,4 +1,4 @@
-"""A sandbox tenant with the example solution for a signed-in person who belongs to no tenant."""
+"""Provides sandbox tenants with the starter solution to people who are not a member of any tenant."""
 
 from appliance.core.database import db
 from appliance.solutions import Services, Tools, apply_solution, order_system_url, starter_solution
@@ -7,12 +7,12 @@ from appliance.tenants import service as tenants
 
 
 def is_offered(services: Services) -> bool:
-    """Whether this appliance gives sandboxes away."""
+    """Whether this appliance provides sandbox tenants."""
     return services.config.console.provision == "sandbox"
 
 
 def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
-    """A sandbox owned by this person; None when they belong to a tenant already."""
+    """Create a sandbox tenant owned by this person and return its id; None when they are already a member of a tenant."""
 
     def provide() -> str | None:
         if people.tenants_of(user_id):
@@ -23,7 +23,7 @@ def provide_tenant(services: Services, user_id: str, login: str) -> str | None:
 
     tenant_id = db.write(provide)
     if tenant_id is not None:
-        # Its code was checked when it was released, so that no sandbox place is waited for while somebody signs in.
+        # The starter's code is checked before a release, so no pool is passed: signing in must not wait for a sandbox.
         tools = Tools(None, services.integrations, skills=services.skills)
         apply_solution(tenants.system_scope(tenant_id), tools, starter_solution(order_system_url(services.config)))
     return tenant_id

@@ -1,4 +1,4 @@
-"""Pages of the base host: sign-in, choice of a tenant, the way to it, sign-out."""
+"""Sign-in, choice of a tenant, the hand-over to its host, and sign-out."""
 
 from concurrent.futures import Future
 from urllib.parse import urlencode, urlsplit
@@ -13,16 +13,16 @@ from appliance.tenants.sign_in import Attempt, sessions
 from . import provision, visiting
 
 
-def _home(arrival: Arrival) -> str | None:
-    """The base host's proper address, when the visitor used another name of it (an IP address)."""
+def _canonical_url(arrival: Arrival) -> str | None:
+    """The base host's configured URL if the visitor used another name for it, such as its IP address; else None."""
     base = arrival.services.config.base_url
     return base if split_host(arrival.asked.host) != urlsplit(base).hostname else None
 
 
 @base_page("GET", "/")
 def choose_tenant(arrival: Arrival) -> Answer:
-    """The tenants of the person; straight on where there is only one."""
-    if home := _home(arrival):
+    """The choice of tenants; redirects to the tenant if there is only one."""
+    if home := _canonical_url(arrival):
         return Redirect(f"{home}/")
     if arrival.person is None:
         return Redirect("/sign-in")
@@ -37,10 +37,10 @@ def choose_tenant(arrival: Arrival) -> Answer:
 
 @base_page("GET", "/sign-in")
 def show_sign_in(arrival: Arrival) -> Answer:
-    """The form, or why it cannot work here."""
-    if not session.can_hold_cookies(arrival.asked) and _home(arrival) is None:
+    """The sign-in form, or the reason why signing in cannot work on this host."""
+    if not session.can_hold_cookies(arrival.asked) and _canonical_url(arrival) is None:
         return Page("base/needs_https.html", {"host": arrival.asked.host}, 426)
-    if home := _home(arrival):
+    if home := _canonical_url(arrival):
         return Redirect(f"{home}/sign-in")
     if arrival.person is not None:
         return Redirect("/")
@@ -48,7 +48,7 @@ def show_sign_in(arrival: Arrival) -> Answer:
 
 
 def _onward(arrival: Arrival) -> dict[str, str]:
-    """What the address says about who sent the visitor: a tenant's host, or the host of a WebApp."""
+    """The URL parameters that say where to continue after sign-in: a tenant's host, or the host of a WebApp."""
     args = arrival.asked.args
     return {name: args[name] for name in ("tenant", "host", "state", "to") if args.get(name)}
 
@@ -62,26 +62,26 @@ def _form(arrival: Arrival, login: str, problem: ApplianceError | None = None) -
 
 @base_page("POST", "/sign-in")
 def sign_in(arrival: Arrival) -> Answer:
-    """Check login and password; go on to the tenant that sent the visitor, or to the choice."""
-    asked = arrival.asked
-    if not session.can_hold_cookies(asked):
-        return Page("base/needs_https.html", {"host": asked.host}, 426)
-    login = people.normalized(asked.field("login"))
-    attempt = Attempt(login, asked.address, session.device_of(arrival.services, asked, login))
+    """Check login and password, then continue to the tenant that the visitor came from, or to the choice of tenants."""
+    request = arrival.asked
+    if not session.can_hold_cookies(request):
+        return Page("base/needs_https.html", {"host": request.host}, 426)
+    login = people.normalized(request.field("login"))
+    attempt = Attempt(login, request.address, session.device_of(arrival.services, request, login))
     try:
-        work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, asked.field("password")).id)
+        work = arrival.services.password_checks.submit(attempt, lambda: people.check_password(login, request.field("password")).id)
     except ApplianceError as error:
-        return _form(arrival, asked.field("login").strip(), error)
+        return _form(arrival, request.field("login").strip(), error)
     return Later(work, lambda: _after_check(arrival, login, work))
 
 
 def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
-    asked, services = arrival.asked, arrival.services
+    request, services = arrival.asked, arrival.services
     try:
         user_id = work.result()
     except ApplianceError as error:
-        return _form(arrival, asked.field("login").strip(), error)
-    cookies = session.replace_on_base(services, asked, user_id) | session.remember_device(services, asked, login)
+        return _form(arrival, request.field("login").strip(), error)
+    cookies = session.replace_on_base(services, request, user_id) | session.remember_device(services, request, login)
     if provision.is_offered(services):
         provision.provide_tenant(services, user_id, login)
     onward = _onward(arrival)
@@ -92,7 +92,7 @@ def _after_check(arrival: Arrival, login: str, work: "Future[str]") -> Answer:
 
 @base_page("GET", "/hand-over")
 def hand_over(arrival: Arrival) -> Answer:
-    """From a tenant's host that does not know the visitor: sign in first, or straight back with a code."""
+    """Continue from a tenant's host without a session: to the sign-in form, or back to the tenant with a one-time code."""
     args = arrival.asked.args
     if arrival.person is None:
         onward = urlencode({name: args.get(name, "") for name in ("tenant", "state", "to")})
@@ -105,25 +105,25 @@ def hand_over(arrival: Arrival) -> Answer:
 
 @page("GET", "/enter", scope=None, needs_session=False)
 def enter(arrival: Arrival) -> Answer:
-    """The other end of the hand-over: the tenant host's own session."""
+    """The second half of the hand-over: open a session on the tenant's host."""
     return session.enter(arrival.services, arrival.asked)
 
 
 @page("GET", "/joined", scope=None, needs_session=False)
 def begin_anew(arrival: Arrival) -> Answer:
-    """Where an accepted invitation leads: to the console, as whoever accepted it."""
+    """Enter the console after accepting an invitation, as the user who accepted it."""
     return session.begin_anew(arrival.services, arrival.asked)
 
 
 @page("POST", "/sign-out", scope=None)
 def begin_sign_out(visit: Visit) -> Answer:
-    """End this host's session; the base host ends its own next."""
+    """End the session on this host; the base host ends its own next."""
     return session.leave(visit.services, visit.person, visit.asked)
 
 
 @base_page("POST", "/sandbox")
 def make_sandbox(arrival: Arrival) -> Answer:
-    """A sandbox tenant for a person who belongs to none."""
+    """Create a sandbox tenant for a person who is not a member of any tenant."""
     if arrival.person is None:
         return Redirect("/sign-in")
     if provision.is_offered(arrival.services):
@@ -133,20 +133,20 @@ def make_sandbox(arrival: Arrival) -> Answer:
 
 @base_page("GET", "/sign-out")
 def finish_sign_out(arrival: Arrival) -> Answer:
-    """The second half of a sign-out that began on a tenant's host; its code proves who asked."""
+    """The second half of a sign-out from a tenant's host; the code proves that the person requested it."""
     args, services = arrival.asked.args, arrival.services
     redeemed = sessions.redeem_code(services.sealer, args.get("code", ""), args.get("tenant", ""), "sign-out")
     if redeemed is None or (arrival.person is not None and arrival.person.user_id != redeemed.user_id):
         return Redirect("/")
-    return _end(arrival)
+    return _close_session(arrival)
 
 
 @base_page("POST", "/sign-out")
 def sign_out(arrival: Arrival) -> Answer:
     """Sign this browser out of every host."""
-    return _end(arrival)
+    return _close_session(arrival)
 
 
-def _end(arrival: Arrival) -> Redirect:
+def _close_session(arrival: Arrival) -> Redirect:
     sessions.close_sign_in(arrival.services.sealer, arrival.asked.cookies.get(session.COOKIE, ""))
     return Redirect("/sign-in", {session.COOKIE: ""})

@@ -1,4 +1,4 @@
-"""Members on their way to a WebApp: the base host knows them, and gives the app's host a code that says who they are."""
+"""Signs members in to WebApps: the base host, which knows them, gives the app's host a one-time code that identifies them."""
 
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ LONGEST_STATE = 100
 
 @base_page("GET", VISIT)
 def go_to_webapp(arrival: Arrival) -> Answer:
-    """From the host of an app for members: sign in first, or straight back with a code for that host."""
+    """Continue from the host of a members-only WebApp: to the sign-in form, or back to the app with a one-time code."""
     args, services = arrival.asked.args, arrival.services
     host, state = split_host(args.get("host", "")), args.get("state", "")[:LONGEST_STATE]
     if arrival.person is None:
@@ -23,10 +23,10 @@ def go_to_webapp(arrival: Arrival) -> Answer:
     try:
         match = match_host(host, services.config.domains)
         if match.kind != "webapp" or match.tenant is None or match.app is None or not state:
-            raise NotFound("this address leads to no app; open the app itself")
+            raise NotFound("this link does not lead to an app; open the app directly")
         scope = TenantScope(match.tenant, f"user:{arrival.person.user_id}")
         if people.find_member(scope, arrival.person.user_id) is None:
-            raise NotFound("this address leads to no app that you may open; sign in as somebody else")
+            raise NotFound("you cannot open this app with your account; sign in with another one")
         code = SignIns(services.sealer).give_member_code(Place(scope, match.app, host), state, arrival.person.user_id)
     except NotFound as error:
         return Page("base/problem.html", {"person": arrival.person, "title": mark("No such app"), "problem": error}, 404)
@@ -36,7 +36,7 @@ def go_to_webapp(arrival: Arrival) -> Answer:
 
 @base_page("GET", SIGNED_IN)
 def go_on(arrival: Arrival) -> Answer:
-    """Between a sign-in and the app: a form may lead to our own hosts only, a page may lead anywhere."""
+    """The page between sign-in and the app: forms may redirect only to our own hosts, so a link leads to the app's host."""
     args = arrival.asked.args
     host = split_host(args.get("host", ""))
     onward = f"{VISIT}?{urlencode({'host': host, 'state': args.get('state', '')[:LONGEST_STATE]})}"

@@ -1,4 +1,4 @@
-"""Certificates on the page of an app's domains: brought, and forgotten again."""
+"""Upload and deletion of certificates for a WebApp's domains."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ _AT = "/webapps/<app>/domains/<host>/certificate"
 
 @page("POST", _AT, scope="webapps.publish")
 def put_certificate(visit: Visit, app: str, host: str) -> Answer:
-    """Serve the domain with a certificate of one's own."""
+    """Upload a certificate to serve the domain with."""
     domain = visit.services.domains.get_domain(visit.scope, app, host)
     certificate, key, chain = (visit.asked.field(name) for name in ("certificate", "private_key", "chain"))
     try:
@@ -28,7 +28,7 @@ def put_certificate(visit: Visit, app: str, host: str) -> Answer:
 
 @page("POST", f"{_AT}/delete", scope="webapps.publish")
 def delete_certificate(visit: Visit, app: str, host: str) -> Answer:
-    """Forget the one that was brought."""
+    """Delete the uploaded certificate."""
     domain = visit.services.domains.get_domain(visit.scope, app, host)
     visit.services.certificates.delete_uploaded(visit.scope, domain.host, domain.names[1:])
     return Redirect(f"/console/webapps/{app}/domains")

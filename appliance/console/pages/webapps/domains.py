@@ -1,4 +1,4 @@
-"""The doctor of a WebApp's domains: what is to be in the DNS, what was seen there, and what to do next."""
+"""The page of a WebApp's domains: the expected and actual DNS records of each, its certificate, and the next step."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ REDIRECTS = (
     ("", mark("Nothing")), ("www", mark("The same name with www.")),
     ("apex", mark("The same name without www.")),
 )  # fmt: skip
-# What each state means to whoever waits for the next one.
+# What each state of a domain means.
 MEANINGS = {
     "pending_dns": mark("Ownership is not verified yet. The domain is not served."),
     "verified": mark("Verified. Served as soon as its DNS points here."),
@@ -35,7 +35,7 @@ _AT = "/webapps/<app>/domains"
 
 @dataclass(frozen=True)
 class Stored:
-    """A certificate that is kept for hosts, and whom it names as its subject."""
+    """A stored certificate with its subject and the hosts that it serves."""
 
     hosts: list[str]
     certificate: Certificate
@@ -51,31 +51,33 @@ def show_domains(visit: Visit, app: str) -> Answer:
 def domains_page(
     visit: Visit, app_id: str, problem: ApplianceError | None = None, *, of_certificate: str | None = None
 ) -> Page:  # fmt: skip
-    """Every domain of the app; with what was wrong, perhaps with the certificate that was brought for one of them."""
-    services, asked = visit.services, visit.asked
-    found = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
+    """Every domain of the app; `problem` is an error, about the certificate of the host `of_certificate` if that is given."""
+    services, request = visit.services, visit.asked
+    domains = services.domains.list_domains(visit.scope, app_id, PageRequest(limit=MAX_LIMIT)).items
     values = {
         "app": services.webapps.get_app(visit.scope, app_id),
-        "domains": [(each, _meaning(each), _stored(visit, each)) for each in found],
+        "domains": [(each, _meaning(each), _stored_certificates(visit, each)) for each in domains],
         "problem": problem, "of_certificate": of_certificate, "origins": ORIGINS, "now": clock.now_ms(),
-        "serves_https": services.config.tls_mode != "off", "given": {name: asked.field(name) for name in ("certificate", "chain")},
-        "methods": METHODS, "redirects": REDIRECTS, "purposes": PURPOSES, "host": asked.field("host"),
-        "method": asked.field("method") or "txt", "redirect_from": asked.field("redirect_from"), "primary": asked.field("primary"),
+        "serves_https": services.config.tls_mode != "off",
+        "given": {name: request.field(name) for name in ("certificate", "chain")},
+        "methods": METHODS, "redirects": REDIRECTS, "purposes": PURPOSES, "host": request.field("host"),
+        "method": request.field("method") or "txt", "redirect_from": request.field("redirect_from"),
+        "primary": request.field("primary"),
     }  # fmt: skip
     return Page("domains.html", values, problem.status if problem else 200)
 
 
-def _stored(visit: Visit, domain: Domain) -> list[Stored]:
-    """The certificates that are kept for the domain and for the name that redirects to it."""
+def _stored_certificates(visit: Visit, domain: Domain) -> list[Stored]:
+    """The stored certificates of the domain and of the name that redirects to it."""
     certificates = visit.services.certificates
-    found: dict[str, Stored] = {}
+    by_fingerprint: dict[str, Stored] = {}
     for host in domain.names:
         each = certificates.find(visit.scope, host)
-        if each is not None and each.facts.fingerprint in found:
-            found[each.facts.fingerprint].hosts.append(host)
+        if each is not None and each.facts.fingerprint in by_fingerprint:
+            by_fingerprint[each.facts.fingerprint].hosts.append(host)
         elif each is not None:
-            found[each.facts.fingerprint] = Stored([host], each, certificates.subject(visit.scope, host))
-    return list(found.values())
+            by_fingerprint[each.facts.fingerprint] = Stored([host], each, certificates.subject(visit.scope, host))
+    return list(by_fingerprint.values())
 
 
 def _meaning(domain: Domain) -> str:
@@ -86,42 +88,42 @@ def _meaning(domain: Domain) -> str:
 
 @page("POST", _AT, scope="webapps.write")
 def claim_domain(visit: Visit, app: str) -> Answer:
-    """Claim a name."""
-    asked = visit.asked
-    method, redirect = asked.field("method"), asked.field("redirect_from")
+    """Claim a domain for the app."""
+    request = visit.asked
+    method, redirect = request.field("method"), request.field("redirect_from")
     try:
         if method not in {each[0] for each in METHODS} or redirect not in dict(REDIRECTS):
-            raise ValidationFailed("choose how the name is proven, and what redirects to it")
-        new = NewDomain(asked.field("host"), method, redirect or None, asked.field("primary") == "true")  # type: ignore[arg-type]
+            raise ValidationFailed("choose how to verify the domain, and which name redirects to it")
+        new = NewDomain(request.field("host"), method, redirect or None, request.field("primary") == "true")  # type: ignore[arg-type]
         visit.services.domains.claim_domain(visit.scope, app, new)
     except ApplianceError as refusal:
         return domains_page(visit, app, refusal)
-    return _back(app)
+    return _redirect_to_domains(app)
 
 
 @page("POST", f"{_AT}/<host>/verify", scope="webapps.write")
 def verify_domain(visit: Visit, app: str, host: str) -> Answer:
-    """Look at a domain now."""
+    """Verify a domain now."""
     try:
         visit.services.domains.verify_domain(visit.scope, app, host)
     except ApplianceError as refusal:
         return domains_page(visit, app, refusal)
-    return _back(app)
+    return _redirect_to_domains(app)
 
 
 @page("POST", f"{_AT}/<host>/primary", scope="webapps.write")
 def make_primary(visit: Visit, app: str, host: str) -> Answer:
-    """Have the app's own host send its visitors here, or not any more."""
+    """Make a domain the primary one, to which the app's own host redirects, or stop the redirect."""
     visit.services.domains.change_domain(visit.scope, app, host, primary=visit.asked.field("primary") == "true")
-    return _back(app)
+    return _redirect_to_domains(app)
 
 
 @page("POST", f"{_AT}/<host>/release", scope="webapps.write")
 def release_domain(visit: Visit, app: str, host: str) -> Answer:
-    """Give a domain up."""
+    """Release a domain."""
     visit.services.domains.release_domain(visit.scope, app, host)
-    return _back(app)
+    return _redirect_to_domains(app)
 
 
-def _back(app: str) -> Redirect:
+def _redirect_to_domains(app: str) -> Redirect:
     return Redirect(f"/console/webapps/{app}/domains")

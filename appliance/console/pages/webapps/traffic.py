@@ -1,4 +1,4 @@
-"""What came to a WebApp: its numbers over time, what it uses up, and its requests one by one."""
+"""The traffic of a WebApp: figures over time, its usage and limits, and its individual requests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
@@ -7,13 +7,14 @@ from appliance.console.frame.routing import Answer, Page, Visit, page
 from appliance.core import clock
 from appliance.core.errors import InvalidRequest
 from appliance.core.pages import PageRequest
+from appliance.core.sentences import Sentence
 from appliance.core.texts import mark
 from appliance.processes.executions import Brief, ExecutionFilter
 from appliance.processes.executions import service as executions
 from appliance.webapps.traffic import Allowance, RequestFilter, RequestRow, Traffic, Window, read_usage, reading
 
 HOUR, DAY = 3_600_000, 86_400_000
-# By their names in the address: what they are called, how far back they reach, and how wide a bar is.
+# By their names in the URL: the label, the length, and the width of a bar, both in ms.
 SPANS = {
     "24h": (mark("24 hours"), 24 * HOUR, HOUR),
     "7d": (mark("7 days"), 7 * DAY, DAY),
@@ -28,14 +29,16 @@ FAILED = 5
 
 @page("GET", "/webapps/<app>/requests", scope="webapps.read")
 def show_requests(visit: Visit, app: str) -> Answer:
-    """The requests of an app, newest first, by class of status and path, below their numbers."""
+    """The figures of an app and its requests, newest first, filtered by status class and path."""
     args = visit.asked.args
     span, status, path = args.get("span") or "7d", args.get("status") or None, args.get("path", "").strip()[:LONGEST_PATH]
     if span not in SPANS or status not in (None, *CLASSES):
-        raise InvalidRequest("choose the days and the class of status on the page")
-    now, (_, reach, bucket) = clock.now_ms(), SPANS[span]
-    traffic = reading.read_traffic(visit.scope, app, Window(now - reach + bucket, now + 1, bucket))
-    found = reading.list_requests(visit.scope, app, RequestFilter(status, path or None, traffic.since), visit.page())
+        raise InvalidRequest(Sentence(
+            "`span` must be one of %(spans)s, and `status` one of %(statuses)s", spans=", ".join(SPANS), statuses=", ".join(CLASSES)
+        ))
+    now, (_, length, bucket) = clock.now_ms(), SPANS[span]
+    traffic = reading.read_traffic(visit.scope, app, Window(now - length + bucket, now + 1, bucket))
+    result = reading.list_requests(visit.scope, app, RequestFilter(status, path or None, traffic.since), visit.page())
     of_routes = RequestFilter("5xx", None, traffic.since, of_routes=True)
     failed = reading.list_requests(visit.scope, app, of_routes, PageRequest(FAILED)).items
     own = visit.services.config.webapps
@@ -43,7 +46,7 @@ def show_requests(visit: Visit, app: str) -> Answer:
     values = {
         "app": visit.services.webapps.get_app(visit.scope, app), "traffic": traffic, "tops": list(_tops(traffic)),
         "usage": read_usage(visit.scope, app, visit.services.webapps.stored_bytes(visit.scope, app), allowance),
-        "rows": found.items, "next_cursor": found.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
+        "rows": result.items, "next_cursor": result.next_cursor, "span": span, "spans": SPANS, "is_by_day": bucket == DAY,
         "failed": failed, "executions": _executions_of(visit, failed),
         "status": status or "", "classes": CLASSES, "path": path, "kept": urlencode({"span": span, "path": path}),
     }  # fmt: skip
@@ -51,16 +54,16 @@ def show_requests(visit: Visit, app: str) -> Answer:
 
 
 def _executions_of(visit: Visit, rows: Sequence[RequestRow]) -> Mapping[str, Brief]:
-    """Those that the requests began and that are still kept, by their ids; none for who may not read them."""
+    """The executions that the requests started, by id, as far as they still exist; empty if the visitor may not read them."""
     ids = [row.execution_id for row in rows if row.execution_id]
     if not ids or not visit.may("processflow.read"):
         return {}
-    found = executions.list_briefs(visit.scope, ExecutionFilter(ids=ids), PageRequest(FAILED))
-    return {brief.id: brief for brief in found.items}
+    result = executions.list_briefs(visit.scope, ExecutionFilter(ids=ids), PageRequest(FAILED))
+    return {brief.id: brief for brief in result.items}
 
 
 def _tops(traffic: Traffic) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """The lists of what came most often, without those that are empty."""
+    """The most frequent values by title, without empty lists."""
     lists = {
         mark("Pages"): traffic.paths, mark("Referrers"): traffic.referrers, mark("Status codes"): traffic.statuses,
         mark("Browsers"): traffic.agents,

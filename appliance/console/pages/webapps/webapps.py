@@ -1,4 +1,4 @@
-"""Pages of WebApps: the list, and one with its versions: publish, roll back, unpublish."""
+"""Pages of WebApps: the list, and one WebApp with its versions: preview, publish, roll back, unpublish, delete."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from appliance.webapps.publishing import previews, served_grants
 
 @dataclass(frozen=True)
 class Preview:
-    """A link to a version that has just been made."""
+    """A link to preview a version, which expires at `expires_at` (epoch ms)."""
 
     number: int
     url: str
@@ -28,11 +28,11 @@ def list_webapps(visit: Visit) -> Answer:
 
 
 def apps_page(visit: Visit, problem: ApplianceError | None = None) -> Page:
-    """The list; with what was wrong with a new one."""
-    found = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
-    rows = [(app, _address(visit, app.id)) for app in found.items]
+    """The list, with the error of creating a WebApp if there was one."""
+    result = visit.services.webapps.list_apps(visit.scope, visit.page(limit=100, sort="name"))
+    rows = [(app, _address(visit, app.id)) for app in result.items]
     sent = {name: visit.asked.field(name) for name in ("id", "name")}
-    values = {"rows": rows, "next_cursor": found.next_cursor, "problem": problem, "sent": sent}
+    values = {"rows": rows, "next_cursor": result.next_cursor, "problem": problem, "sent": sent}
     return Page("webapps.html", values, problem.status if problem else 200)
 
 
@@ -42,31 +42,31 @@ def _address(visit: Visit, app_id: str) -> str:
 
 @page("GET", "/webapps/<app>", scope="webapps.read")
 def show_webapp(visit: Visit, app: str) -> Answer:
-    """One WebApp: where it is served, and its versions, newest first."""
+    """One WebApp: its URLs and its versions, newest first."""
     return app_page(visit, app)
 
 
 def app_page(visit: Visit, app_id: str, problem: ApplianceError | None = None, preview: Preview | None = None) -> Page:
-    """One WebApp; with what was wrong, or with the link of a preview that was made."""
+    """One WebApp; optionally with an error, or with the link of a new preview."""
     webapps = visit.services.webapps
     app = webapps.get_app(visit.scope, app_id)
-    found = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
+    versions = webapps.list_versions(visit.scope, app_id, visit.page(limit=20))
     values = {
-        "app": app, "address": _address(visit, app_id), "versions": found.items, "next_cursor": found.next_cursor,
+        "app": app, "address": _address(visit, app_id), "versions": versions.items, "next_cursor": versions.next_cursor,
         "names": Names(visit), "problem": problem, "preview": preview, "message": visit.asked.field("message"),
         "before": webapps.version_before(visit.scope, app_id), "version_count": webapps.count_versions(visit.scope, app_id),
         "hosts": [each.host for each in visit.services.domains.list_domains(visit.scope, app_id, PageRequest(MAX_LIMIT)).items],
-        "reach": lines_of(reach) if (reach := served_grants.reach_of_published(visit.scope, app_id)) else [],
+        "reach": lines_of(access) if (access := served_grants.reach_of_published(visit.scope, app_id)) else [],
         "grant": served_grants.find_served_grant(visit.scope, app_id), "may_decide": may_decide(visit.scope),
         "is_suspended": served_grants.is_suspended(served_grants.find_served(visit.scope, app_id).allowed_until),
-        "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in found.items]),
+        "publications": visit.services.publishing.list_publications(visit.scope, app_id, [row.number for row in versions.items]),
     }  # fmt: skip
     return Page("webapp.html", values, problem.status if problem else 200)
 
 
 @page("POST", "/webapps/<app>/publish", scope="webapps.publish")
 def publish_webapp(visit: Visit, app: str) -> Answer:
-    """Serve a version from now on, unless another was published since the page was made."""
+    """Publish a version, unless another one has been published since the page was opened."""
     try:
         current = _number(visit, "current")
         visit.services.publishing.publish_version(visit.scope, app, _number(visit, "version"), if_current=current)
@@ -77,26 +77,26 @@ def publish_webapp(visit: Visit, app: str) -> Answer:
 
 @page("POST", "/webapps/<app>/preview", scope="webapps.write")
 def preview_webapp(visit: Visit, app: str) -> Answer:
-    """Make a link to a version, and show it."""
+    """Create a preview link to a version, and show it."""
     try:
         number = _number(visit, "version")
-        made = previews.preview_version(visit.scope, visit.services.sealer, app, number)
+        preview = previews.preview_version(visit.scope, visit.services.sealer, app, number)
     except ApplianceError as refusal:
         return app_page(visit, app, refusal)
     address = visit.services.config.webapp_url(visit.scope.tenant_id, app, number)
-    return app_page(visit, app, preview=Preview(number, made.at(address), made.expires_at))
+    return app_page(visit, app, preview=Preview(number, preview.at(address), preview.expires_at))
 
 
 def _number(visit: Visit, name: str) -> int:
     text = visit.asked.field(name)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValidationFailed(Sentence("%(name)s is the number of a version; open the page and choose one there", name=name))
+        raise ValidationFailed(Sentence("`%(name)s` must be a version number; choose a version on the page", name=name))
     return int(text)
 
 
 @page("POST", "/webapps/<app>/rollback", scope="webapps.publish")
 def roll_back_webapp(visit: Visit, app: str) -> Answer:
-    """Publish the version again that the page named."""
+    """Publish the chosen earlier version again."""
     try:
         visit.services.webapps.roll_back(visit.scope, app, _number(visit, "version"))
     except ApplianceError as refusal:
@@ -106,21 +106,21 @@ def roll_back_webapp(visit: Visit, app: str) -> Answer:
 
 @page("POST", "/webapps/<app>/unpublish", scope="webapps.publish")
 def unpublish_webapp(visit: Visit, app: str) -> Answer:
-    """Serve nothing from now on."""
+    """Unpublish the WebApp."""
     visit.services.webapps.unpublish_app(visit.scope, app)
     return Redirect(f"/console/webapps/{app}")
 
 
 @page("POST", "/webapps/<app>/withdraw", scope="keys.write")
 def withdraw_webapp_grant(visit: Visit, app: str) -> Answer:
-    """Take back what the WebApp may reach, and unpublish it."""
+    """Withdraw the permissions granted to the WebApp, and unpublish it."""
     served_grants.withdraw(visit.scope, visit.services.webapps, app, visit.asked.field("digest"))
     return Redirect(f"/console/webapps/{app}")
 
 
 @page("POST", "/webapps/<app>/delete", scope="webapps.write")
 def delete_webapp(visit: Visit, app: str) -> Answer:
-    """Delete the app with its versions; one that is published only where that was said, too."""
+    """Delete the app with its versions; a published app only with the field `force`."""
     try:
         visit.services.webapps.delete_app(visit.scope, app, force=visit.asked.field("force") == "yes")
     except NotFound:

@@ -132,8 +132,9 @@ def test_all_that_a_search_finds_are_cancelled(owner: Browser, acme: httpx.Clien
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"action": "cancel"}, "Choose at least one"), ({"action": "cancel-all"}, "Narrow the list first"),
-        ({"action": "delete", "id": "exe_x"}, "Choose what to do"), ({"action": "retry-all", "version": "x"}, "is not the number"),
+        ({"action": "cancel"}, "Select at least one"), ({"action": "cancel-all"}, "Filter the list first"),
+        ({"action": "delete", "id": "exe_x"}, "Choose an action"),
+        ({"action": "retry-all", "version": "x"}, "is not a version number"),
     ],
 )  # fmt: skip
 def test_acting_on_nothing_or_on_everything_is_refused(owner: Browser, process: str, form: dict[str, str], said: str) -> None:
@@ -265,7 +266,7 @@ def test_an_event_is_delivered_by_hand(owner: Browser, acme: httpx.Client) -> No
     token = re.search(r'name="token" value="(wai_\w+)"', page)
     assert token is not None, page
     wrong = owner.post(f"{address}/resume", {"token": token[1], "data": "{"})
-    assert (wrong.status_code, "data is JSON" in wrong.text) == (400, True)
+    assert (wrong.status_code, "data must be JSON" in wrong.text) == (400, True)
     assert owner.post(f"{address}/resume", {"token": token[1], "data": '{"sum": 12}'}).status_code == 200
     ended = acme.get(f"/api/v1/processes/awaits/executions/{started}/events").text
     assert "succeeded" in ended

@@ -60,7 +60,7 @@ def test_another_version_shows_the_call_that_differs_and_the_draft_the_changes(o
 
 
 @pytest.mark.parametrize(
-    ("form", "status", "said"), [({"version": "9"}, 404, "has no version 9"), ({"version": "x"}, 400, "choose one of the list")]
+    ("form", "status", "said"), [({"version": "9"}, 404, "has no version 9"), ({"version": "x"}, 400, "choose one from the list")]
 )
 def test_what_cannot_be_replayed_is_said(owner: Browser, execution: str, form: dict[str, str], status: int, said: str) -> None:
     answer = replay(owner, execution, **form)

@@ -195,9 +195,9 @@ def test_a_text_is_not_lost_when_somebody_took_its_file_out(owner: Browser, edit
     owner.post(at, {"file": "steps/one.ts", "to": "steps/first.ts", "do": "rename"})
     refused = send(owner, "export default () => 3;\n", stamp=old, file="steps/one.ts")
     assert (refused.status_code, "() =&gt; 3;" in refused.text, "data-unsaved" in refused.text) == (412, True, True)
-    assert "The draft has no file steps/one.ts any more" in refused.text
+    assert "The draft no longer has a file steps/one.ts" in refused.text
     told = send(owner, "export default () => 3;\n", stamp=old, **{"file": "steps/one.ts", "as": "data"})
-    assert (told.status_code, "any more" in told.json()["refusal"]) == (412, True)
+    assert (told.status_code, "no longer has" in told.json()["refusal"]) == (412, True)
     assert list(stored(edited)["files"]) == ["steps/first.ts"]
     assert send(owner, "x", file="../none.ts").status_code == 404
 

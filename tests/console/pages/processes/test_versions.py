@@ -82,7 +82,7 @@ def test_the_draft_is_published_as_it_was_looked_at(owner: Browser, numbered: ht
     save(numbered, rule("one", "= 1"), rule("four", "= 4"))
     refused = owner.post(at(owner, "/publish"), {**fields, "message": "late"})
     assert refused.status_code == 422
-    assert "The draft has changed since this page was made" in refused.text
+    assert "The draft has changed since you opened this page" in refused.text
     assert published(numbered) == 2
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', refused.text))
     assert "a third one" in owner.post(at(owner, "/publish"), {**fields, "message": "a third one"}).text
