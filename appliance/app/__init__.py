@@ -1,4 +1,5 @@
-"""The composition root, the only room that knows every other.
+"""The composition root: the only package that may import all others.
 
-What needs no running appliance, as most commands do not, imports `store` and `parts` alone: `composition` loads everything.
+Code that needs no running appliance, such as most commands, should import only `store` and `parts`; `composition` loads
+everything.
 """

@@ -1,4 +1,4 @@
-"""What runs of agents are driven with."""
+"""Wires up agent runs with their dependencies."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grounds:
-    """What agents act through."""
+    """The parts that agents act through: tools, policies, approvals and skills."""
 
     toolbox: Toolbox
     governor: Governor
@@ -27,16 +27,16 @@ class Grounds:
     skills: Skills
 
 
-def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, grounds: Grounds) -> AgentRuns:
-    """Runs whose models are the tenant's LLM profiles, and whose skills its own."""
+def make_agents(config: Config, presence: Presence, queue: TaskQueue, models: LanguageModels, dependencies: Grounds) -> AgentRuns:
+    """Build the agent runs, which use the tenant's LLM profiles as models and the tenant's skills."""
 
     def make_model(profile: str, asker: "Asker") -> "ProfileModel":
         from appliance.agents import ProfileModel
 
         return ProfileModel(models, profile, asker)
 
-    means = Means(
-        grounds.toolbox, grounds.governor, grounds.actions,
-        make_model=make_model, describe_skill=grounds.skills.describe_skill,
+    context = Means(
+        dependencies.toolbox, dependencies.governor, dependencies.actions,
+        make_model=make_model, describe_skill=dependencies.skills.describe_skill,
     )  # fmt: skip
-    return AgentRuns(config, presence, queue, means)
+    return AgentRuns(config, presence, queue, context)

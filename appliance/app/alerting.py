@@ -1,4 +1,4 @@
-"""What alerts ask of the rest of the appliance, and how they reach it."""
+"""Connects alerts to the rest of the appliance: the facts that conditions check, and the actions that they trigger."""
 
 from dataclasses import dataclass
 
@@ -33,8 +33,8 @@ from appliance.webapps.certificates import expiring_hosts
 
 SECONDS = 30.0
 MOST_READERS = 50
-_LATER = (Draining, Overloaded, StorageFull)
-_NAMED = {"email": "integration", "webhook": "webhook", "process": "process"}
+_RETRY_LATER = (Draining, Overloaded, StorageFull)
+_TARGET_FIELDS = {"email": "integration", "webhook": "webhook", "process": "process"}
 _ENDING_KEY, _ENDING_CERTIFICATE = mark_error("the API key %(name)s"), mark_error("the certificate of %(host)s")
 _SUBJECTS = {
     "firing": mark("%(tenant)s: %(alert)s is firing"),
@@ -42,7 +42,7 @@ _SUBJECTS = {
     "resolved": mark("%(tenant)s: %(alert)s resolved"),
     "test": mark("%(tenant)s: test of %(alert)s"),
 }
-_TURNS = {
+_INTRODUCTIONS = {
     "firing": mark('The alert "%(alert)s" in %(tenant)s has been firing since %(time)s.'),
     "repeated": mark('The alert "%(alert)s" in %(tenant)s is still firing, as of %(time)s.'),
     "resolved": mark('The alert "%(alert)s" in %(tenant)s resolved, as of %(time)s.'),
@@ -52,100 +52,102 @@ _TURNS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """What actions may name, and what conditions look at beside them."""
+    """Further parts that alerts use: webhooks for actions, the disk gauge for conditions."""
 
     webhooks: Webhooks
     disk: DiskGauge
 
 
-def make_alerts(config: Config, flow: ProcessFlow, writing: Writing, reached: Reached) -> Alerts:
-    """Alerts over the parts they look at and act through."""
+def make_alerts(config: Config, flow: ProcessFlow, writing: Writing, dependencies: Reached) -> Alerts:
+    """Build the alerts with the facts they check and the actions they can trigger."""
     facts = Facts(
         queue_age_ms=lambda scope: flow.queue_state(scope)["oldest_age_ms"], last_execution=executions.last_created,
-        failing=gate.failing, expiring=find_expiring, disk_used=lambda: reached.disk.read().used_percent,
+        failing=gate.failing, expiring=find_expiring, disk_used=lambda: dependencies.disk.read().used_percent,
     )  # fmt: skip
-    telling = _Telling(config, flow, writing, reached)
-    return Alerts(facts, Reach(telling.check, telling.send_letters, telling.start_process))
+    delivery = _AlertDelivery(config, flow, writing, dependencies)
+    return Alerts(facts, Reach(delivery.check, delivery.send_letters, delivery.start_process))
 
 
 def find_expiring(scope: TenantScope, until: int) -> list[str]:
-    """API keys nobody has rotated yet and certificates of domains that end before `until`."""
-    found: list[str] = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
-    return found + [_ENDING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
+    """The API keys that have not been rotated and the domain certificates that expire before `until` (epoch ms)."""
+    expiring: list[str] = [_ENDING_KEY % {"name": key.name} for key in keys.expiring_keys(scope, until)]
+    return expiring + [_ENDING_CERTIFICATE % {"host": host} for host in expiring_hosts(scope, until)]
 
 
-class _Telling:
-    def __init__(self, config: Config, flow: ProcessFlow, writing: Writing, reached: Reached) -> None:
-        self._config, self._flow, self._writing, self._reached = config, flow, writing, reached
+class _AlertDelivery:
+    def __init__(self, config: Config, flow: ProcessFlow, writing: Writing, dependencies: Reached) -> None:
+        self._config, self._flow, self._writing, self._dependencies = config, flow, writing, dependencies
 
     def check(self, scope: TenantScope, action: Action) -> None:
-        """ValidationFailed for what is not there to act through."""
+        """ValidationFailed when the action names an integration, webhook, process or member that does not exist."""
         try:
             self._find(scope, action)
         except ApplianceError as error:
-            raise ValidationFailed(error.message, pointer=f"/{_NAMED[action.kind]}") from error
+            raise ValidationFailed(error.message, pointer=f"/{_TARGET_FIELDS[action.kind]}") from error
         for index, name in enumerate(action.members):
             if name not in {f"role:{role}" for role in ROLES} and not _is_member(scope, name):
-                told = Sentence("%(name)s is no member; write a sign-in name, or role:owner, role:operator", name=repr(name[:80]))
-                raise ValidationFailed(told, pointer=f"/members/{index}")
+                message = Sentence(
+                    "%(name)s is not a member; enter a login, or a role such as role:owner or role:operator", name=repr(name[:80])
+                )
+                raise ValidationFailed(message, pointer=f"/members/{index}")
 
     def _find(self, scope: TenantScope, action: Action) -> None:
         if action.kind == "webhook" and action.webhook:
-            self._reached.webhooks.get_webhook(scope, action.webhook)
+            self._dependencies.webhooks.get_webhook(scope, action.webhook)
         if action.kind == "process" and action.process:
             executions.version_to_run(scope, action.process, None)
         if action.kind == "email":
             slug = action.integration or ""
             if "send" not in (self._writing.integrations.find_actions(scope, slug) or ()):
                 raise NotFound(Sentence(
-                    "there is no integration %(slug)s with an action send; make one of the connector email",
+                    "there is no integration %(slug)s with the action `send`; create one with the connector `email`",
                     slug=repr(slug[:80]),
                 ))
 
     def send_letters(self, scope: TenantScope, action: Action, notice: Notice) -> Letters:
-        """Queue a letter to every member meant; a letter that was queued before is not queued again."""
+        """Queue an e-mail to every recipient of the action; each notice is sent to a recipient only once."""
         scope, problems = tenants.system_scope(scope.tenant_id), list[str]()
-        found = [each for each in people.list_members(scope) if _is_meant(each, action.members or OWNERS)]
-        readers = [(each, email) for each in found if (email := as_email(each.login))][:MOST_READERS]
-        if not readers:
-            problems.append("nobody was written to: no member who is meant signs in with an e-mail address")
-        for member, email in readers:
+        recipients = [each for each in people.list_members(scope) if _is_recipient(each, action.members or OWNERS)]
+        addressed = [(each, email) for each in recipients if (email := as_email(each.login))][:MOST_READERS]
+        if not addressed:
+            problems.append("no e-mail was sent: none of the recipients has an e-mail address as login")
+        for member, email in addressed:
             with speaking(self._writing.languages.choose(member.language)):
-                given = self._letter(scope, notice, email)
+                email_input = self._build_email(scope, notice, email)
             request = ActionRequest(
-                action.integration or "", "send", given,
+                action.integration or "", "send", email_input,
                 idempotency_key=f"{notice.key}/{action.integration}/{member.user_id}", seconds=SECONDS,
             )  # fmt: skip
             try:
                 self._writing.executor.enqueue(scope, request)
-            except _LATER:
+            except _RETRY_LATER:
                 raise
-            except IdempotencyMismatch:  # it was queued before the alert got another name, or its reader another language
+            except IdempotencyMismatch:  # Already queued, before the alert was renamed or the recipient changed the language.
                 continue
             except ApplianceError as error:
-                problems.append(f"a letter could not be sent by {action.integration}: {error.message}")
-        return Letters([member.login for member, _ in readers], problems)
+                problems.append(f"an e-mail could not be sent by {action.integration}: {error.message}")
+        return Letters([member.login for member, _ in addressed], problems)
 
     def start_process(self, scope: TenantScope, action: Action, notice: Notice) -> list[str]:
-        """Start the published version, once for a notice."""
+        """Start the published version of the process, once per notice."""
         scope, process = tenants.system_scope(scope.tenant_id), action.process or ""
         request = StartRequest({"alert": notice.data()}, label=f"alert {notice.alert_id}", token=f"{notice.key}/{process}")
         try:
             self._flow.start_execution(scope, process, request)
-        except _LATER:
+        except _RETRY_LATER:
             raise
-        except IdempotencyMismatch:  # it was started before the alert got another name
+        except IdempotencyMismatch:  # Already started, before the alert was renamed.
             return []
         except ApplianceError as error:
             return [f"{process} was not started: {error.message}"]
         return []
 
-    def _letter(self, scope: TenantScope, notice: Notice, email: str) -> dict[str, object]:
-        """The e-mail, in the language spoken now."""
+    def _build_email(self, scope: TenantScope, notice: Notice, email: str) -> dict[str, object]:
+        """The e-mail's recipient, subject and text, in the current language."""
         tenant = tenants.get_tenant(scope.tenant_id).name
         at = f"    {self._config.tenant_url(scope.tenant_id)}/console/alerts/{notice.alert_id}"
         text = "\n".join([
-            _(_TURNS[notice.turn], alert=notice.name, tenant=tenant, time=clock.minute(notice.at)), "",
+            _(_INTRODUCTIONS[notice.turn], alert=notice.name, tenant=tenant, time=clock.minute(notice.at)), "",
             f"{tell(notice.text)}.", "", _("Condition: %(condition)s.", condition=tell(notice.condition)), "",
             _("View its history or silence it:"), "", at, "",
         ])  # fmt: skip
@@ -156,7 +158,7 @@ def _is_member(scope: TenantScope, login: str) -> bool:
     return any(each.login == login for each in people.list_members(scope))
 
 
-def _is_meant(member: Member, names: tuple[str, ...]) -> bool:
-    """By the sign-in name, or a role that is this one or a higher one."""
+def _is_recipient(member: Member, names: tuple[str, ...]) -> bool:
+    """Whether one of the names is the member's login, or a role that the member holds or exceeds."""
     roles = [name.removeprefix("role:") for name in names if name.startswith("role:")]
     return member.login in names or any(ROLES.index(member.role) >= ROLES.index(role) for role in roles if role in ROLES)

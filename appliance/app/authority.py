@@ -1,4 +1,4 @@
-"""What is carried out when an owner confirms or refuses, and what looks at authority that was given before it was recorded."""
+"""Carries out owners' confirmations, and assesses grants from before they were recorded."""
 
 from functools import partial
 
@@ -15,27 +15,27 @@ from .secret_adoption import decide_secret
 
 
 def make_confirmations(webapps: WebApps) -> ConfirmationDecisions:
-    """Every kind's handler, registered here."""
+    """Register the handler for each kind of confirmation."""
     decisions = ConfirmationDecisions()
-    decisions.register("grant", partial(_carry_out_grant, webapps))
+    decisions.register("grant", partial(_apply_grant_decision, webapps))
     decisions.register("secret", decide_secret)
     decisions.register("key", adoption.decide_key)
     return decisions
 
 
-def _carry_out_grant(webapps: WebApps, scope: TenantScope, decided: Confirmation) -> None:
-    kind, _, name = decided.subject.partition(":")
+def _apply_grant_decision(webapps: WebApps, scope: TenantScope, confirmation: Confirmation) -> None:
+    kind, _, name = confirmation.subject.partition(":")
     if kind == "process":
-        version_grants.carry_out(scope, name, decided)
-        if decided.state == "confirmed":
-            reach = decided.details["reach"]
+        version_grants.carry_out(scope, name, confirmation)
+        if confirmation.state == "confirmed":
+            reach = confirmation.details["reach"]
             secret_bindings.bind_process(scope, name, reach.get("secrets", ()), reach.get("webhook_secrets", ()))
     else:
-        served_grants.carry_out(scope, webapps, name, decided)
+        served_grants.carry_out(scope, webapps, name, confirmation)
 
 
 def authority_upkeep(config: Config) -> list[Periodic]:
-    """What was published before grants were recorded, or elsewhere, is looked at soon, a few at a time."""
+    """The jobs that assess what was published before grants were recorded, or on another appliance, a few at a time."""
     grace = grace_of(config)
     processes, webapps = version_grants.make_assessor(grace), served_grants.make_assessor(grace)
     return [Periodic("grants", 5.0, processes.assess_some), Periodic("webapp-grants", 5.0, webapps.assess_some)]

@@ -1,4 +1,4 @@
-"""The running appliance: configuration -> database, sandbox, domains, edges."""
+"""Builds and runs the appliance from its configuration: database, sandbox, domains and HTTP edges."""
 
 import asyncio
 import signal
@@ -108,7 +108,7 @@ API_THREADS = 32
 
 @dataclass
 class Appliance:
-    """One running appliance; `start` and `stop` bracket its life."""
+    """One appliance in this process, running between `start` and `stop`."""
 
     config: Config
     services: Services
@@ -120,7 +120,7 @@ class Appliance:
     ready: bool = False
 
     def start(self) -> None:
-        """Start the sandbox, then the workers."""
+        """Start the sandbox, then the workers and periodic jobs."""
         self.telemetry.start()
         adopt_secret_uses(self.services)
         self.services.pool.start()
@@ -138,15 +138,15 @@ class Appliance:
         return "storage_full" if db.is_full() else "ok"
 
     def stop(self) -> None:
-        """Let work in progress finish within the configured time, then give everything back."""
+        """Let work in progress finish within the configured time, then release all resources."""
         self.ready = False
         for each in self.upkeep:
             each.signal()
         ends = clock.monotonic() + self.config.server.shutdown_seconds
-        for each in self.upkeep:  # all of them are told first: together they take as long as the slowest, and no longer than that
+        for each in self.upkeep:  # All were signalled above, so they stop in parallel within the same deadline.
             each.stop(max(0.0, ends - clock.monotonic()))
         self.deliverer.stop()
-        self.services.publishing.stop()  # its checks run processes, and judge a version by them
+        self.services.publishing.stop()  # Before the processes, because its checks of a version run processes.
         self.services.agents.stop(self.config.server.shutdown_seconds / 2)
         self.services.processes.stop(self.config.server.shutdown_seconds)
         self.services.imports.stop()
@@ -166,7 +166,7 @@ class Appliance:
 
 
 def _set_limits(config: Config) -> None:
-    """Bounds that hold in the whole process."""
+    """Set the limits that are global to this process."""
     crowding.configure(of_tenant=config.approvals.open_per_tenant, of_requester=config.approvals.open_per_requester)
     bounds = config.limits
     datapool.configure(entity_kb=bounds.entity_kb, query_rows=bounds.query_rows, query_seconds=bounds.query_seconds)
@@ -181,7 +181,7 @@ def _make_pool(config: Config) -> Pool:
 
 
 def build(config: Config) -> Appliance:
-    """Wire every part; nothing runs yet."""
+    """Build and connect every part without starting anything."""
     sealer = open_store(config)
     _set_limits(config)
     stored = make_places(config, installation_id(sealer)), [*documents.HOLDERS, *webapps.HOLDERS, *skills.HOLDERS]
@@ -199,18 +199,18 @@ def build(config: Config) -> Appliance:
     executor = GovernedExecutor(integrations, governor, Instance(presence.instance, queue.enqueue, presence.is_alive), door)
     queue.declare(CALL_TASK, lambda tenant_id, call_id: executor.run_queued(tenants.system_scope(tenant_id), call_id))
     formats = make_formats(config)
-    reach = ModelReach(models, DocumentReading(files, formats).read)
-    toolbox, library, told = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
+    llm_port = ModelReach(models, DocumentReading(files, formats).read)
+    toolbox, library, hook_service = Toolbox(governor), skills.Skills(blobs), webhooks.Webhooks(sealer, egress)
     agents = make_agents(config, presence, queue, models, Grounds(toolbox, governor, actions, library))
     ports = Ports(
-        DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, reach, agents.steps
+        DataPoolReach(), ActionReach(executor), sealer, files, formats, executor, integrations.find_actions, llm_port, agents.steps
     )  # fmt: skip
     flow = ProcessFlow(config, presence, pool, queue, ports)
     writing, exits = Writing(executor, integrations, _languages(config, integrations.registry)), Exits(blobs, reviews)
-    own_domains, visits = domains.of_config(config, egress), Visits(sealer)
+    custom_domains, visits = domains.of_config(config, egress), Visits(sealer)
     withdraw = (
         formats.stop, approvals.on_decided(flow.answer_approval), on_console(lambda tenant, path: config.tenant_url(tenant) + path),
-        on_profile_stored(flow.answer_profile), own_domains.table.watch(), on_other_host(custom_hosts(own_domains.table)),
+        on_profile_stored(flow.answer_profile), custom_domains.table.watch(), on_other_host(custom_hosts(custom_domains.table)),
     )  # fmt: skip
     services = Services(
         config=config, sealer=sealer, queue=queue, pool=pool, processes=flow, integrations=integrations, llm=models,
@@ -222,9 +222,9 @@ def build(config: Config) -> Appliance:
         uploads=Uploads(files, incoming, config.limits.document_mb << 20), previews=Previews(blobs, formats, files), webapps=apps,
         publications=Publications(exits), shares=Shares(exits, sealer), large_bodies=LargeBodies(), streams=make_streams(config),
         backups=BackupUpkeep(config, stored[0]), transfers=Transfers(config, stored[0], sealer), requests=make_request_log(config),
-        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=told, password_checks=PasswordChecks(),
-        alerts=make_alerts(config, flow, writing, Reached(told, disk)), disk=disk, certificates=Certificates(sealer),
-        domains=own_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(apps),
+        publishing=Publishing(apps, presence.instance, presence.is_alive), webhooks=hook_service, password_checks=PasswordChecks(),
+        alerts=make_alerts(config, flow, writing, Reached(hook_service, disk)), disk=disk, certificates=Certificates(sealer),
+        domains=custom_domains, visits=visits, skills=library, tools=toolbox, agents=agents, confirmations=make_confirmations(apps),
     )  # fmt: skip
     add_tools(services, governor, actions)
     add_gauges(services)
@@ -233,25 +233,28 @@ def build(config: Config) -> Appliance:
 
 
 def _languages(config: Config, registry: Registry) -> catalogues.Languages:
-    """What the pages can be read in: our translations, over them those of whoever runs this appliance, below them those that
-    connectors bring."""
+    """The languages of the pages.
+
+    Translations in the operator's data folder take precedence over ours, and ours over those that connectors provide.
+    """
     folders = [folder / catalogues.FOLDER for folder in (ui_folder(), config.data)]
-    brought = {folder_of(each.connector): None for each in registry.installed.values()}
-    return catalogues.load_languages(folders, config.console.language, [folder for folder in brought if folder is not None])
+    connector_folders = {folder_of(each.connector): None for each in registry.installed.values()}
+    provided = [folder for folder in connector_folders if folder is not None]
+    return catalogues.load_languages(folders, config.console.language, provided)
 
 
 def apply_starter(config: Config, sealer: Sealer, scope: TenantScope) -> None:
-    """Give a new tenant the starter solution, its order system being this appliance's demo endpoint."""
+    """Apply the starter solution to a new tenant, with this appliance's demo endpoint as the order system."""
     solution = starter_solution(order_system_url(config))
     apply_solution(scope, SolutionTools(None, make_integrations(config, sealer)), solution)
 
 
 def _upkeep(services: Services) -> list[Periodic]:
-    """What every process does again and again: close calls of dead processes, delete what is past its time."""
+    """The periodic jobs of every process, such as closing calls of dead processes and deleting expired data."""
     queue, executor, templates = services.queue, services.executor, services.pool.templates
-    told = services.config.approvals
+    settings = services.config.approvals
     writing = Writing(executor, services.integrations, services.languages)
-    notices = Notices(writing, told.email_integration, told.letter_seconds)
+    notices = Notices(writing, settings.email_integration, settings.letter_seconds)
     return [
         *_reloading(services),
         Periodic("calls", 5.0, lambda: executor.sweep(queue_is_empty=queue.depth() == 0)),
@@ -284,7 +287,7 @@ def _upkeep(services: Services) -> list[Periodic]:
 
 
 def _reloading(services: Services) -> list[Periodic]:
-    """In development: connectors whose files have changed are loaded anew."""
+    """A job that reloads changed connectors, if `connectors.reload` is on (for development)."""
     if not services.config.connectors.reload:
         return []
     watch = Watch(services.config.data / CONNECTORS)
@@ -297,14 +300,14 @@ def _reloading(services: Services) -> list[Periodic]:
 
 
 def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
-    """The ASGI application of this event loop: front, static files, then Quart with the edges."""
+    """Build the ASGI application for this event loop: the front, static files, then Quart with the edges."""
     services = appliance.services
     quart = Quart(__name__, template_folder=str(ui_folder() / "templates"), static_folder=None)
     quart.request_class, quart.asgi_http_class = PacedRequest, PacedConnection
-    # How long a body and an answer may take says the front, by their sizes.
+    # The front limits the duration of bodies and responses by their size.
     unbounded = dict.fromkeys(("MAX_CONTENT_LENGTH", "BODY_TIMEOUT", "RESPONSE_TIMEOUT"))
     quart.config.update({**unbounded, "PROVIDE_AUTOMATIC_OPTIONS": False})
-    quart.register_error_handler(Exception, _refuse)
+    quart.register_error_handler(Exception, _render_error)
     appliance.telemetry.name_routes(quart)
     quart.register_blueprint(api.make_blueprint(services))
     quart.register_blueprint(api.make_docs(services, ui_folder() / "templates" / "docs" / "explorer.html"))
@@ -324,17 +327,17 @@ def make_asgi(appliance: Appliance, mcp: McpEdge) -> Any:
     return Permission(front, appliance.config, services.webapps, services.threads)
 
 
-async def _refuse(error: Exception) -> Response:
-    """Whatever no edge has answered, as a coded error."""
+async def _render_error(error: Exception) -> Response:
+    """Turn an error that no edge has handled into a coded error response."""
     if isinstance(error, HTTPException):
-        known = {404: NotFound, 405: MethodNotAllowed, 413: PayloadTooLarge}.get(error.code or 0, InvalidRequest)
-        error = known(f"{request.method} {request.path[:100]} is not possible here: {error.name.lower()}")
+        error_type = {404: NotFound, 405: MethodNotAllowed, 413: PayloadTooLarge}.get(error.code or 0, InvalidRequest)
+        error = error_type(f"{request.method} {request.path[:100]} is not possible here: {error.name.lower()}")
     status, body, headers = error_body(error, request.scope["gos.request_id"], request.headers.get("Accept", ""))  # type: ignore[typeddict-item]
     return Response(body, status, headers)
 
 
 async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
-    """Serve until `shutdown` (an awaitable function) returns."""
+    """Serve until the coroutine function `shutdown` returns."""
     config = make_server_config(appliance.config, appliance.services.certificates)
     mcp = make_edge(appliance.services)
     asgi = Transport(make_asgi(appliance, mcp), appliance.config, config)
@@ -342,18 +345,18 @@ async def run_server(appliance: Appliance, shutdown: Callable[[], Any]) -> None:
 
     async def stop() -> None:
         await shutdown()
-        worker.stopping.set()  # now, so that an order comes to rest while the last requests are answered
+        worker.stopping.set()  # Set now, so that certificate orders finish while the last requests are answered.
 
     with config.following(certificate_upkeep(appliance.config, appliance.services.certificates, worker)):
         try:
             async with mcp.running():
                 await serve(cast(Any, asgi), config, shutdown_trigger=stop)
-        finally:  # its checks are asked on this loop
+        finally:  # Its checks send requests on this event loop, so they must end before the loop does.
             await asyncio.to_thread(appliance.services.publishing.stop)
 
 
 def serve_forever(config: Config, announce: Callable[[], None]) -> None:
-    """`gos serve`: start, answer until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
+    """Run `gos serve`: start, serve until SIGTERM or SIGINT, stop cleanly.  `announce` is called when it is ready."""
     appliance = build(config)
     try:
         asyncio.run(_serve(appliance, announce))

@@ -1,4 +1,4 @@
-"""What the metrics read at the moment they are asked for."""
+"""Gauges that are read when the metrics are requested."""
 
 from appliance.core.database import db
 from appliance.integrations import gate
@@ -14,13 +14,13 @@ def add_gauges(services: Services) -> None:
     metrics.registry.gauge("gos_integration_circuits_open", circuits, lambda: float(gate.open_circuits()))
     metrics.registry.gauge("gos_db_writer_waiting", "Functions waiting for the writer.", lambda: float(db.writer_depth()))
     services.disk.look()
-    for name, told, read in (
+    for name, help_text, read in (
         ("gos_disk_bytes", "Size of the disk that holds the data folder.", lambda: services.disk.read().total),
         ("gos_disk_free_bytes", "What is free on it.", lambda: services.disk.read().free),
         ("gos_database_bytes", "Size of the database.", lambda: services.disk.read().database),
         ("gos_blobs_bytes", "Contents of documents, WebApps and skills.", lambda: services.disk.read().blobs),
     ):
-        metrics.registry.gauge(name, told, read)
+        metrics.registry.gauge(name, help_text, read)
     metrics.registry.gauge(
         "gos_executions_active", "Executions driven by this process.", lambda: float(len(services.processes.runner.active))
     )

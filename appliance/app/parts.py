@@ -1,4 +1,4 @@
-"""The parts whose make-up the configuration decides."""
+"""Builds the parts of the appliance that depend only on the configuration."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -26,24 +26,26 @@ from appliance.webapps.traffic import noting as traffic
 
 
 def runtimes_folder(config: Config) -> Path | None:
-    """Where the prepared runtimes lie; None means where a checkout keeps them."""
+    """The folder of the prepared runtimes; None means the default of a source checkout."""
     return Path(config.sandbox.runtimes) if config.sandbox.runtimes else None
 
 
 def make_places(config: Config, installation: str) -> Places:
-    """Where contents lie: what arrives always in the data folder, the rest there or in the configured bucket, which must be
-    this installation's (BucketTaken); one that does not answer now is asked again before it is used."""
+    """The storage of blobs: incoming data always in the data folder, the rest there or in the configured bucket.
+
+    BucketTaken when the bucket belongs to another installation; if it does not respond now, it is checked before first use.
+    """
     folder = config.data / "blobs"
     if config.blobs.store != "s3":
         return LocalPlaces(folder)
     places = S3Places(open_bucket(config.blobs), folder, installation)
-    with suppress(Overloaded):  # it is in the log
+    with suppress(Overloaded):  # Already logged.
         places.claim()
     return places
 
 
 def make_integrations(config: Config, sealer: Sealer) -> Integrations:
-    """Integrations with every installed connector and the one way out of the appliance."""
+    """Build the integrations with every installed connector and the egress rules."""
     folders = AllowedFolders.of(config.folders.allow, quota=config.folders.quota_mb << 20, never=[config.data])
     connections = Connections(Egress.of(config.egress.allow, authorities(config)), folders)
     registry, calls = load_registry(folder=config.data / CONNECTORS), Calls(connections, TokenKeeper(sealer))
@@ -51,19 +53,19 @@ def make_integrations(config: Config, sealer: Sealer) -> Integrations:
 
 
 def make_streams(config: Config) -> Streams:
-    """The limits of event streams."""
+    """Build the limiter of event streams from the configuration."""
     limits = config.limits
     return Streams(StreamLimits(limits.streams_per_key, limits.streams_per_tenant, limits.streams))
 
 
 def make_language_models(config: Config, sealer: Sealer) -> LanguageModels:
-    """Language models, reached by the rules that hold for integrations."""
+    """Build the language models, which follow the same egress rules as integrations."""
     egress = Egress.of(config.egress.allow, authorities(config))
     return LanguageModels(egress, sealer, lambda scope, name: tenants.open_secret(scope, sealer, name))
 
 
 def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
-    """WebApps within the configured limits of archives and uploads."""
+    """Build the WebApps with the configured limits for archives, uploads and storage."""
     limits, stored = config.limits, config.webapps.stored_mb << 20
     apps = webapps.WebApps(blobs, webapps.Limits(limits.archive_files, limits.archive_mb << 20, limits.upload_mb << 20, stored))
     apps.find_lost_with(find_lost)
@@ -71,13 +73,13 @@ def make_webapps(config: Config, blobs: Blobs) -> webapps.WebApps:
 
 
 def make_request_log(config: Config) -> traffic.RequestLog:
-    """The log of requests to WebApps, which also keeps their quotas."""
+    """Build the log of requests to WebApps, which also enforces their quotas."""
     own = config.webapps
     return traffic.RequestLog(own.addresses, Quotas(own.requests_per_minute, own.egress_mb_per_day << 20))
 
 
 def make_formats(config: Config) -> Formats:
-    """Worker processes for files; started as root, they are users next to those of the sandbox."""
+    """Build the worker processes for file formats; as root they run under user ids following those of the sandbox."""
     first, settings, limits = config.sandbox.first_user, config.formats, config.limits
     return Formats(
         FormatSettings(
@@ -88,7 +90,7 @@ def make_formats(config: Config) -> Formats:
 
 
 def authorities(config: Config) -> str:
-    """Further authorities that connectors trust: the configured file, or the built-in CA where it serves this appliance."""
+    """The CA file that connectors trust in addition: the configured one, or the built-in CA if it signs this appliance."""
     if config.egress.ca_file:
         return config.egress.ca_file
     if config.tls_mode == "internal":

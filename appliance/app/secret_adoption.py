@@ -1,8 +1,8 @@
-"""Secrets that were used before they had destinations: bound, suspended or kept for a while, by who stored the use of them.
+"""Migrates uses of secrets from before secrets had destinations.
 
-It runs once for each use, at the first start after the upgrade.  What somebody stored who may set secrets now is taken over.
-What goes beyond its author, or has lost them, waits for an owner; until then it is suspended, or goes on for as long as the
-section `authority` of the configuration says.
+It runs once per use, at the first start after the upgrade.  If the author of the use may set secrets today, the secret is bound
+to that destination.  Otherwise, or if the author has left, an owner must confirm the use; until then it is suspended, or
+permitted for as long as the section `authority` of the configuration says.
 """
 
 import logging
@@ -26,51 +26,51 @@ from appliance.tenants.grants import Ask, Binding, Confirmation, Destination, Ki
 
 _log = logging.getLogger(__name__)
 _WHY = {
-    "wider": "Secrets have had destinations since the upgrade, and whoever stored this use may not set secrets.",
-    "departed": "Secrets have had destinations since the upgrade, and whoever stored this use has left, or is not known any more.",
+    "wider": "Since the upgrade, secrets have destinations, and the person who set up this use may not set secrets.",
+    "departed": "Since the upgrade, secrets have destinations, and the person who set up this use has left or is unknown.",
 }
 
 
 def adopt_secret_uses(services: Services) -> None:
-    """Look at every use from before the upgrade that no start has looked at yet."""
+    """Migrate every use from before the upgrade that has not been migrated yet."""
     for tenant_id, kind, target in db.rows("SELECT tenant_id, kind, target FROM secret_use ORDER BY tenant_id, kind, target"):
         scope = tenants.system_scope(str(tenant_id))
         try:
             uses = uses_of(services, scope, cast(Kind, kind), str(target))
         except ApplianceError as error:
-            _log.warning("the secrets of %s %s are not bound: %s", kind, target, error.message)
+            _log.warning("cannot bind the secrets of %s %s: %s", kind, target, error.message)
             continue
         author = _author_of(services, scope, cast(Kind, kind), str(target)) if uses else ""
         db.write(partial(_adopt, scope, services.config, uses, author))
-        gone = (tenant_id, kind, target)
-        db.write(partial(db.execute, "DELETE FROM secret_use WHERE tenant_id = ? AND kind = ? AND target = ?", gone))
+        key = (tenant_id, kind, target)
+        db.write(partial(db.execute, "DELETE FROM secret_use WHERE tenant_id = ? AND kind = ? AND target = ?", key))
 
 
 def _adopt(scope: TenantScope, config: Config, uses: list[Use], author: str) -> None:
-    """Inside a write: bind the uses, or ask the owners about them."""
-    held, own, now = scopes_of_actor(scope, author), config.authority, clock.now_ms()
+    """Bind the uses, or ask the owners to confirm them; runs inside a write transaction."""
+    author_scopes, settings, now = scopes_of_actor(scope, author), config.authority, clock.now_ms()
     for use in uses:
         if not secret_bindings.find_unbound(scope, [use.name], use.place):
             continue
-        if held is not None and secret_bindings.SCOPE in held:
+        if author_scopes is not None and secret_bindings.SCOPE in author_scopes:
             secret_bindings.bind(scope, use.name, use.place)
             continue
-        lasts = clock.parse_duration(own.confirm_departed_within if held is None else own.confirm_wider_within)
+        lasts = clock.parse_duration(settings.confirm_departed_within if author_scopes is None else settings.confirm_wider_within)
         if lasts:
             secret_bindings.bind(scope, use.name, use.place, expires_at=now + lasts)
         binding = Binding(use.name, use.place, scope.actor, now, None)
-        why = "departed" if held is None else "wider"
+        why = "departed" if author_scopes is None else "wider"
         details = {"secret": use.name, **asdict(use.place), "author": author, "reason": why}
-        details["why"] = f"{_WHY[why]} {_lasting(lasts)}"
+        details["why"] = f"{_WHY[why]} {_describe_grace(lasts)}"
         confirmations.ask(scope, Ask("secret", use.name, binding.id, details, now + lasts if lasts else None))
 
 
-def _lasting(ms: int) -> str:
-    return "It goes on until the deadline." if ms else "It is suspended until an owner allows it."
+def _describe_grace(ms: int) -> str:
+    return "It continues until the deadline." if ms else "It is suspended until an owner allows it."
 
 
 def _author_of(services: Services, scope: TenantScope, kind: Kind, target: str) -> str:
-    """Who stored it as it is now; empty when nobody knows any more."""
+    """The actor who saved the current state of the target; empty when unknown."""
     if kind == "process":
         row = versions.get_process(scope, target)
         return str(versions.get_version(scope, target, row.published_version or 0).created_by)
@@ -78,9 +78,9 @@ def _author_of(services: Services, scope: TenantScope, kind: Kind, target: str) 
 
 
 def _changed_by(scope: TenantScope, kind: Kind, target: str) -> Iterator[str]:
-    """The actors that changed it, the last one first, as the audit trail has them."""
-    told = {"integration": ("create", "change"), "llm-profile": ("create", "change"), "webapp": ("publish",)}
-    actions = [f"{kind}.{each}" for each in told.get(kind, ())]
+    """The actors that changed the target according to the audit trail, the latest first."""
+    verbs = {"integration": ("create", "change"), "llm-profile": ("create", "change"), "webapp": ("publish",)}
+    actions = [f"{kind}.{each}" for each in verbs.get(kind, ())]
     entries = [
         entry
         for action in actions
@@ -89,11 +89,11 @@ def _changed_by(scope: TenantScope, kind: Kind, target: str) -> Iterator[str]:
     yield from (entry.actor for entry in sorted(entries, key=lambda entry: -entry.seq))
 
 
-def decide_secret(scope: TenantScope, decided: Confirmation) -> None:
-    """What becomes of a use when an owner confirms or refuses it: a destination like every other, or none."""
-    told = decided.details
-    place = Destination(told["kind"], told["target"], told["digest"], told["hosts"])
-    if decided.state == "confirmed":
-        secret_bindings.bind(scope, told["secret"], place)
+def decide_secret(scope: TenantScope, confirmation: Confirmation) -> None:
+    """Bind the secret to its destination when an owner confirms the use; unbind it when they refuse."""
+    details = confirmation.details
+    place = Destination(details["kind"], details["target"], details["digest"], details["hosts"])
+    if confirmation.state == "confirmed":
+        secret_bindings.bind(scope, details["secret"], place)
     else:
-        secret_bindings.unbind_place(scope, told["secret"], place)
+        secret_bindings.unbind_place(scope, details["secret"], place)

@@ -1,4 +1,4 @@
-"""What every command and the appliance itself begin with: the data folder, its key and its database."""
+"""Opens the data folder, its key and its database, for commands and for the appliance itself."""
 
 from appliance.core import clock, migrations
 from appliance.core.config import Config
@@ -16,7 +16,7 @@ from appliance.webapps.domains import service as domains
 
 
 def open_store(config: Config) -> Sealer:
-    """Data folder, key file and database, migrated."""
+    """Create the data folder and key if needed, open and migrate the database, and return the sealer."""
     config.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     sealer = Sealer(load_or_make_key(config.data / "key"))
     db.open_database(config.database_url)

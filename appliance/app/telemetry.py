@@ -1,4 +1,4 @@
-"""Spans and metrics on their way out, where a collector is configured; nothing of that is loaded otherwise."""
+"""Exports spans and metrics over OTLP; without a configured collector the exporter is not even imported."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ FLUSH_SECONDS = 5.0
 
 
 class Telemetry:
-    """`start` and `stop` bracket it; without a collector both do nothing."""
+    """The OTLP export between `start` and `stop`; both do nothing without a configured collector."""
 
     def __init__(self, config: Config, instance: str) -> None:
         self._settings, self._instance = config.otlp, instance
@@ -33,14 +33,14 @@ class Telemetry:
         spans.give_to(self._exporter.add if settings.sample_percent else None, settings.sample_percent)
 
     def stop(self) -> None:
-        """Nothing more is taken; what waits is sent within five seconds, or lost."""
+        """Stop collecting; pending data is sent within five seconds or lost."""
         if self._exporter is not None:
             spans.give_to(None)
             self._exporter.stop(FLUSH_SECONDS)
             self._exporter = None
 
     def name_routes(self, quart: Quart) -> None:
-        """Have requests tell the template of their route, which is what their spans are called by."""
+        """Record the route template of each request, which names its span."""
         if self._settings.endpoint:
             quart.before_request(_name_route)
 

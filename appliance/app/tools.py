@@ -1,4 +1,4 @@
-"""The table of tools: what agents and MCP clients can call, each over the very part that REST calls."""
+"""Registers the tools that agents and MCP clients can call; each uses the same services as the REST API."""
 
 from appliance.agents.tools import (
     DocumentTools,
@@ -18,7 +18,7 @@ from appliance.solutions import Services
 
 
 def add_tools(services: Services, governor: Governor, actions: ActionApprovals) -> None:
-    """Fill the toolbox."""
+    """Add every tool to the toolbox."""
     shapes, toolbox, config = make_shapes(), services.tools, services.config
 
     def review_url(scope: TenantScope, approval_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The edge for inbound webhooks: `POST /hooks/<path>` on a tenant's host, answered once it is stored."""
+"""Receives inbound webhooks: `POST /hooks/<path>` on a tenant's host, answered with 202 once the execution is stored."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ MOST_PARAMETERS = 200
 
 
 def make_hooks(services: Services) -> Blueprint:
-    """The one route."""
+    """Build the blueprint with the webhook route."""
     blueprint = Blueprint("hooks", __name__)
     blueprint.add_url_rule("/hooks/<path:path>", "receive", partial(_receive, services), methods=["POST"])
     return blueprint
@@ -34,17 +34,17 @@ async def _receive(services: Services, path: str) -> Response:
     if host.kind != "tenant":
         raise NotFound("there is no webhook at this address")
     headers = {name.lower(): value for name, value in request.headers.items()}
-    arrived = Request(path, headers, body, _query(request.query_string))
-    work = partial(_receive_sync, services, host.tenant, arrived, (front["gos.request_id"], front.get("gos.trace", "")))
+    webhook_request = Request(path, headers, body, _query(request.query_string))
+    work = partial(_receive_sync, services, host.tenant, webhook_request, (front["gos.request_id"], front.get("gos.trace", "")))
     async with services.large_bodies.turn(host.tenant, len(body)):
         answer = await asyncio.get_running_loop().run_in_executor(services.threads, work)
     return Response(answer, 202, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-def _receive_sync(services: Services, tenant_id: str, arrived: Request, origin: tuple[str, str]) -> bytes:
+def _receive_sync(services: Services, tenant_id: str, webhook_request: Request, origin: tuple[str, str]) -> bytes:
     request_id, trace = origin
     with logs.log_context(request_id=request_id):
-        started = services.processes.receive_webhook(tenant_id, arrived, request_id, trace)
+        started = services.processes.receive_webhook(tenant_id, webhook_request, request_id, trace)
     data = {"execution_id": started.execution_id}
     return json.dumps({"success": True, "data": data, "meta": {"request_id": request_id}}).encode()
 
@@ -54,7 +54,9 @@ def _query(text: bytes) -> dict[str, Any]:
         return fields_of(parse_qsl(text.decode("utf8", "replace"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
     except ValueError as error:
         raise InvalidRequest(
-            Sentence("the query string may have at most %(most_parameters)s parameters", most_parameters=MOST_PARAMETERS)
+            Sentence(
+                "the query string has too many parameters; the maximum is %(most_parameters)s", most_parameters=MOST_PARAMETERS
+            )
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""For tests of plugins, solutions and of the appliance itself: a running appliance and clients for it."""
+"""A running appliance with clients, for tests of plugins, of solutions and of the appliance itself."""

@@ -1,4 +1,4 @@
-"""Waiting until an appliance has come to rest: nothing that would go on by itself is left."""
+"""Waits until an appliance is idle: no work is left that would continue by itself."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -10,12 +10,12 @@ from appliance.core.queue import TaskQueue
 SECONDS = 60.0
 PAUSE = 0.05
 LOOKS = 2
-"""So often in a row nothing may be left: between two rows that a task writes there can be a moment without either."""
+"""How many checks in a row must find no work: between two rows that a task writes, there may briefly be none."""
 
 HELD_BACK = ("paused", "slot")
-"""Why a queued execution does not begin by itself: its process is paused, or another has its slot, whose end passes it on."""
+"""Wait reasons of queued executions that do not start by themselves: the process is paused, or all its slots are in use."""
 
-# What goes on by itself.  Who waits for a person, an event or a time that has not come is at rest, and so is what is held back.
+# Queries for work that continues by itself.  Waiting for a person, an event or a future time counts as idle.
 _OPEN = {
     "execution": (
         "SELECT tenant_id, id, process_id || ' is ' || status FROM execution WHERE status IN ('running', 'cancelling') "  # noqa: S608
@@ -42,30 +42,34 @@ _OPEN = {
     "text of a document": "SELECT tenant_id, id, 'is to be read' FROM document_text WHERE state = 'pending' AND next_try_at <= ?",
     "approval": "SELECT tenant_id, id, title || ' is over' FROM approval WHERE status = 'pending' AND expires_at <= ?",
 }
-_UNTOLD = "SELECT tenant_id, id, title || ' is to be sent' FROM approval WHERE status = 'pending' AND notified_at IS NULL AND ? > 0"
+_UNSENT_NOTICES = (
+    "SELECT tenant_id, id, title || ' is to be sent' FROM approval WHERE status = 'pending' AND notified_at IS NULL AND ? > 0"
+)
 
 
 class StillRunning(AssertionError):
-    """The appliance did not come to rest in time; the message names what still runs."""
+    """The appliance was not idle in time; the message lists the remaining work."""
 
 
 def await_rest(left: Callable[[], list[str]], seconds: float) -> None:
-    """Return once `left` has answered nothing twice in a row; StillRunning when that takes longer than `seconds`."""
+    """Return once `left` has returned nothing twice in a row; StillRunning if that takes longer than `seconds`."""
     ends, quiet, pause = clock.monotonic() + seconds, 0, threading.Event()
     while quiet < LOOKS:
-        found = left()
-        quiet = 0 if found else quiet + 1
-        if found and clock.monotonic() > ends:
-            shown = "\n".join(found[:20]) + (f"\nand {len(found) - 20} more" if len(found) > 20 else "")
-            raise StillRunning(f"after {seconds:g} s there is still something to do:\n{shown}")
+        remaining = left()
+        quiet = 0 if remaining else quiet + 1
+        if remaining and clock.monotonic() > ends:
+            listing = "\n".join(remaining[:20]) + (f"\nand {len(remaining) - 20} more" if len(remaining) > 20 else "")
+            raise StillRunning(f"after {seconds:g} s there is still work left:\n{listing}")
         pause.wait(PAUSE)
 
 
 def open_work(queue: TaskQueue, tenants: Collection[str], *, tells_at_once: bool) -> list[str]:
-    """What would go on by itself in these tenants of the appliance of this process, a line each; with `tells_at_once` the
-    letters to approvers, too, which are otherwise put off."""
-    now, found = clock.now_ms(), []
-    for kind, sql in (_OPEN | {"letter about": _UNTOLD} if tells_at_once else _OPEN).items():
-        found += [f"{kind} {row[1]} of {row[0]}: {row[2]}" for row in db.rows(sql, (now,)) if row[0] in tenants]
+    """The work that would continue by itself in these tenants, one line each, for the appliance in this process.
+
+    With `tells_at_once`, unsent e-mails to approvers count as well; otherwise they are delayed on purpose.
+    """
+    now, work = clock.now_ms(), []
+    for kind, sql in (_OPEN | {"letter about": _UNSENT_NOTICES} if tells_at_once else _OPEN).items():
+        work += [f"{kind} {row[1]} of {row[0]}: {row[2]}" for row in db.rows(sql, (now,)) if row[0] in tenants]
     depth = queue.depth()
-    return found + ([f"{depth} messages in the queue"] if depth else [])
+    return work + ([f"{depth} messages in the queue"] if depth else [])

@@ -1,4 +1,4 @@
-"""What a test is given as `gos`: tenants, rest, a movable clock, a mailbox and a foreign system, for one appliance."""
+"""The `gos` fixture for one appliance: tenants, `drain`, a movable clock, a mailbox and a foreign system."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _numbers = count(1)
 
 
 class NotHere(AssertionError):
-    """This cannot be done with an appliance that runs elsewhere."""
+    """The operation is not possible with an appliance that runs elsewhere."""
 
 
 @dataclass
@@ -33,15 +33,14 @@ class MovableClock:
     gos: "LocalGos"
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Let so much time pass: what runs comes to rest first, then everything that fell due meanwhile is done.
+        """Advance the clock: running work finishes first, then everything that has become due is done.
 
-        Sessions and API keys grow old too: `gos_page_as` signs in again, a page that was open does so itself when it
-        is loaded, and a tenant's `api` gets another key once its own has ended.  `Date` in step code stays with the
-        machine's clock.
+        Sessions and API keys expire too: `gos_page_as` signs in again, an open page does so when it is loaded, and a
+        tenant's `api` gets a new key once its own has expired.  `Date` in step code still uses the machine's clock.
         """
         passed = round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
         if passed < 0:
-            raise ValueError("time only goes on")
+            raise ValueError("the clock can only be advanced; use positive values")
         self.gos.drain()
         self.gos.running.move_clock(passed)
         self.gos.renew_keys()
@@ -50,20 +49,20 @@ class MovableClock:
 
 @dataclass
 class Gos(ABC):
-    """An appliance under test; `close` gives back what it opened."""
+    """An appliance under test; `close` releases everything it opened."""
 
     tenants: dict[str, QaTenant] = field(default_factory=dict)
     opened: ExitStack = field(default_factory=ExitStack)
 
     @abstractmethod
     def tenant(self, name: str = "", *, solution: str | Path | None = None, secrets: Mapping[str, str] | None = None) -> QaTenant:
-        """The tenant of this name, or a new one, with the solution folder (or `starter`) in it."""
+        """The tenant with this name, created if needed, with the solution folder (or `starter`) applied."""
 
     @abstractmethod
     def drain(self, seconds: float = SECONDS) -> None:
-        """Wait until nothing goes on by itself; StillRunning names what still runs after `seconds`.
+        """Wait until no work continues by itself; StillRunning lists what is left after `seconds`.
 
-        Who waits for a person, an event or a time to come is at rest.
+        Waiting for a person, an event or a future time counts as idle.
         """
 
     @property
@@ -74,20 +73,20 @@ class Gos(ABC):
     @property
     @abstractmethod
     def domain(self) -> str:
-        """Host and port below which every page of the console lies."""
+        """The base domain of the console's hosts, with its port."""
 
     @property
     @abstractmethod
     def content_domain(self) -> str:
-        """Host and port below which WebApps and public documents lie."""
+        """The base domain of the hosts of WebApps and public documents, with its port."""
 
     def own_hosts(self) -> set[str]:
-        """The domains of their own that WebApps of these tenants have."""
+        """The custom domains of WebApps in these tenants."""
         return {host for each in self.tenants.values() for host in each.own_hosts()}
 
     @cached_property
     def plain(self) -> QaTenant:
-        """A tenant with nothing in it; of an appliance elsewhere the one there is."""
+        """An empty tenant; with an appliance elsewhere, its only tenant."""
         return self.tenant()
 
     @cached_property
@@ -105,7 +104,7 @@ class Gos(ABC):
         return box
 
     def connect_mail(self, tenant: QaTenant, slug: str = MAIL) -> None:
-        """Give the tenant an integration that sends letters to `mail`; approvers are told through the one named `mail`."""
+        """Create an integration in the tenant that sends e-mail to `mail`; the one named `mail` also notifies approvers."""
         tenant.ask("POST", "/integrations", {"slug": slug, "connector": "email", "settings": self.mail.settings})
 
     def close(self) -> None:
@@ -119,35 +118,35 @@ class LocalGos(Gos):
     running: Running = field(kw_only=True)
 
     def tenant(self, name: str = "", *, solution: str | Path | None = None, secrets: Mapping[str, str] | None = None) -> QaTenant:
-        wanted = name or f"qa{next(_numbers)}"
-        if wanted not in self.tenants:
-            api = self.opened.enter_context(self.running.api(wanted))
-            url, demo = self.running.config.tenant_url(wanted), order_system_url(self.running.config)
-            self.tenants[wanted] = QaTenant(wanted, url, api, self, demo)
-        found = self.tenants[wanted]
+        tenant_id = name or f"qa{next(_numbers)}"
+        if tenant_id not in self.tenants:
+            api = self.opened.enter_context(self.running.api(tenant_id))
+            url, demo = self.running.config.tenant_url(tenant_id), order_system_url(self.running.config)
+            self.tenants[tenant_id] = QaTenant(tenant_id, url, api, self, demo)
+        tenant = self.tenants[tenant_id]
         if solution is not None:
-            found.apply(solution, secrets)
-        return found
+            tenant.apply(solution, secrets)
+        return tenant
 
     def login(self, tenant_id: str, role: str) -> tuple[str, str]:
-        """Login and password of somebody with this role, made when there is nobody yet."""
+        """Login and password of a member with this role, created if needed."""
         login = f"{role}@{tenant_id}.test"
         if login not in {member.login for member in people.list_members(self.running.tenant(tenant_id))}:
             self.running.user(login, PASSWORD)
-            held = "operator" if role == "approver" else role
-            people.add_member(self.running.tenant(tenant_id), login, held, approver=role == "approver")
+            member_role = "operator" if role == "approver" else role
+            people.add_member(self.running.tenant(tenant_id), login, member_role, approver=role == "approver")
         return login, PASSWORD
 
     def renew_keys(self) -> None:
-        """Give the clients of tenants another key where theirs has ended: every later test of the module uses them."""
+        """Replace expired keys in the tenants' clients, because later tests of the module use the same clients."""
         for each in self.tenants.values():
             if each.api.get("/api/v1/tenant").status_code == UNAUTHORISED:
                 each.api.headers["X-API-Key"] = self.running.key(each.id)
 
     def drain(self, seconds: float = SECONDS) -> None:
-        told = self.running.config.approvals
-        tells_at_once = bool(told.email_integration) and not told.letter_seconds
-        await_rest(lambda: open_work(self.running.services.queue, self.tenants, tells_at_once=tells_at_once), seconds)
+        settings = self.running.config.approvals
+        notifies_at_once = bool(settings.email_integration) and not settings.letter_seconds
+        await_rest(lambda: open_work(self.running.services.queue, self.tenants, tells_at_once=notifies_at_once), seconds)
 
     @cached_property
     def clock(self) -> MovableClock:
@@ -162,7 +161,7 @@ class LocalGos(Gos):
         return f"{self.running.config.domains.content}{self.running.config.port_suffix}"
 
     def close(self) -> None:
-        """Once what is served has come to rest: a connection that is dropped tells another test of it."""
+        """Close after pending calls have finished; a dropped connection would cause errors in another test."""
         try:
             if "mail" in self.__dict__ or "foreign" in self.__dict__:
                 self.drain()

@@ -1,4 +1,4 @@
-"""Pages in a real browser: opened as somebody, watched for what must not happen, kept as evidence when a test fails."""
+"""Pages in a real browser: signed in with a role, monitored for errors, recorded as evidence when a test fails."""
 
 import re
 from collections.abc import Callable, Collection
@@ -14,7 +14,7 @@ from .tenants import QaTenant
 
 CHROMIUM = "/usr/bin/chromium"
 VISITOR = "visitor"
-"""Nobody: a page without a session."""
+"""The role of a page without a session."""
 PATIENCE_MS = 30_000
 SIGN_IN = re.compile(r"/sign-in(\?|$)")
 PAGE_CHECKS = (Path(__file__).parent / "page_checks.js").read_text("utf8")
@@ -22,23 +22,26 @@ Scheme = Literal["light", "dark"]
 
 
 def launch(playwright: Playwright, *arguments: str) -> Browser:
-    """Debian's Chromium where there is one, else Playwright's, without a window, with these arguments."""
+    """Start a headless browser with these arguments: Debian's Chromium if installed, otherwise Playwright's."""
     expect.set_options(timeout=PATIENCE_MS)
     executable = CHROMIUM if Path(CHROMIUM).exists() else None
     return playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *arguments])
 
 
 def flaws_of(page: Page) -> list[str]:
-    """What makes the page hard to read: faint texts, controls without a name, and a width that does not fit the screen."""
-    found = page.evaluate(PAGE_CHECKS)
-    flaws = [f"faint: {each}" for each in found["faint"]] + [f"without a name: {each}" for each in found["unnamed"]]
-    return flaws + ([f"{found['overflow']} px wider than the screen"] if found["overflow"] > 0 else [])
+    """Accessibility problems of the page: low contrast, controls without a name, content wider than the screen."""
+    result = page.evaluate(PAGE_CHECKS)
+    flaws = [f"faint: {each}" for each in result["faint"]] + [f"without a name: {each}" for each in result["unnamed"]]
+    return flaws + ([f"{result['overflow']} px wider than the screen"] if result["overflow"] > 0 else [])
 
 
 class Watch:
-    """Notes what must not happen in a page: errors in its console, requests to anywhere else, a page of the console whose policy
-    would let foreign or inline content in.  Everything below `domains` is the appliance's own, and so are the hosts that
-    `own_hosts` answers, which is asked when something else was requested."""
+    """Records problems in a browser context.
+
+    Problems are errors in the browser's console, requests to other hosts, and pages of GOS's console whose content policy allows
+    foreign or inline content.  Hosts below `domains` belong to the appliance, and so do those that `own_hosts` returns; it is
+    called only if another host was requested.
+    """
 
     def __init__(self, context: BrowserContext, *domains: str, own_hosts: Callable[[], Collection[str]] = tuple) -> None:
         self._wrong: list[str] = []
@@ -52,7 +55,7 @@ class Watch:
 
     @property
     def troubles(self) -> list[str]:
-        """What happened until now, a line each."""
+        """The problems so far, one line each."""
         own = self._own_hosts() if self._elsewhere else ()
         return [f"outside: {url}" for url in self._elsewhere if urlsplit(url).hostname not in own] + self._wrong
 
@@ -61,7 +64,7 @@ class Watch:
             self._elsewhere.append(request.url)
 
     def _see_message(self, message: ConsoleMessage) -> None:
-        """A form that comes back with its mistakes is answered 422, a sign-in 401, which Chromium calls errors."""
+        """Record console errors, except Chromium's for a form with invalid input (422) and a failed sign-in (401)."""
         refused = "status of 422" in message.text or ("status of 401" in message.text and SIGN_IN.search(message.location["url"]))
         if message.type in ("error", "warning") and not refused:
             self._wrong.append(f"{message.type}: {message.text}")
@@ -72,13 +75,13 @@ class Watch:
             if "default-src 'none'" not in allowed or "unsafe-" in allowed:
                 self._wrong.append(f"policy of {response.url}: {allowed or 'none'}")
 
-    def _see_exception(self, found: WebError) -> None:
-        self._wrong.append(f"exception: {found.error}")
+    def _see_exception(self, error: WebError) -> None:
+        self._wrong.append(f"exception: {error.error}")
 
 
 @dataclass(frozen=True)
 class View:
-    """How a page is looked at: width and height in px, light or dark."""
+    """The viewport of a page: width and height in px, and the color scheme."""
 
     width: int = 1280
     height: int = 800
@@ -87,7 +90,7 @@ class View:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Where traces and screenshots of failed tests are kept; None keeps none."""
+    """The folder for screenshots and, with `traces`, Playwright traces of failed tests; None stores none."""
 
     folder: Path | None
     traces: bool
@@ -95,7 +98,7 @@ class Evidence:
 
 @dataclass
 class Pages:
-    """The pages of one test.  `sessions` outlive it, so that each person signs in once per appliance."""
+    """The pages of one test.  `sessions` is shared between tests, so that each person signs in once per appliance."""
 
     browser: Browser
     gos: Gos
@@ -104,10 +107,10 @@ class Pages:
     _open: list[tuple[BrowserContext, Watch]] = field(default_factory=list)
 
     def open(self, tenant: QaTenant, role: str = "owner", view: View = View()) -> Page:
-        """A page of a browser of its own: the console's first, signed in with this role; an empty one for `visitor`."""
-        known = self.sessions.get((tenant.base_url, role))
+        """The console's home page in a new browser context, signed in with this role; an empty page for `visitor`."""
+        session = self.sessions.get((tenant.base_url, role))
         context = self.browser.new_context(
-            viewport={"width": view.width, "height": view.height}, color_scheme=view.scheme, storage_state=known
+            viewport={"width": view.width, "height": view.height}, color_scheme=view.scheme, storage_state=session
         )
         context.set_default_timeout(PATIENCE_MS)
         if self.evidence.folder is not None and self.evidence.traces:
@@ -120,7 +123,7 @@ class Pages:
         return page
 
     def _enter(self, page: Page, tenant: QaTenant, role: str) -> None:
-        """Through the real sign-in, unless a session is known that still holds."""
+        """Sign in through the real form, unless a stored session is still valid."""
         page.goto(tenant.url())
         if "/sign-in" not in page.url:
             return
@@ -133,11 +136,11 @@ class Pages:
 
     @property
     def troubles(self) -> list[str]:
-        """What happened in the pages that must not."""
+        """The problems in all pages of the test."""
         return [each for _, watch in self._open for each in watch.troubles]
 
     def close(self, name: str, *, failed: bool) -> None:
-        """Close every page; keep the evidence of a failure under this name."""
+        """Close every page; after a failure, store the evidence under this name."""
         keep = self.evidence.folder if failed else None
         for number, (context, _) in enumerate(self._open, 1):
             if keep is not None:

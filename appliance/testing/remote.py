@@ -1,4 +1,4 @@
-"""The kit for an appliance that runs elsewhere: its address, a key, and who can sign in there."""
+"""The `gos` fixture for an appliance that runs elsewhere, given its URL, an API key and logins."""
 
 import json
 import ssl
@@ -18,7 +18,7 @@ UNFINISHED = ("queued", "running", "cancelling")
 
 @dataclass
 class RemoteGos(Gos):
-    """Speaks to the one tenant that the key belongs to; there are the people that `logins` names by role."""
+    """An appliance elsewhere, with the one tenant that the key belongs to; `logins` holds (login, password) by role."""
 
     url: str = field(kw_only=True)
     key: str = field(kw_only=True)
@@ -26,24 +26,24 @@ class RemoteGos(Gos):
     ca_file: Path | None = None
 
     def tenant(self, name: str = "", *, solution: str | Path | None = None, secrets: Mapping[str, str] | None = None) -> QaTenant:
-        found = next(iter(self.tenants.values()), None) or self._tenant_of_key()
-        if name not in ("", found.id):
-            raise NotHere(f"the key belongs to the tenant {found.id}, and an appliance elsewhere gives no other")
+        tenant = next(iter(self.tenants.values()), None) or self._tenant_of_key()
+        if name not in ("", tenant.id):
+            raise NotHere(f"the key belongs to the tenant {tenant.id}; other tenants of this appliance cannot be used")
         if solution is not None:
-            found.apply(solution, secrets)
-        return found
+            tenant.apply(solution, secrets)
+        return tenant
 
     def _tenant_of_key(self) -> QaTenant:
         api = self.opened.enter_context(self._client())
         answer = api.get("/api/v1/tenant")
         if not answer.is_success:
-            raise NotHere(f"{self.url} does not take the key: {answer.text}")
-        told = answer.json()["data"]
-        made = self.tenants[told["id"]] = QaTenant(told["id"], told["base_url"], api, self)
-        return made
+            raise NotHere(f"{self.url} does not accept the key: {answer.text}")
+        data = answer.json()["data"]
+        tenant = self.tenants[data["id"]] = QaTenant(data["id"], data["base_url"], api, self)
+        return tenant
 
     def _client(self) -> httpx.Client:
-        """Names below `localhost` are looked up by browsers alone: the address is the loopback's, the name goes along."""
+        """A client for the URL; names below `localhost` resolve only in browsers, so they are sent as Host to 127.0.0.1."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         is_local = host == "localhost" or host.endswith(".localhost")
@@ -52,25 +52,25 @@ class RemoteGos(Gos):
         return httpx.Client(base_url=base, headers={"Host": parts.netloc, "X-API-Key": self.key}, verify=verify, timeout=90)
 
     def login(self, tenant_id: str, role: str) -> tuple[str, str]:
-        """Who was named for this role."""
+        """The login and password given for this role; LookupError when there are none."""
         if role not in self.logins:
-            raise LookupError(f"nobody is named for the role {role}; add one to the file of --gos-people")
+            raise LookupError(f"there is no login for the role {role}; add one to the file of --gos-people")
         return self.logins[role]
 
     def drain(self, seconds: float = SECONDS) -> None:
-        """By the tenant's executions alone: what else an appliance does is not seen from outside."""
+        """Wait until the tenant's executions are idle; other work of the appliance is not visible from outside."""
         tenant = self.tenant()
 
         def left() -> list[str]:
-            found = [each for status in UNFINISHED for each in tenant.ask("GET", f"/executions?status={status}&limit=500")]
-            found = [each for each in found if each.get("wait_reason") not in HELD_BACK]
-            return [f"execution {each['execution_id']}: {each['process_id']} is {each['status']}" for each in found]
+            executions = [each for status in UNFINISHED for each in tenant.ask("GET", f"/executions?status={status}&limit=500")]
+            executions = [each for each in executions if each.get("wait_reason") not in HELD_BACK]
+            return [f"execution {each['execution_id']}: {each['process_id']} is {each['status']}" for each in executions]
 
         await_rest(left, seconds)
 
     @property
     def clock(self) -> MovableClock:
-        raise NotHere("the clock of an appliance that runs elsewhere is its own; let the tests start one to move it")
+        raise NotHere("the clock of an appliance that runs elsewhere cannot be moved; run the tests without --gos-url")
 
     @property
     def domain(self) -> str:
@@ -82,11 +82,11 @@ class RemoteGos(Gos):
 
 
 def _parent(url: str) -> str:
-    """The domain of which this address names a host, with its port."""
+    """The parent domain of the URL's host, with its port."""
     return urlsplit(url).netloc.partition(".")[2]
 
 
 def read_logins(path: Path) -> dict[str, tuple[str, str]]:
-    """`{"approver": {"login": "…", "password": "…"}}` by role."""
-    told = json.loads(path.read_text("utf8"))
-    return {role: (each["login"], each["password"]) for role, each in told.items()}
+    """Read (login, password) by role from a file such as `{"approver": {"login": "…", "password": "…"}}`."""
+    people = json.loads(path.read_text("utf8"))
+    return {role: (each["login"], each["password"]) for role, each in people.items()}

@@ -1,4 +1,4 @@
-"""A running appliance inside the test's own process: real server, real database, real sandbox."""
+"""Runs an appliance inside the test process, with a real server, database and sandbox."""
 
 import asyncio
 import ssl
@@ -23,9 +23,9 @@ START_SECONDS = 30.0
 
 
 def make_config(folder: Path, **settings: Any) -> Config:
-    """Settings for a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`.
+    """The configuration of a test: data in `folder`, a free port, quiet logs; `settings` are `section__name=value`.
 
-    Of the environment GOS_RUNTIMES alone counts: where the prepared runtimes are.
+    The only environment variable used is GOS_RUNTIMES, the folder of the prepared runtimes.
     """
     flags = {"storage.data": str(folder), "server.port": free_port(), "logs.level": "error", "queue.sweep_ms": 100}
     if runtimes := environment("GOS_RUNTIMES"):
@@ -36,7 +36,7 @@ def make_config(folder: Path, **settings: Any) -> Config:
 
 @dataclass
 class Running:
-    """A live appliance.  `api` makes a client for a tenant; every tenant is made on first use."""
+    """A running appliance.  `api` builds a client for a tenant; tenants are created on first use."""
 
     appliance: app.Appliance
     config: Config
@@ -50,43 +50,45 @@ class Running:
         return self.appliance.services
 
     def tenant(self, tenant_id: str) -> TenantScope:
-        """The tenant, made when there is none, as the appliance itself sees it."""
-        # Not `tenant_exists`: for a second that believes what it saw in an appliance of this process that is gone.
-        if tenant_id not in {known.id for known in service.list_tenants()}:
+        """The system scope of the tenant, which is created if needed."""
+        # Not `tenant_exists`: it caches for a second, possibly from a previous appliance in this process.
+        if tenant_id not in {row.id for row in service.list_tenants()}:
             service.create_tenant(tenant_id, tenant_id.title())
         return service.system_scope(tenant_id)
 
     def key(self, tenant_id: str, scopes: Iterable[str] = tuple(SCOPES), **more: Any) -> str:
-        """The text of a new API key; its rate limit is out of the way unless given."""
+        """Issue an API key and return its text; the rate limit is high unless given."""
         spec = keys.KeySpec("test", list(scopes), "test", **{"rate_requests": 1_000_000, **more})
         return keys.issue_key(self.tenant(tenant_id), self.services.sealer, spec)[1]
 
     def user(self, login: str, password: str, tenant_id: str | None = None, role: str = "owner") -> str:
-        """A user, with a role in a tenant when one is given; answers the user's id."""
+        """Create a user, with a role in a tenant if one is given; returns the user's id."""
         person = people.create_user(login, password)
         if tenant_id is not None:
             people.add_member(self.tenant(tenant_id), login, role)
         return str(person.id)
 
     def client(self, host: str, headers: Mapping[str, str] | None = None) -> httpx.Client:
-        """An HTTP client that speaks to this appliance as `host`."""
+        """An HTTP client that connects to this appliance and requests the host `host`."""
         name = f"{host}{self.config.port_suffix}"
-        told = {"Host": name, **(headers or {})}
-        return httpx.Client(base_url=_loopback(self.config), verify=_trust(self.config), headers=told, timeout=90, trust_env=False)
+        all_headers = {"Host": name, **(headers or {})}
+        return httpx.Client(
+            base_url=_loopback(self.config), verify=_trust(self.config), headers=all_headers, timeout=90, trust_env=False
+        )
 
     def api(self, tenant_id: str, scopes: Iterable[str] = tuple(SCOPES)) -> httpx.Client:
-        """A client of a tenant's API with a key of these scopes."""
+        """An HTTP client for a tenant's API, with a new key of these scopes."""
         return self.client(f"{tenant_id}.{self.config.domains.base}", {"X-API-Key": self.key(tenant_id, scopes)})
 
     def move_clock(self, ms: int) -> None:
-        """Let it be so much later for this appliance; the next one of this process has the machine's time again."""
+        """Advance the clock of this appliance; `stop` resets it for the next one in this process."""
         self._moved_ms += ms
         clock.move(ms)
         for each in self.appliance.upkeep:
             each.hasten()
 
     def stop(self) -> None:
-        """Stop as SIGTERM would."""
+        """Stop the appliance as SIGTERM would, and reset the clock."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self.appliance.stop()
@@ -94,7 +96,7 @@ class Running:
 
 
 def start(config: Config) -> Running:
-    """Start an appliance in a thread of this process; one at a time, the database is the process's."""
+    """Start an appliance in a thread of this process; only one can run at a time, because the database is process-wide."""
     appliance = app.build(config)
     appliance.start()
     ready = threading.Event()
@@ -115,7 +117,7 @@ def start(config: Config) -> Running:
 
 
 def _wait_ready(config: Config, server: threading.Thread) -> None:
-    """Return once the port answers; TimeoutError when it does not, RuntimeError when the server has ended."""
+    """Wait until the server responds; TimeoutError if it does not, RuntimeError if its thread has ended."""
     until = clock.monotonic() + START_SECONDS
     with httpx.Client(verify=_trust(config), trust_env=False, timeout=START_SECONDS) as client:
         while True:
@@ -131,10 +133,10 @@ def _wait_ready(config: Config, server: threading.Thread) -> None:
 
 
 def _loopback(config: Config) -> str:
-    """Where it listens itself, without any proxy."""
+    """The URL at which the server listens itself, bypassing any proxy."""
     return f"{'http' if config.tls_mode == 'off' else 'https'}://127.0.0.1:{config.server.port}"
 
 
 def _trust(config: Config) -> ssl.SSLContext | bool:
-    """The built-in CA where it signs, else what everybody trusts."""
+    """The TLS trust: the built-in CA if it signs the certificate, otherwise the system's CAs."""
     return ssl.create_default_context(cafile=ca_certificate(config)) if config.tls_mode == "internal" else True

@@ -1,6 +1,6 @@
-"""Files on their way in, in forms: what the edges that take them share.
+"""Multipart uploads, shared by the edges that accept files.
 
-`FormReader` reads a form within `FormLimits` as its bytes come; what it finds of files is a `SentFile` each.
+`FormReader` parses a form within `FormLimits` while it arrives, and returns each file as a `SentFile`.
 """
 
 from .forms import FormLimits, FormReader, SentFile

@@ -1,4 +1,4 @@
-"""A `multipart/form-data` body (RFC 7578), read as it comes: texts into memory, files onto the disk."""
+"""Parses a `multipart/form-data` body (RFC 7578) as a stream: texts are kept in memory, files are written to disk."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from appliance.core.errors import InvalidRequest, PayloadTooLarge
 from appliance.core.sentences import Sentence
 
 _PIECE = 1 << 20
-_HELD = 4 << 20  # a piece of the body and the headers of a part
+_BUFFER_BYTES = 4 << 20  # The decoder's buffer must hold a piece of the body and the headers of a part.
 
 
 @dataclass(frozen=True)
 class FormLimits:
-    """Most parts, files among them, bytes of all texts with the headers of every part, and bytes of one file."""
+    """Maximum numbers of parts and of files among them; maximum bytes of all texts and headers together, and of one file."""
 
     parts: int
     files: int
@@ -26,7 +26,7 @@ class FormLimits:
 
 @dataclass(frozen=True)
 class SentFile:
-    """A file of a form: its field, the sender's name and type for it, and what has arrived; it belongs to whoever reads it."""
+    """An uploaded file: its form field, the client's name and media type, and the received content, owned by the caller."""
 
     field: str
     name: str
@@ -35,17 +35,17 @@ class SentFile:
 
 
 class FormReader:
-    """Takes the pieces of a body, on one thread at a time; InvalidRequest and PayloadTooLarge as soon as they tell.
+    """Parses a form from the pieces of its body, on one thread at a time.
 
-    `finish` answers the texts in their order and the files, without fields for which nothing was chosen; `discard` gives up
-    what has arrived.  A subclass may refuse a part before it is read.
+    InvalidRequest and PayloadTooLarge are raised as early as possible.  `finish` returns the texts in order and the files,
+    without empty file fields; `discard` deletes what has been received.  A subclass may refuse a part in `accept`.
     """
 
     def __init__(self, receiver: Callable[[], Receiver], boundary: str, limits: FormLimits) -> None:
         if not boundary or not boundary.isascii():
-            raise InvalidRequest("a form is sent as multipart/form-data and names the boundary of its parts there")
+            raise InvalidRequest("send the form as multipart/form-data, with a boundary in the Content-Type header")
         self._make, self._limits = receiver, limits
-        self._decoder = MultipartDecoder(boundary.encode(), _HELD, max_parts=limits.parts)
+        self._decoder = MultipartDecoder(boundary.encode(), _BUFFER_BYTES, max_parts=limits.parts)
         self._last = f"\r\n--{boundary}--".encode()
         self._kept = b""
         self._texts: list[tuple[str, bytes]] = []
@@ -54,16 +54,18 @@ class FormReader:
         self._open: tuple[File, Receiver] | None = None
 
     def accept(self, name: str, *, is_file: bool) -> None:
-        """Called where a part begins; any is taken here."""
+        """Called at the start of each part; a subclass may raise here to refuse it."""
 
     def feed(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Parse the next piece of the body."""
         for start in range(0, len(body), _PIECE):
-            self._read(self._keep_back(self._kept + body[start : start + _PIECE]))
+            self._read(self._hold_back_boundary(self._kept + body[start : start + _PIECE]))
 
-    def _keep_back(self, data: bytes) -> bytes:
-        """The data but for an end that may be the beginning of a boundary: the decoder takes the CR of some for a byte of the
-        file (werkzeug's issue 3285)."""
+    def _hold_back_boundary(self, data: bytes) -> bytes:
+        """The data without a tail that may be the start of a boundary, which is kept for the next piece.
+
+        Otherwise the decoder would count a CR of a boundary as a byte of the file (werkzeug issue 3285).
+        """
         at = data.rfind(b"\r", max(0, len(data) - len(self._last) + 1))
         keeps = at >= 0 and self._last.startswith(data[at:])
         self._kept = data[at:] if keeps else b""
@@ -84,17 +86,17 @@ class FormReader:
                 if isinstance(event, Epilogue):
                     return
         except RequestEntityTooLarge as error:
-            told = Sentence(
-                "a form has at most %(parts)s parts, with short headers and nothing around them; send fewer at once",
+            message = Sentence(
+                "the form has more than %(parts)s parts, or headers that are too long; split it into several forms",
                 parts=self._limits.parts,
             )
-            raise PayloadTooLarge(told) from error
-        except (ValueError, AttributeError) as error:  # bytes that make no sense to the decoder
-            raise InvalidRequest("the form was cut off, or is no multipart/form-data; send it again") from error
+            raise PayloadTooLarge(message) from error
+        except (ValueError, AttributeError) as error:  # The decoder raises either for malformed data.
+            raise InvalidRequest("the form is incomplete or not valid multipart/form-data; send it again") from error
 
     def _begin(self, part: Field | File) -> None:
         if not part.name:
-            raise InvalidRequest("every part of a form has a name")
+            raise InvalidRequest("a part of the form has no name; name every part")
         self.accept(part.name, is_file=isinstance(part, File))
         self._count(sum(len(name) + len(value) for name, value in part.headers))
         if isinstance(part, Field):
@@ -102,7 +104,8 @@ class FormReader:
             return
         if len(self._files) >= self._limits.files:
             raise PayloadTooLarge(
-                Sentence("a form takes at most %(files)s files; send the others after them", files=self._limits.files)
+                Sentence("the form has too many files; the maximum is %(files)s, so send the others separately",
+                         files=self._limits.files)
             )
         self._open = (part, self._make())
 
@@ -115,7 +118,9 @@ class FormReader:
         part, receiver = self._open
         receiver.write(data.data)
         if receiver.size > self._limits.file_bytes:
-            raise PayloadTooLarge(Sentence("a file has at most %(file_bytes)s KiB here", file_bytes=self._limits.file_bytes >> 10))
+            raise PayloadTooLarge(
+                Sentence("the file is too large; the maximum is %(file_bytes)s KiB", file_bytes=self._limits.file_bytes >> 10)
+            )
         if not data.more_data:
             if receiver.size or part.filename:
                 media_type = part.headers.get("Content-Type")
@@ -125,11 +130,11 @@ class FormReader:
             self._open = None
 
     def _count(self, size: int) -> None:
-        """Names are texts like any: they become input as well."""
+        """Add to the size of the texts; names and headers count as well, because they too are kept in memory."""
         self._texts_size += size
         if self._texts_size > self._limits.text_bytes:
             most = self._limits.text_bytes >> 10
-            raise PayloadTooLarge(Sentence("the texts of a form, with their names, have at most %(most)s KiB together", most=most))
+            raise PayloadTooLarge(Sentence("the texts of the form are too large; the maximum is %(most)s KiB in total", most=most))
 
     def finish(self) -> tuple[list[tuple[str, str]], list[SentFile]]:
         self._read(self._kept)
@@ -137,7 +142,7 @@ class FormReader:
         try:
             return [(name, data.decode()) for name, data in self._texts], self._files
         except UnicodeDecodeError as error:
-            raise InvalidRequest("the texts of the form are not UTF-8; send them so") from error
+            raise InvalidRequest("the form is not encoded in UTF-8; send it as UTF-8") from error
 
     def discard(self) -> None:
         if self._open is not None:

@@ -101,7 +101,7 @@ def test_a_page_is_opened_by_whoever_was_named(gos, gos_tenant, gos_page_as):
     assert gos_tenant.ask("GET", "/tenant")["id"] == gos_tenant.id == "elsewhere"
     gos.drain()
     assert gos.content_domain == f"content.{gos.domain}"
-    with pytest.raises(LookupError, match="nobody is named for the role owner"):
+    with pytest.raises(LookupError, match="there is no login for the role owner"):
         gos_page_as("owner")
     with pytest.raises(NotHere, match="clock"):
         gos.clock.advance(hours=1)

@@ -101,15 +101,15 @@ def test_a_disk_that_fails_at_the_end_of_a_file_leaves_nothing(
 @pytest.mark.parametrize(
     ("body", "kind", "told"),
     [
-        (FILE, InvalidRequest, "cut off"),
-        (b"{}", InvalidRequest, "cut off"),
-        (part("other=1", b"v") + END, InvalidRequest, "has a name"),
+        (FILE, InvalidRequest, "incomplete"),
+        (b"{}", InvalidRequest, "incomplete"),
+        (part("other=1", b"v") + END, InvalidRequest, "has no name"),
         (part('name="a"', b"\xff") + END, InvalidRequest, "UTF-8"),
-        (part('name="a"') * 7 + END, PayloadTooLarge, "at most 6 parts"),
-        (FILE * 3 + END, PayloadTooLarge, "at most 2 files"),
-        (part('name="a"; filename="a"', bytes(2049)) + END, PayloadTooLarge, "at most 2 KiB"),
-        (part('name="a"', bytes(501)) + END, PayloadTooLarge, "with their names"),
-        (part(f'name="{"n" * 501}"') + END, PayloadTooLarge, "with their names"),
+        (part('name="a"') * 7 + END, PayloadTooLarge, "more than 6 parts"),
+        (FILE * 3 + END, PayloadTooLarge, "maximum is 2,"),
+        (part('name="a"; filename="a"', bytes(2049)) + END, PayloadTooLarge, "maximum is 2 KiB"),
+        (part('name="a"', bytes(501)) + END, PayloadTooLarge, "texts of the form are too large"),
+        (part(f'name="{"n" * 501}"') + END, PayloadTooLarge, "texts of the form are too large"),
     ],
 )
 def test_what_is_no_form_or_too_much_is_refused_and_leaves_nothing(
