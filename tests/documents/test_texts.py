@@ -187,7 +187,7 @@ def test_html_and_office_documents_are_extracted(documents: Documents, reader: T
     assert text_of(documents, acme, docx).strip() == "Dear Ada"
     assert text_of(documents, acme, odt).strip() == "Grace"
     assert state_of(documents, acme, evil)[0] == "failed"
-    assert "no office document" in state_of(documents, acme, broken)[1]
+    assert "not a readable office document" in state_of(documents, acme, broken)[1]
     assert state_of(documents, acme, binary)[0] == "none"
 
 

@@ -57,7 +57,7 @@ def test_the_call_fails_coded_and_the_neighbour_works(world: World, where: str, 
     with pytest.raises(ActionFailed) as caught:
         world.executor.execute(world.one, ActionRequest("bad", "look", {}))
     assert (caught.value.error_class, caught.value.code) == ("system_error", "connector_failed")
-    assert "The connector broken 1.0 failed on its own" in caught.value.message
+    assert "The connector broken 1.0 failed with an internal error" in caught.value.message
     assert world.executor.execute(world.one, world.request()).status == "executed"
 
 
