@@ -1,6 +1,7 @@
 """Pages for administrators: the list of tenants, and the import of an exported tenant."""
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from appliance.backups import Arrival, ImportRequest, count_told, is_known
@@ -61,6 +62,8 @@ def show_import(visit: Visit, arrival_id: str) -> Answer:
 
 
 def _import_page(visit: Visit, upload: Arrival, problem: ApplianceError | None = None) -> Page:
+    # In this order: work that is over has stored its result, and the page shows one moment of an import that goes on.
+    is_busy, upload = upload.is_busy, copy(upload)
     request, manifest = visit.asked, upload.unpacked.manifest if upload.unpacked else {}
     sent = request.method == "POST"
     form: Mapping[str, Any] = {
@@ -68,10 +71,10 @@ def _import_page(visit: Visit, upload: Arrival, problem: ApplianceError | None =
         "title": request.field("title") if sent else _name_of(manifest),
         "active": bool(request.field("active")), "owner": bool(request.field("owner")) or not sent,
     }  # fmt: skip
-    stopped = upload.work.problem if upload.work is not None and upload.work.is_over and not upload.imported else None
+    stopped = upload.work.problem if upload.work is not None and not is_busy and not upload.imported else None
     values = {
         "found": upload, "told": manifest, "here": _address(upload), "problem": problem, "stopped": stopped, "form": form,
-        "stages": STAGES, "every": EVERY_MS if upload.is_busy else 0, "kinds": KINDS, "shown": SHOWN,
+        "stages": STAGES, "is_busy": is_busy, "every": EVERY_MS if is_busy else 0, "kinds": KINDS, "shown": SHOWN,
         "comes": count_told(manifest["tables"]) if manifest else [],
         "known": {each["login"] for each in manifest.get("people", ()) if is_known(each["login"])},
         "url": visit.services.config.tenant_url(upload.imported.tenant_id) if upload.imported else "",
