@@ -1,1 +1,1 @@
-"""Mechanisms without a product word: configuration, database, errors, clock, ids, crypto, queue, logs."""
+"""Infrastructure that knows no product concepts: configuration, database, errors, clock, ids, crypto, queue, logs."""

@@ -1,4 +1,4 @@
-"""Catalogues of texts: gettext's `.po` files, read and checked when the appliance starts."""
+"""Translation catalogues: gettext `.po` files, read and validated when the appliance starts."""
 
 import io
 import logging
@@ -22,20 +22,20 @@ from .texts import ENGLISH, Language
 log = logging.getLogger(__name__)
 
 FOLDER = "translations"
-# The reader takes a string that does not end for whatever stands before; a translator should be told.
+# Babel accepts an unterminated string silently; check each line so that translators see the mistake.
 _LINE = re.compile(r'\s*(?:#.*|(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s+)?"(?:[^"\\]|\\.)*"\s*)?')
 _TAG = re.compile(r"<(/?[a-zA-Z][^<>]*)>")
-_NUMBERS_TRIED = 201  # no language's rule looks at more than the last two digits, and at whether there are more
+_NUMBERS_TRIED = 201  # Plural rules depend on the last two digits and on whether there are more.
 _WISH = re.compile(r"\s*([A-Za-z0-9-]{1,35}|\*)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?")
 
 
 class CatalogueInvalid(ConfigInvalid):
-    """A file of translations cannot be read; the message names the file, the line and what to do."""
+    """A translation file cannot be used; the message names the file, the line and what to do."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A file of translations, with what is wrong with single messages; `sound` is the catalogue without those."""
+    """A translation file with the problems of single messages; `sound` is the catalogue without those messages."""
 
     path: Path
     language: Language
@@ -45,7 +45,7 @@ class Reading:
 
 
 def read_catalogue(path: Path) -> Reading:
-    """One file; its name says its language.  CatalogueInvalid when nothing of it can be used."""
+    """Read a translation file; its name is its language.  CatalogueInvalid when none of it can be used."""
     locale = locale_of(path)
     catalogue = _parsed(path, locale)
     sound, problems = Catalog(), []
@@ -54,7 +54,7 @@ def read_catalogue(path: Path) -> Reading:
         for message in [each for each in catalogue if each.id]:
             fault = fault_of(message) if message.string and not message.fuzzy else ""
             if fault:
-                problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until it is mended")
+                problems.append(f"{path}, line {message.lineno or 0}: {fault}; the English text is shown until this is fixed")
             elif is_whole(message):
                 sound[message.id] = message
         _try_plurals(sound)
@@ -68,17 +68,17 @@ def read_catalogue(path: Path) -> Reading:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of translations; CatalogueInvalid for one that cannot be read."""
+    """The text of a translation file; CatalogueInvalid when it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise CatalogueInvalid(Sentence(
-            "%(path)s cannot be read (%(strerror)s); see to its rights, or take it away",
+            "%(path)s cannot be read (%(strerror)s); check its permissions, or remove it",
             path=path, strerror=error.strerror or error,
         )) from error
     except UnicodeDecodeError as error:
         raise CatalogueInvalid(
-            Sentence("%(path)s is not in UTF-8 (%(error)s); save it as that", path=path, error=_cause(error))
+            Sentence("%(path)s is not UTF-8 text (%(error)s); save it as UTF-8", path=path, error=_cause(error))
         ) from error
 
 
@@ -86,35 +86,35 @@ def _parsed(path: Path, locale: Locale) -> Catalog:
     text = read_text(path)
     for number, line in enumerate(text.splitlines(), 1):
         if not _LINE.fullmatch(line):
-            fault = Sentence("%(line)s is no line of a catalogue; mend the file, or take it away", line=repr(line.strip()[:60]))
+            fault = Sentence("%(line)s is not a line of a catalogue; fix the file, or remove it", line=repr(line.strip()[:60]))
             raise CatalogueInvalid(Sentence("%(path)s, line %(number)s: %(fault)s", path=path, number=number, fault=fault))
     try:
         catalogue = read_po(io.StringIO(text), locale=locale, abort_invalid=True)
     except PoFileError as error:
         raise CatalogueInvalid(Sentence(
-            "%(path)s, line %(lineno)s: %(error)s; mend the file, or take it away",
+            "%(path)s, line %(lineno)s: %(error)s; fix the file, or remove it",
             path=path, lineno=error.lineno, error=_cause(error),
         )) from error
     except (LookupError, ValueError) as error:
         raise CatalogueInvalid(Sentence(
-            "%(path)s cannot be read as a catalogue (%(error)s); mend the file, or take it away", path=path, error=_cause(error)
+            "%(path)s cannot be read as a catalogue (%(error)s); fix the file, or remove it", path=path, error=_cause(error)
         )) from error
-    catalogue.locale = locale  # whatever its header says
+    catalogue.locale = locale  # The file name takes precedence over the header.
     return catalogue
 
 
 def is_whole(message: Message) -> bool:
-    """Whether every form of a message is translated: the compiler would fill the others with English for good."""
+    """Whether every plural form is translated; the compiler would fill missing ones with English."""
     forms = message.string if isinstance(message.string, tuple | list) else (message.string,)
     return bool(forms) and all(forms)
 
 
 def _try_plurals(catalogue: Catalog) -> None:
-    """ValueError or ArithmeticError for a rule of plurals that fails for some number, or names a form that there is not."""
+    """Raise ValueError or ArithmeticError if the plural rule fails for a number or selects a form that does not exist."""
     form_of, forms = c2py(catalogue.plural_expr), catalogue.num_plurals
     for number in range(_NUMBERS_TRIED):
         if not 0 <= (form := form_of(number)) < forms:
-            raise ValueError(f"the form of {number} would be {form}, and there are {forms}")
+            raise ValueError(f"the plural form of {number} is {form}, but there are only {forms} forms")
 
 
 def _cause(error: Exception) -> str:
@@ -122,12 +122,14 @@ def _cause(error: Exception) -> str:
 
 
 def locale_of(path: Path) -> Locale:
-    """The language that the name of a file says; CatalogueInvalid when it says none."""
+    """The language in the name of a file; CatalogueInvalid when it is not a language."""
     try:
         return Locale.parse(path.stem.replace("-", "_"))
     except (UnknownLocaleError, ValueError) as error:
         raise CatalogueInvalid(
-            Sentence("%(path)s: %(stem)s is no language; name the file like de.po or pt-BR.po", path=path, stem=repr(path.stem))
+            Sentence(
+                "%(path)s: %(stem)s is not a language; name the file like de.po or pt-BR.po", path=path, stem=repr(path.stem)
+            )
         ) from error
 
 
@@ -138,7 +140,7 @@ def _language(locale: Locale, texts: GNUTranslations) -> Language:
 
 
 def fault_of(message: Message) -> str:
-    """What would break a page if this translation were shown; empty when it is sound."""
+    """Why this translation would break a page; empty when it would not."""
     own = message.id if isinstance(message.id, tuple | list) else (message.id,)
     wanted = {name for text in own for name in NAMED.findall(text)}
     tags = sorted(_TAG.findall(own[-1]))
@@ -147,13 +149,13 @@ def fault_of(message: Message) -> str:
             continue
         names = set(NAMED.findall(text))
         if unknown := names - wanted:
-            return f"the translation has %({min(unknown)})s, which the text {own[0][:60]!r} does not have"
+            return f"the translation uses %({min(unknown)})s, which the text {own[0][:60]!r} does not contain"
         if missing := wanted - names - {"num"}:
-            return f"the translation lacks %({min(missing)})s of the text {own[0][:60]!r}"
+            return f"the translation does not contain %({min(missing)})s of the text {own[0][:60]!r}"
         if "%" in NAMED.sub("", text).replace("%%", ""):
-            return f"the translation of {own[0][:60]!r} has a single percent sign; write it twice"
+            return f"the translation of {own[0][:60]!r} contains a single percent sign; write it as %%"
         if sorted(_TAG.findall(text)) != tags or text.count('"') != own[-1].count('"'):
-            return f"the translation of {own[0][:60]!r} has other HTML, or other quotation marks of code, than the text"
+            return f"the translation of {own[0][:60]!r} has different HTML tags or straight quotation marks than the text"
     return ""
 
 
@@ -161,11 +163,11 @@ class Languages:
     """The languages of this appliance; English is always one of them."""
 
     def __init__(self, known: Sequence[Language], default: str = ENGLISH.tag) -> None:
-        """`default` for whoever asks for none that is known; ConfigInvalid when it is not known itself."""
+        """`default` is used when no requested language is available; ConfigInvalid when it is not available itself."""
         self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in known}}
         if (found := self.get(default)) is None:
             told = Sentence(
-                "%(default)s is a language without a catalogue; known are %(known)s",
+                "there is no catalogue for the language %(default)s; use one of %(known)s",
                 default=repr(default), known=", ".join(sorted(self._known)),
             )
             raise ConfigInvalid(Sentence("console.language: %(told)s", told=told), pointer="/console/language")
@@ -176,14 +178,14 @@ class Languages:
         return iter(sorted(self._known.values(), key=lambda each: each.name))
 
     def get(self, tag: str) -> Language | None:
-        """The language of a tag, or the one without its region."""
+        """The language with this tag, or with the tag without its region."""
         wanted = tag.replace("_", "-").lower()
         by_tag = {each.tag.lower(): each for each in self._known.values()}
         return by_tag.get(wanted) or by_tag.get(wanted.partition("-")[0])
 
     def choose(self, own: str, accept: str = "") -> Language:
-        """What somebody reads: their own choice, else what their browser asks for (`Accept-Language`; a letter knows none),
-        else the default."""
+        """The language for a user: their own choice, else the best match for `Accept-Language` (empty for e-mail), else the
+        default."""
         return (self.get(own) if own else None) or self._negotiate(accept[:200])
 
     def _best(self, accept: str) -> Language:
@@ -195,7 +197,7 @@ class Languages:
 
 
 def survey(folders: Sequence[Path]) -> Iterator[Reading | CatalogueInvalid]:
-    """Every file of translations of these folders, or why it cannot be used."""
+    """Read every translation file in these folders; yields the error for one that cannot be used."""
     for folder in folders:
         for path in sorted(folder.glob("*.po")):
             try:
@@ -205,10 +207,10 @@ def survey(folders: Sequence[Path]) -> Iterator[Reading | CatalogueInvalid]:
 
 
 def load_languages(folders: Sequence[Path], default: str, of_connectors: Sequence[Path] = ()) -> Languages:
-    """The languages of these folders; of two files of one language the later goes first, message by message.  What connectors
-    bring goes last, and only in a language that is known without them.
+    """Load the languages of these folders.  Of two files of one language, messages in the later one take precedence.
 
-    A file or a message that cannot be used is left out and said in the log: a mistake of a translator stops nobody's work.
+    Catalogues of connectors have the lowest precedence and do not add languages.  A file or message that cannot be used is
+    skipped with a log entry, so that a translator's mistake does not stop the appliance.
     """
     known = _read_languages(folders)
     for tag, brought in _read_languages(of_connectors).items():
@@ -221,10 +223,10 @@ def _read_languages(folders: Sequence[Path]) -> dict[str, Language]:
     known: dict[str, Language] = {}
     for found in survey(folders):
         if isinstance(found, CatalogueInvalid):
-            log.error("a translation was left out: %s", found.message)
+            log.error("a translation file was skipped: %s", found.message)
             continue
         for problem in found.problems:
-            log.warning("a message of a translation was left out: %s", problem)
+            log.warning("a translated message was skipped: %s", problem)
         language = found.language
         if (before := known.get(language.tag)) is not None:
             language.catalogue.add_fallback(before.catalogue)

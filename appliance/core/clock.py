@@ -1,4 +1,4 @@
-"""The one clock: epoch milliseconds, RFC 3339 text and durations."""
+"""The clock of the appliance: epoch milliseconds, RFC 3339 text and durations."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_AT_ONCE_MS = 100  # a thread that is held up for longer between two clocks reads them again
+_AT_ONCE_MS = 100  # Two clock readings further apart than this are repeated.
 _ahead_ms = 0
 
 
@@ -27,13 +27,13 @@ def now_ms() -> int:
 
 
 def move(ms: int) -> None:
-    """Let this process believe that it is `ms` later; for `appliance.testing` alone, which tests what takes days."""
+    """Move this process's clock forward by `ms`; only for `appliance.testing`, to test long periods."""
     global _ahead_ms
     _ahead_ms += ms
 
 
 def worked() -> float:
-    """Seconds this thread has computed, waiting left out."""
+    """CPU seconds of this thread, without waiting."""
     return time.thread_time()
 
 
@@ -43,12 +43,12 @@ def monotonic() -> float:
 
 
 def since_boot_ms() -> int:
-    """Milliseconds since the machine began, those of its sleep too; nobody sets it."""
+    """Milliseconds since the machine booted, including sleep; unaffected by changes of the wall clock."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + _ahead_ms
 
 
 def apart_ms() -> int:
-    """How far the wall clock is ahead of the time since the machine began; another number says that it was set."""
+    """The difference between the wall clock and the time since boot; it changes when the wall clock is set."""
     while True:
         before = since_boot_ms()
         apart = now_ms() - before
@@ -58,20 +58,20 @@ def apart_ms() -> int:
 
 @cache
 def boot_id() -> str:
-    """Names this machine since it began; another one after it was booted again, or in each process where the machine has none."""
+    """An id of this boot of the machine; where the system provides none, a random one per process."""
     try:
         return Path(_BOOT_ID).read_text().strip()
-    except OSError:  # a container that hides it
+    except OSError:  # Some containers hide this file.
         return os.urandom(16).hex()
 
 
 def rfc3339(ms: int) -> str:
-    """`2026-01-02T03:04:05.678Z`."""
+    """The time as RFC 3339 text, such as `2026-01-02T03:04:05.678Z`."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def minute(ms: int) -> str:
-    """`2026-01-02 03:04 UTC`, for somebody whose time zone nobody knows."""
+    """The time as `2026-01-02 03:04 UTC`, for readers whose time zone is unknown."""
     return (_EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -84,7 +84,7 @@ def parse_rfc3339(text: str, *, pointer: str = "") -> int:
     """Milliseconds of an RFC 3339 time with a zone; ValidationFailed otherwise."""
     try:
         if not _TIME.fullmatch(text):
-            raise ValueError("another form")
+            raise ValueError("not RFC 3339")
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
     except ValueError as error:
         raise ValidationFailed(

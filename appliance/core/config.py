@@ -46,7 +46,7 @@ __all__ = ["Config", "Domains", "environment", "load_config", "sections", "setti
 
 @dataclass(frozen=True)
 class Config:
-    """All settings; sections are the attributes."""
+    """All settings, grouped in sections."""
 
     server: Server = dataclasses.field(default_factory=Server)
     domains: Domains = dataclasses.field(default_factory=Domains)
@@ -75,13 +75,13 @@ class Config:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each setting that was set has its value from, by `section.name`: a file, a variable or a flag."""
+        """The origin (file, variable or flag) of each setting without its default value, by `section.name`."""
         found: Mapping[str, str] = getattr(self, "_origins", {})
         return found
 
     @property
     def warnings(self) -> Sequence[str]:
-        """A sentence for each variable of the environment that looks like a setting and is none."""
+        """A warning for each environment variable that looks like a setting but is not one."""
         found: Sequence[str] = getattr(self, "_warnings", ())
         return found
 
@@ -105,13 +105,13 @@ class Config:
 
     @property
     def port_suffix(self) -> str:
-        """`:8080`, or nothing for the scheme's own port."""
+        """The port as `:8080`, or empty for the scheme's default port."""
         port = self.server.public_port or self.server.port
         return "" if port == (80 if self.scheme == "http" else 443) else f":{port}"
 
     @property
     def scheme(self) -> str:
-        """Scheme of the addresses shown to people: a trusted proxy is taken to do HTTPS."""
+        """The scheme of the addresses shown to people; behind a trusted proxy, HTTPS is assumed."""
         return "https" if self.tls_mode != "off" or self.server.trusted_proxies else "http"
 
     @property
@@ -120,20 +120,20 @@ class Config:
         return f"{self.scheme}://{self.domains.base}{self.port_suffix}"
 
     def webapp_url(self, tenant: str, app: str, version: int | None = None) -> str:
-        """Where a WebApp is served, or one version of it as a preview; without a trailing slash."""
+        """The address of a WebApp, or of the preview of one version; without a trailing slash."""
         preview = "" if version is None else f"v{version}-"
         return f"{self.scheme}://{preview}{app}--{tenant}.{self.domains.content}{self.port_suffix}"
 
     def cdn_url(self, tenant: str) -> str:
-        """Where a tenant's public documents and shares are served, without a trailing slash."""
+        """The address of a tenant's public documents and shares, without a trailing slash."""
         return self.webapp_url(tenant, "cdn")
 
     def tenant_url(self, tenant: str) -> str:
-        """`base_url` of a tenant, without a trailing slash."""
+        """The address of a tenant, without a trailing slash."""
         return f"{self.scheme}://{tenant}.{self.domains.base}{self.port_suffix}"
 
 
-# Environment names that are short because people type them, and names that are not settings of the service.
+# Short names for variables that people type often, and variables that are not settings of the service.
 _SHORT = {"GOS_DATA": "storage.data", "GOS_HOST": "server.host", "GOS_PORT": "server.port", "GOS_RUNTIMES": "sandbox.runtimes"}
 _NOT_SETTINGS = frozenset({"GOS_CONFIG", "GOS_API_KEY", "GOS_URL", "GOS_NPM", "GOS_CACHE"})
 
@@ -146,24 +146,24 @@ def _is_loopback(host: str) -> bool:
 
 
 def sections() -> dict[str, type]:
-    """Each section of the configuration with its settings."""
+    """The sections of the configuration, as name -> class."""
     return {f.name: typing.cast(type, f.type) for f in dataclasses.fields(Config)}
 
 
 def environment(name: str) -> str | None:
-    """A variable of the environment that is no setting of the service (GOS_CONFIG, GOS_URL, …), or None."""
+    """An environment variable that is not a setting of the service (GOS_CONFIG, GOS_URL, …), or None."""
     return os.environ.get(name) or None
 
 
 def setting_names() -> list[str]:
-    """Every setting as `section.name`."""
+    """The names of all settings, as `section.name`."""
     return [f"{section}.{f.name}" for section, cls in sections().items() for f in dataclasses.fields(cls)]
 
 
 def _unknown(name: str, where: str) -> ConfigInvalid:
     return ConfigInvalid(Sentence(
-        "%(where)s: unknown setting %(name)s; the nearest known one is %(name2)s",
-        where=where, name=repr(name), name2=repr(_nearest(name)),
+        "%(where)s: unknown setting %(name)s; did you mean %(nearest)s?",
+        where=where, name=repr(name), nearest=repr(_nearest(name)),
     ))
 
 
@@ -172,14 +172,14 @@ def _nearest(name: str) -> str:
 
 
 def _warning(variable: str) -> str:
-    """Others name variables alike, such as a cluster that announces a service, so an unknown one is passed over."""
+    """The warning for an unknown variable.  It is not an error, because a cluster may set variables with the same prefix."""
     near = _nearest(_from_variable(variable))
     written = next((short for short, name in _SHORT.items() if name == near), f"GOS_{near.replace('.', '_').upper()}")
-    return f"the variable {variable} is no setting and is passed over; the nearest is {written} for {near}"
+    return f"the variable {variable} is not a setting and is ignored; did you mean {written} (for {near})?"
 
 
 def _convert(name: str, value: Any, kind: Any, where: str) -> Any:
-    """`value` as the setting's type; text (from the environment) is read as that type."""
+    """Convert the value to the setting's type; text from the environment is parsed."""
 
     def refuse(kinds: str) -> ConfigInvalid:
         return ConfigInvalid(Sentence(
@@ -216,10 +216,10 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Settings of `file`, overridden by `GOS_*` of the environment, overridden by `flags` (`section.name` keys).
+    """Load the settings from `file`, overridden by `GOS_*` variables, overridden by `flags` (keys are `section.name`).
 
-    ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest known; unknown variables are
-    passed over, see `Config.warnings`.
+    ConfigInvalid names the file or variable, the setting and, for an unknown one, the nearest match.  Unknown variables are
+    ignored, see `Config.warnings`.
     """
     values: dict[str, tuple[Any, str]] = {}
     known, warnings = set(setting_names()), []
@@ -290,18 +290,22 @@ def _pick(entry: tuple[Any, str], kind: Any) -> tuple[Any, Any, str]:
 
 def _check(config: Config) -> None:
     if config.server.tls == "files" and not (config.server.certificate and config.server.private_key):
-        raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must name PEM files")
+        raise ConfigInvalid("server.tls is files, so server.certificate and server.private_key must be set to PEM files")
     _check_networks("server.trusted_proxies", config.server.trusted_proxies)
     _check_networks("metrics.allow", config.metrics.allow)
     if config.metrics.token and (config.metrics.token_file or not re.fullmatch(r"[!-~]{16,}", config.metrics.token)):
-        raise ConfigInvalid("metrics.token has 16 characters or more, without spaces; or name its file in metrics.token_file")
+        raise ConfigInvalid(
+            "metrics.token must have at least 16 characters and no spaces, and cannot be combined with metrics.token_file"
+        )
     asking = config.approvals
     if asking.open_per_tenant < 1 or asking.open_per_requester < 1 or asking.letter_seconds < 0:
-        raise ConfigInvalid("approvals.open_per_tenant and open_per_requester are 1 or more, letter_seconds is 0 or more")
+        raise ConfigInvalid(
+            "approvals.open_per_tenant and open_per_requester must be at least 1, and letter_seconds at least 0"
+        )
     for name in ("confirm_wider_within", "confirm_departed_within"):
         _check_duration(f"authority.{name}", getattr(config.authority, name))
     if config.tls.http_port and config.tls_mode == "off":
-        raise ConfigInvalid("tls.http_port is the listener beside HTTPS, and server.tls is off: leave it 0, or set server.tls")
+        raise ConfigInvalid("tls.http_port has no effect while server.tls is off; set it to 0, or enable server.tls")
     if config.acme.directory:
         _check_acme(config)
     if config.blobs.store == "s3":
@@ -311,7 +315,7 @@ def _check(config: Config) -> None:
     if config.otlp.endpoint:
         _check_otlp(config)
     if config.domains.base == config.domains.content:
-        raise ConfigInvalid("domains.base and domains.content must differ: WebApps must not share the console's host")
+        raise ConfigInvalid("domains.base and domains.content must differ, because WebApps must not share the console's host")
 
 
 def _check_networks(name: str, networks: Sequence[str]) -> None:
@@ -329,27 +333,27 @@ def _check_acme(config: Config) -> None:
     if not re.fullmatch(r"https://\S+|http://(127\.0\.0\.1|\[::1\]|localhost)[:/]\S*", acme.directory):
         raise ConfigInvalid("acme.directory must be the https address of the authority's directory")
     if not acme.agree_terms:
-        raise ConfigInvalid("acme.agree_terms: read the authority's terms of service, and set it to true to agree")
+        raise ConfigInvalid("acme.agree_terms must be true; read the authority's terms of service and set it to agree")
     if config.tls_mode == "off":
-        raise ConfigInvalid("acme.directory is set and server.tls is off: whoever does HTTPS gets the certificates")
+        raise ConfigInvalid("acme.directory is set but server.tls is off; enable server.tls, or get certificates at your proxy")
     if not config.tls.http_port and not acme.dns_hook:
-        raise ConfigInvalid("the authority must be able to ask: set tls.http_port to 80 (HTTP-01), or acme.dns_hook (DNS-01)")
+        raise ConfigInvalid("ACME needs a challenge: set tls.http_port to 80 (HTTP-01), or acme.dns_hook (DNS-01)")
     if bool(acme.eab_key_id) != bool(acme.eab_hmac_key):
-        raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key belong together")
+        raise ConfigInvalid("acme.eab_key_id and acme.eab_hmac_key must be set together")
     if acme.own_hosts and (not acme.dns_hook or "." not in config.domains.base):
-        raise ConfigInvalid("acme.own_hosts orders wildcards, which are proven by acme.dns_hook under a public domains.base only")
+        raise ConfigInvalid("acme.own_hosts orders wildcard certificates, which needs acme.dns_hook and a public domains.base")
 
 
 def _check_backup(config: Config) -> None:
     backup = config.backup
     if _check_duration("backup.every", backup.every) < 60_000 or backup.keep < 1:
-        raise ConfigInvalid("backup.every must be a minute or longer, and backup.keep at least 1")
+        raise ConfigInvalid("backup.every must be at least one minute, and backup.keep at least 1")
     if not Path(backup.to).is_absolute():
-        raise ConfigInvalid(Sentence("backup.to must be the whole path of a folder, not %(to)s", to=repr(backup.to)))
+        raise ConfigInvalid(Sentence("backup.to must be the absolute path of a folder, not %(to)s", to=repr(backup.to)))
 
 
 def _check_duration(name: str, text: str) -> int:
-    """The setting in milliseconds."""
+    """Parse the duration in a setting; returns milliseconds."""
     try:
         return clock.parse_duration(text)
     except ValidationFailed as error:
@@ -361,20 +365,20 @@ def _check_otlp(config: Config) -> None:
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", otlp.endpoint):
         raise ConfigInvalid("otlp.endpoint must be the address of the collector, such as http://127.0.0.1:4318")
     if not all(re.fullmatch(r"[A-Za-z0-9_-]+:[ -~]+", header) for header in otlp.headers):
-        raise ConfigInvalid("otlp.headers: each is written as Name: value, in plain ASCII")
+        raise ConfigInvalid("otlp.headers: each header must be written as Name: value, in plain ASCII")
     if otlp.sample_percent > 100:
-        raise ConfigInvalid("otlp.sample_percent is a number from 0 to 100")
+        raise ConfigInvalid("otlp.sample_percent must be a number from 0 to 100")
     if otlp.ca_file and not Path(otlp.ca_file).is_file():
-        raise ConfigInvalid(Sentence("otlp.ca_file: there is no file %(ca_file)s", ca_file=otlp.ca_file))
+        raise ConfigInvalid(Sentence("otlp.ca_file: the file %(ca_file)s does not exist", ca_file=otlp.ca_file))
 
 
 def _check_bucket(config: Config) -> None:
     blobs = config.blobs
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", blobs.bucket):
-        raise ConfigInvalid("blobs.store is s3, so blobs.bucket must be the name of a bucket")
+        raise ConfigInvalid("blobs.store is s3, so blobs.bucket must be a valid bucket name")
     if blobs.endpoint and not re.fullmatch(r"https?://[^\s/@?#]+/?", blobs.endpoint):
         raise ConfigInvalid("blobs.endpoint must be the address of the server, such as https://s3.example.com")
     if blobs.ca_file and not blobs.endpoint.startswith("https://"):
-        raise ConfigInvalid("blobs.ca_file is for a blobs.endpoint that begins with https://")
+        raise ConfigInvalid("blobs.ca_file needs a blobs.endpoint that starts with https://")
     if bool(blobs.key_id) != bool(blobs.secret_key):
-        raise ConfigInvalid("blobs.key_id and blobs.secret_key belong together")
+        raise ConfigInvalid("blobs.key_id and blobs.secret_key must be set together")

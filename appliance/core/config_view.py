@@ -1,4 +1,4 @@
-"""The settings in effect as people see them: what is secret hidden, and where each has its value from."""
+"""The effective settings for display: secrets are hidden, and each value has its origin."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ from .config import Config
 
 @dataclass(frozen=True)
 class SettingShown:
-    """A setting as people see it: its value, hidden where it is secret, and where that is from."""
+    """A setting for display: its value (hidden if secret) and the origin of the value."""
 
     name: str
     value: str
@@ -19,7 +19,7 @@ class SettingShown:
 
 
 def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
-    """Every setting in effect, by section."""
+    """The effective settings, by section."""
     return {
         section.name: [_shown(config, section.name, field) for field in dataclasses.fields(getattr(config, section.name))]
         for section in dataclasses.fields(Config)
@@ -31,6 +31,6 @@ def _shown(config: Config, section: str, field: Any) -> SettingShown:
     text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
     if not field.repr:
         text = "hidden" if text else ""
-    elif "://" in text and "@" in text:  # a password in an address
+    elif "://" in text and "@" in text:  # Hide a password in a URL.
         text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:hidden@", text)
     return SettingShown(name, text, config.origins.get(name, "default"), field.metadata["doc"])

@@ -1,4 +1,4 @@
-"""Sealing of secrets (AES-256-GCM) and keyed digests, under one key file that the appliance made itself."""
+"""Encryption of secrets (AES-256-GCM) and keyed digests, with the key file of the appliance."""
 
 import base64
 import hashlib
@@ -20,10 +20,10 @@ SHORTEST = 1 + 12 + 16
 
 
 class Sealer:
-    """Seals bytes so that only this appliance opens them, and only in the context they were sealed for.
+    """Encrypts values with the key of this appliance, bound to a context.
 
-    Format: one version byte, 12 random bytes of nonce, AES-256-GCM ciphertext with tag (NIST SP 800-38D);
-    the context (for example `tenant/secret/name`) is authenticated, so a sealed value moved elsewhere does not open.
+    Format: one version byte, a random nonce of 12 bytes, AES-256-GCM ciphertext with tag (NIST SP 800-38D).  The context
+    (for example `tenant/secret/name`) is authenticated, so that a sealed value cannot be moved elsewhere.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -31,31 +31,31 @@ class Sealer:
         self._digest_key = hashlib.sha256(b"gos digest" + key).digest()
 
     def seal(self, value: bytes, context: str) -> bytes:
-        """Ciphertext of `value`, bound to `context`."""
+        """Encrypt the value, bound to the context."""
         nonce = os.urandom(12)
         return _FORMAT + nonce + self._aead.encrypt(nonce, value, context.encode())
 
     def open(self, sealed: bytes, context: str) -> bytes:
-        """The value again; ConfigInvalid when the key file, the context or the bytes are not the ones of the sealing."""
+        """Decrypt the value; ConfigInvalid when the key file, the context or the ciphertext does not match."""
         try:
             if sealed[:1] != _FORMAT or len(sealed) < SHORTEST:
                 raise InvalidTag
             return self._aead.decrypt(sealed[1:13], sealed[13:], context.encode())
         except InvalidTag as error:
             raise ConfigInvalid(Sentence(
-                "the sealed value %(context)s does not open: restore the key file that belongs to this database",
+                "the sealed value %(context)s cannot be decrypted; restore the key file that belongs to this database",
                 context=repr(context),
             )) from error
 
     def digest(self, value: bytes) -> bytes:
-        """Keyed SHA-256 (HMAC) of a credential, for storing and comparing it without keeping it."""
+        """The HMAC-SHA256 of a credential, to store and compare instead of the credential itself."""
         return hmac.digest(self._digest_key, value, "sha256")
 
 
 def load_or_make_key(path: Path) -> bytes:
-    """The 32 bytes of the key file; made with mode 0600 when there is none yet.
+    """The 32 bytes of the key file; creates it with mode 0600 if it does not exist.
 
-    It appears whole or not at all, so that processes that start together agree on one.
+    The file is created atomically, so that processes that start at the same time use the same key.
     """
     if not path.exists():
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -78,5 +78,5 @@ def _read_key(path: Path) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise ConfigInvalid(Sentence("%(path)s does not hold a 32-byte key in base64; restore it from the backup", path=path))
+        raise ConfigInvalid(Sentence("%(path)s does not contain a 32-byte key in base64; restore it from the backup", path=path))
     return key

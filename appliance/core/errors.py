@@ -1,4 +1,4 @@
-"""Errors a caller may see, one class per code; anything else is a bug and is shown as `internal`."""
+"""Errors with a code of the contract, one class per code.  Any other exception is a bug and is reported as `internal`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Detail:
-    """One finding: a JSON pointer into what was sent, a code and a sentence."""
+    """One detail of an error: a JSON pointer into the request, a code and a message."""
 
     pointer: str
     code: str
@@ -15,10 +15,10 @@ class Detail:
 
 
 class ApplianceError(Exception):
-    """Base of every error that has a code of the contract.
+    """Base class of every error that has a code of the contract.
 
-    `message` is a sentence that says what to do next; `headers` travel with an HTTP answer (Retry-After);
-    `extra` members are added to the error object (`approval_id`).
+    `message` says what is wrong and what to do next; `headers` are sent with the HTTP response (Retry-After); `extra`
+    members are added to the error object (`approval_id`).
     """
 
     code: ClassVar[str] = "internal"
@@ -93,7 +93,7 @@ class PolicyDenied(ApplianceError):
 
 
 class GrantRequired(ApplianceError):
-    """What is published would reach more than whoever publishes may; an owner can grant it."""
+    """The publication needs permissions that the publisher does not have; an owner can grant them."""
 
     code, status = "grant_required", 403
 
@@ -177,7 +177,7 @@ class ValidationFailed(ApplianceError):
 
 
 class AnswerInvalid(ApplianceError):
-    """A language model's answer does not fit what was asked for, also after it was told so."""
+    """A language model's answer does not match the requested format, even after a retry."""
 
     code, status = "answer_invalid", 422
 
@@ -207,25 +207,25 @@ class HeadersTooLarge(ApplianceError):
 
 
 class NotSupported(ApplianceError):
-    """HTTP that this server does not speak: WebSockets, tunnels, transfer codings."""
+    """An HTTP feature that this server does not support: WebSockets, tunnels, transfer codings."""
 
     code, status = "not_supported", 501
 
 
 class Rejected(ApplianceError):
-    """A process says no to whoever called it through a WebApp, in its author's words."""
+    """A process rejected a request from a WebApp, with a message of its author."""
 
     code, status = "rejected", 422
 
 
 class ProcessFailed(ApplianceError):
-    """A process behind a WebApp failed; why is its operators' business."""
+    """A process behind a WebApp failed; the cause is shown to its operators only."""
 
     code, status = "process_failed", 502
 
 
 class ConnectorFailed(ApplianceError):
-    """A foreign system failed (502) or refused the request (422, `rejected=True`)."""
+    """A foreign system failed (502) or rejected the request (422, `rejected=True`)."""
 
     code, status = "connector_failed", 502
 
@@ -251,22 +251,22 @@ class StorageFull(ApplianceError):
 
 
 class ConfigInvalid(ApplianceError):
-    """A setting is unknown or has a wrong value; the message names it and the nearest known one."""
+    """A setting is unknown or has an invalid value; the message names it and how to correct it."""
 
     code, status = "config_invalid", 500
 
 
 class UnscopedQuery(RuntimeError):
-    """A tenant table was queried without a TenantScope: a bug, never a user's error."""
+    """A tenant table was queried without a TenantScope, which is a bug."""
 
 
 def http_status(error: ApplianceError) -> int:
-    """The status an edge answers with; a foreign system's `rejected` is the caller's to mend (422)."""
+    """The HTTP status of an error; a request that a foreign system rejected is the caller's error (422)."""
     if isinstance(error, ConnectorFailed) and error.rejected:
         return 422
     return error.status
 
 
 def error_classes() -> list[type[ApplianceError]]:
-    """Every coded error, for the OpenAPI document and the reference page."""
+    """All error classes with a code, for the OpenAPI document and the reference page."""
     return sorted(ApplianceError.__subclasses__(), key=lambda c: (c.status, c.code))

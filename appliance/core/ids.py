@@ -1,4 +1,4 @@
-"""Identifiers: sortable prefixed ids for rows, slugs for what people name."""
+"""Identifiers: sortable, prefixed ids of rows, and slugs of resources that people name."""
 
 import re
 import secrets
@@ -23,7 +23,7 @@ _last = 0
 def base62(number: int, width: int) -> str:
     """`number` in base 62, left-padded to `width` characters; sorts like the number."""
     out = []
-    for _ in range(width // 2):  # two at once: it is asked for every request
+    for _ in range(width // 2):  # Two digits at a time, because this runs for every request.
         number, rest = divmod(number, 3844)
         out.append(_PAIRS[rest])
     if width % 2:
@@ -33,7 +33,7 @@ def base62(number: int, width: int) -> str:
 
 
 def new(kind: str) -> str:
-    """`<kind>_<9 characters of time><12 random>`: sorts by creation, also within one process's millisecond."""
+    """A new id `<kind>_<9 characters of time><12 random>`; ids of one process sort by creation."""
     global _last
     with _lock:
         _last = max(_last + 1, time.time_ns() // 1000)
@@ -42,18 +42,18 @@ def new(kind: str) -> str:
 
 
 def slug_of(text: str, *, longest: int = 63) -> str:
-    """A slug that reads like the text, `grosse-auftrage-2` of `Große Aufträge 2`; empty when no letter of it is Latin."""
+    """A slug derived from a text, such as `grosse-auftrage-2` from `Große Aufträge 2`; empty if it has no Latin letter."""
     plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()
     return _NOT_IN_SLUG.sub("-", plain.replace("'", "")).lstrip("-0123456789")[:longest].strip("-")
 
 
 def check_slug(text: str, *, pointer: str = "", longest: int = 63) -> str:
-    """The slug itself, or ValidationFailed that says what a slug looks like.  Tenants and apps pass `longest=24`."""
+    """The slug, if it is valid; otherwise ValidationFailed.  Tenants and apps pass `longest=24`."""
     if len(text) > longest or not _SLUG.fullmatch(text) or "--" in text:
         raise ValidationFailed(
             Sentence(
-                "%(text)s is not a valid name: use lower-case letters, digits and single hyphens, begin with a "
-                "letter, at most %(longest)s characters",
+                "%(text)s is not a valid name: start with a letter, and use at most %(longest)s lower-case letters, digits and "
+                "single hyphens",
                 text=repr(text[:80]), longest=longest,
             ),
             pointer=pointer,

@@ -1,4 +1,4 @@
-"""JSON from outside: read strictly, and never deeper than is said."""
+"""Strict parsing of JSON from requests, with a depth limit."""
 
 import json
 import math
@@ -16,19 +16,19 @@ _LARGE_EXPONENT = re.compile(rb"[eE]\+?0*[1-9]\d\d")
 _ALL_DIGITS = bytes(0x30 if 0x30 <= each <= 0x39 else each for each in range(256))
 _MANY_DIGITS = b"0" * 200
 
-# A text, also one that nothing ends: then the end of the body does, or each quotation mark in it would be tried.
+# A string; an unterminated one extends to the end of the body, because otherwise matching would retry at every quote.
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _EMPTY = re.compile(rb"\[\]|\{\}")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SIGNS = (b'":', b" :", b"\t:", b"\n:", b"\r:")
-"""The colon of a member follows its name or white space."""
+"""A member's colon follows its name or white space."""
 
 
 def load_json(raw: bytes, max_depth: int) -> Any:
-    """JSON text as Python data; InvalidJson says where it breaks, PayloadTooLarge that it is nested too deeply."""
+    """Parse JSON text; InvalidJson says where it is invalid, PayloadTooLarge that it is nested too deeply."""
     try:
         data = from_json(raw, allow_inf_nan=False)
-    except ValueError as error:  # the parser gives up at some hundred levels, too
+    except ValueError as error:  # The parser also raises this at some hundred levels of nesting.
         if raw.count(b"[") + raw.count(b"{") > max_depth and not _fits(raw, max_depth) and _depth(raw) > max_depth:
             raise _too_deep(max_depth) from error
         raise InvalidJson(Sentence("the body is not JSON: %(error)s", error=error)) from error
@@ -36,7 +36,7 @@ def load_json(raw: bytes, max_depth: int) -> Any:
     if depth > max_depth:
         raise _too_deep(max_depth)
     _refuse_doubled(raw, members)
-    if _LARGE_EXPONENT.search(raw) or _MANY_DIGITS in raw.translate(_ALL_DIGITS):  # as every number of 1e309 and more has
+    if _LARGE_EXPONENT.search(raw) or _MANY_DIGITS in raw.translate(_ALL_DIGITS):  # True for every number above 1.8e308.
         _refuse_infinite(data)
     return data
 
@@ -46,17 +46,20 @@ def _too_deep(max_depth: int) -> PayloadTooLarge:
 
 
 def refuse_doubled(raw: bytes, data: Any) -> None:
-    """InvalidJson when an object of this text has a member twice; `data` is what was read of it, where the last one counts.
+    """Raise InvalidJson when an object in this text has a member twice; `data` is the parsed text, with the last one.
 
-    Others take the first: who judges a body and who acts on it could see two.
+    Other parsers use the first one, so that a policy and the system that acts on the body could see different values.
     """
     _refuse_doubled(raw, _measure(data)[0])
 
 
 def _refuse_doubled(raw: bytes, members: int) -> None:
-    """There is no such object if there are as many members as colons that can belong to one; a text is read again only if it
-    has more."""
-    if b"\0" not in raw and sum(raw.count(sign) for sign in _SIGNS) == members:  # NUL: UTF-16, where signs look otherwise
+    """Raise InvalidJson for a duplicate member.
+
+    There is none if the text has as many colons that can follow a name as it has members; it is parsed again only if it has
+    more.
+    """
+    if b"\0" not in raw and sum(raw.count(sign) for sign in _SIGNS) == members:  # A NUL byte means UTF-16.
         return
     text = raw.decode(json.detect_encoding(raw))
     try:
@@ -83,7 +86,7 @@ def _name_doubled(data: Any) -> None:
         if isinstance(value, _Members) and value.doubled is not None:
             at = f"{pointer}/{_escaped(value.doubled)}"
             raise InvalidJson(
-                Sentence("the member %(doubled)s stands twice in one object; send it once", doubled=repr(value.doubled[:100])),
+                Sentence("the member %(name)s appears twice in one object; send it once", name=repr(value.doubled[:100])),
                 pointer=at,
             )
         if isinstance(value, dict):
@@ -93,7 +96,7 @@ def _name_doubled(data: Any) -> None:
 
 
 class _Members(dict[str, Any]):
-    """An object that knows which member it was given twice."""
+    """An object that remembers its first duplicate member."""
 
     doubled: str | None = None
 
@@ -111,7 +114,7 @@ class _Members(dict[str, Any]):
 
 
 def _measure(data: Any) -> tuple[int, int]:
-    """How many members all objects of it have together, and how deep it is nested; a level at a time, which is quickest."""
+    """The number of members in all objects, and the depth; counted level by level, which is fastest."""
     members = depth = 0
     level = [data] if type(data) is dict or type(data) is list else []
     while level:
@@ -129,12 +132,12 @@ def _escaped(name: str) -> str:
 
 
 def _refuse_infinite(data: Any) -> None:
-    """InvalidJson for a number beyond what JSON can carry, which the parser reads as infinity."""
+    """Raise InvalidJson for a number that is too large for a double, which the parser reads as infinity."""
     values = [data]
     while values:
         value = values.pop()
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidJson("the body holds a number that is too large; numbers end at 1.8e308, send it as a text")
+            raise InvalidJson("the body contains a number above 1.8e308, which is too large; send it as a text")
         if isinstance(value, dict):
             values.extend(value.values())
         elif isinstance(value, list):
@@ -142,7 +145,7 @@ def _refuse_infinite(data: Any) -> None:
 
 
 def _fits(raw: bytes, max_depth: int) -> bool:
-    """Whether nothing is nested deeper, told in a third of the time of `_depth`; False also where that would take longer."""
+    """Whether the nesting is at most this deep, in a third of the time of `_depth`; False also if that would take longer."""
     brackets = _TEXT.sub(b"", raw).translate(None, _NO_BRACKETS)
     for _ in range(max_depth):
         if not brackets:
@@ -155,7 +158,7 @@ def _fits(raw: bytes, max_depth: int) -> bool:
 
 
 def _depth(raw: bytes) -> int:
-    """Deepest nesting of brackets outside texts."""
+    """The maximum nesting of brackets outside strings."""
     depth = deepest = 0
     inside = escaped = False
     for byte in raw:

@@ -1,4 +1,4 @@
-"""What the process logs: structured records on standard error, with request and execution id, secrets redacted."""
+"""Logging of the process: structured records on standard error, with request and execution ids and redacted secrets."""
 
 import contextvars
 import json
@@ -15,8 +15,8 @@ from . import clock
 
 _context: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
 _lock = threading.Lock()
-_secrets: dict[str, frozenset[str]] = {}  # every spelling of a value; the longest unused first
-_spellings: tuple[str, ...] = ()  # replaced, never changed: other threads are iterating
+_secrets: dict[str, frozenset[str]] = {}  # Every encoding of a value; least recently used first.
+_spellings: tuple[str, ...] = ()  # Replaced as a whole, never modified, because other threads iterate over it.
 MOST_SECRETS = 5_000
 LEAST_LENGTH = 6
 
@@ -32,7 +32,7 @@ def log_context(**names: str) -> Iterator[None]:
 
 
 def redact(text: str) -> str:
-    """`text` with the secrets that this process has opened, the `MOST_SECRETS` last used, replaced by `[redacted]`."""
+    """The text with the `MOST_SECRETS` most recently used secrets of this process replaced by `[redacted]`."""
     for secret in _spellings:
         if secret in text:
             text = text.replace(secret, "[redacted]")
@@ -40,7 +40,7 @@ def redact(text: str) -> str:
 
 
 def remember_secret(value: str) -> None:
-    """Have `value` redacted wherever this process logs; very short values would mangle ordinary text."""
+    """Redact this value in the logs of this process.  Very short values are not redacted, to keep ordinary text readable."""
     global _spellings
     if len(value) < LEAST_LENGTH:
         return
@@ -51,7 +51,7 @@ def remember_secret(value: str) -> None:
             if len(_secrets) > MOST_SECRETS:
                 del _secrets[next(iter(_secrets))]
             spellings = chain.from_iterable(_secrets.values())
-            _spellings = tuple(sorted(spellings, key=len, reverse=True))  # so that none is cut in the middle by a shorter one
+            _spellings = tuple(sorted(spellings, key=len, reverse=True))  # Longest first, in case one contains another.
 
 
 class _JsonFormatter(logging.Formatter):
@@ -82,7 +82,7 @@ def _members(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def configure_logs(level: str, form: str) -> None:
-    """Send every record of `level` and above to standard error in the chosen form."""
+    """Write every record of `level` and above to standard error in this format (`json` or `text`)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""Addresses of clients as they are counted against limits."""
+"""Maps client addresses to the networks that rate limits count."""
 
 import ipaddress
 from functools import lru_cache
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """The network that counts as one client: an IPv4 address by itself, of IPv6 the /64, all of which one client may use."""
+    """The network that counts as one client: a single IPv4 address, or the /64 of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -20,7 +20,7 @@ def network_of(address: str) -> str:
 
 @lru_cache(maxsize=4096)
 def wide_network_of(address: str) -> str:
-    """The network that one operator has, roughly: of IPv4 the /16, of IPv6 the /32.  Many /64 are cheap, many of these are not."""
+    """The approximate network of one operator: the /16 of IPv4, the /32 of IPv6.  Unlike /64 networks, many are expensive."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Pages of lists: sort order, opaque cursors and keyset queries."""
+"""Pagination of lists: sort order, opaque cursors and keyset queries."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ MAX_LIMIT = 500
 
 @dataclass(frozen=True)
 class PageRequest:
-    """What a caller asked of a list: `sort` like `-created_at,name`; `cursor` of the previous answer."""
+    """The page a caller requests: `sort` like `-created_at,name`; `cursor` from the previous page."""
 
     limit: int = DEFAULT_LIMIT
     cursor: str | None = None
@@ -31,24 +31,24 @@ class PageRequest:
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """One page: the items, the cursor of the next one (None at the end) and the total when it was asked for."""
+    """One page: the items, the cursor of the next page (None at the end) and the total, if requested."""
 
     items: Sequence[T]
     next_cursor: str | None = None
     total: int | None = None
 
     def map(self, view: Callable[[T], U]) -> "Page[U]":
-        """The same page with every item passed through `view`."""
+        """The page with `view` applied to every item."""
         return Page([view(item) for item in self.items], self.next_cursor, self.total)
 
 
 def encode_cursor(values: Sequence[Any], order: str) -> str:
-    """An opaque cursor that stands for the row with these sort values in this order."""
+    """An opaque cursor for the row with these sort values in this order."""
     return base64.urlsafe_b64encode(json.dumps([order, *values]).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, order: str, count: int) -> list[Any]:
-    """The sort values of a cursor; InvalidCursor unless it was made for the same order."""
+    """The sort values in a cursor; InvalidCursor if it was created for another order."""
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), parse_constant=_refuse)
         if not isinstance(values, list) or len(values) != count + 1 or values[0] != order:
@@ -57,15 +57,15 @@ def decode_cursor(cursor: str, order: str, count: int) -> list[Any]:
             raise ValueError("not scalars")
         return values[1:]
     except (ValueError, binascii.Error, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidCursor("the cursor is not one of this list in this order; start again without it") from error
+        raise InvalidCursor("the cursor does not belong to this list in this order; start again without it") from error
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _is_storable(value: Any) -> bool:
-    """Whether a database takes the value: texts that are Unicode, numbers of 64 bits."""
+    """Whether the databases accept the value: valid Unicode texts and 64-bit numbers."""
     if isinstance(value, str):
         value.encode("utf8")
         return "\0" not in value
@@ -73,13 +73,13 @@ def _is_storable(value: Any) -> bool:
 
 
 def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> list[tuple[str, bool]]:
-    """`-created_at,name` as [(name, descending)]; InvalidRequest names an unknown field."""
+    """Parse `-created_at,name` into [(name, descending)]; InvalidRequest names an unknown field."""
     order: list[tuple[str, bool]] = []
     for part in (text or default).split(","):
         name = part.strip().removeprefix("-")
         if name not in fields:
             raise InvalidRequest(Sentence(
-                "sort: %(name)s cannot be sorted by; known are %(fields)s",
+                "sort: this list cannot be sorted by %(name)s; use one of %(fields)s",
                 name=repr(name[:60]), fields=", ".join(sorted(fields)),
             ))
         if name not in [known for known, _ in order]:
@@ -88,7 +88,7 @@ def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> lis
 
 
 def check_limit(request: PageRequest) -> None:
-    """InvalidRequest for a page of nothing, or of more than a list gives at once."""
+    """Raise InvalidRequest unless the limit is between 1 and the maximum."""
     if not 1 <= request.limit <= MAX_LIMIT:
         raise InvalidRequest(Sentence("limit must be between 1 and %(max_limit)s", max_limit=MAX_LIMIT), pointer="/limit")
 
@@ -96,7 +96,7 @@ def check_limit(request: PageRequest) -> None:
 def paginate(
     query: Any, request: PageRequest, fields: Mapping[str, Any], *, default: str = "-created_at", tie: str = "id"
 ) -> Page[Any]:
-    """Rows of a peewee `query`, keyset-paged.  `fields` maps sort names to non-null columns and includes `tie`."""
+    """One page of a peewee `query`, by keyset.  `fields` maps sort names to non-null columns and includes `tie`."""
     check_limit(request)
     order = parse_sort(request.sort, fields, default)
     if tie not in [name for name, _ in order]:
@@ -114,16 +114,16 @@ def paginate(
 
 
 def _typed(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> list[Any]:
-    """The values, which must be of their columns' types: a server database refuses to compare others."""
+    """The values, after a check of their types: PostgreSQL refuses to compare a column with another type."""
     for (name, _), value in zip(order, values, strict=True):
         wanted: Any = int if isinstance(fields[name], IntegerField) else str if isinstance(fields[name], TextField) else object
         if value is not None and not isinstance(value, wanted):
-            raise InvalidCursor("the cursor is not one of this list; start again without it")
+            raise InvalidCursor("the cursor does not belong to this list; start again without it")
     return values
 
 
 def _after(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> Any:
-    """(a, b) > (x, y) spelled out, each column in its own direction."""
+    """The condition on rows after the values, column by column, each in its own direction."""
     condition = None
     for (name, down), value in reversed(list(zip(order, values, strict=True))):
         column = fields[name]

@@ -1,11 +1,11 @@
-"""Differences of two documents as RFC 7396 writes them."""
+"""Creates JSON merge patches (RFC 7396)."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def make_patch(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The RFC 7396 patch that makes `wanted` of `current`; empty when they are equal."""
+    """The RFC 7396 patch that turns `current` into `wanted`; empty if they are equal."""
     patch: dict[str, Any] = {name: None for name in current if name not in wanted}
     for name, value in wanted.items():
         before = current.get(name)

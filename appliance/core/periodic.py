@@ -1,4 +1,4 @@
-"""Work that is due again and again: one thread per piece, whose failures are logged and tried again."""
+"""Periodic work: one thread per job; a failure is logged and the job runs again at the next interval."""
 
 import logging
 import threading
@@ -10,8 +10,10 @@ log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Calls `work` every `seconds`, the first time after `seconds`, and whenever it is hastened; `signal` has no other begin,
-    `stop` waits for a call in progress, so long as it is given."""
+    """Calls `work` every `seconds`, first after `seconds`, and immediately on `hasten`.
+
+    `signal` prevents further calls; `stop` also waits for a call in progress.
+    """
 
     def __init__(self, name: str, seconds: float, work: Callable[[], object]) -> None:
         self._seconds = seconds
@@ -24,30 +26,30 @@ class Periodic:
         self._thread.start()
 
     def hasten(self) -> None:
-        """Have it called now, beside its turn; several wishes that come before it begins are one."""
+        """Run the work now; requests that arrive before it starts count as one."""
         self._due.set()
 
     def signal(self) -> None:
-        """Have no further call begin, without waiting for one in progress."""
+        """Prevent further calls, without waiting for one in progress."""
         self._stopped = True
         self._due.set()
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Answers whether it has come to rest; what has not is left to end with the process."""
+        """Stop and wait up to `seconds`; returns whether the thread has ended.  Otherwise it ends with the process."""
         self.signal()
         if self._thread.is_alive():
             self._thread.join(seconds)
         if self._thread.is_alive():
-            log.warning("%s is still at work and is left to end with the process", self._thread.name)
+            log.warning("%s is still running and will end with the process", self._thread.name)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
             self._due.wait(self._seconds)
-            self._due.clear()  # before the work: a wish that comes during it is heard afterwards
+            self._due.clear()  # Cleared before the work, so that a request during it causes another run.
             if self._stopped:
                 return
             try:
                 self._work()
-            except Exception as error:  # noqa: BLE001  logged there
-                db.log_failure(log, error, "%s failed; it is tried again in %s s", self._thread.name, self._seconds)
+            except Exception as error:  # noqa: BLE001  logged by log_failure
+                db.log_failure(log, error, "%s failed; it will run again in %s s", self._thread.name, self._seconds)

@@ -73,7 +73,7 @@ def _cursor_name(request: PageRequest) -> str | None:
         return None
     (name,) = decode_cursor(request.cursor[len(_FOLDER_CURSOR) :], _ORDER, 1)
     if not isinstance(name, str):
-        raise InvalidCursor("the cursor is not one of this list; start again without it")
+        raise InvalidCursor("the cursor does not belong to this list; start again without it")
     return name
 
 

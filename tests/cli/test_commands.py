@@ -51,7 +51,7 @@ def test_an_unknown_variable_is_warned_of_once_and_ends_nothing(tmp_path: Path, 
     command = [sys.executable, "-m", "appliance", "--data", str(tmp_path), "config", "check"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout.startswith("valid:"), len(ran.stderr.splitlines())) == (0, True, 1)
-    assert ran.stderr.startswith("gos: warning: the variable GOS_SERVICE_HOST is no setting")
+    assert ran.stderr.startswith("gos: warning: the variable GOS_SERVICE_HOST is not a setting")
 
 
 def test_what_is_no_command_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:

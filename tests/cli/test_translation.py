@@ -52,7 +52,7 @@ def test_an_update_keeps_faulty_translations_and_the_header_and_names_the_faults
     path.write_text(FRENCH, "utf8")
     assert cli.main(["translation", "update", str(path)]) == 0
     out, written = capsys.readouterr().out, path.read_text("utf8")
-    assert f"{path}, line 15: the translation of 'Sign out' has a single percent sign; write it twice" in out
+    assert f"{path}, line 15: the translation of 'Sign out' contains a single percent sign; write it as %%" in out
     assert written.startswith(FRENCH.partition("msgid")[0])
     for line in ("Project-Id-Version: Notre GOS 3", "PO-Revision-Date: 2025-05-05 05:05+0000", "Language-Team: les nôtres"):
         assert f'"{line}\\n"' in written

@@ -95,11 +95,11 @@ def test_the_parts_of_a_sentence_are_told_and_its_numbers_get_the_decimal_sign(t
     ("text", "translation", "told"),
     [
         ("Members of %(name)s", "Mitglieder von %(nam)s", "%(nam)s"),
-        ("Members of %(name)s", "Mitglieder", "lacks %(name)s"),
+        ("Members of %(name)s", "Mitglieder", "does not contain %(name)s"),
         ("Half", "50 %", "single percent sign"),
         ("Half", "50 %s", "single percent sign"),
-        ("a <b>bold</b> word", "ein <script>x</script> Wort", "other HTML"),
-        ("plain", "<img src=x onerror=y>", "other HTML"),
+        ("a <b>bold</b> word", "ein <script>x</script> Wort", "different HTML"),
+        ("plain", "<img src=x onerror=y>", "different HTML"),
         ("a title", 'ein "Titel"', "quotation marks"),
     ],
 )
@@ -122,8 +122,8 @@ def test_a_translation_that_would_break_a_page_is_left_out(tmp_path: Path, text:
         ("de.po", HEADER.replace("n<5", "n.x()").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
         ("de.po", HEADER.replace("n<5", "n/0").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
         ("de.po", HEADER.replace("n<5", "n%(n-150)").encode() + b'msgid "a"\nmsgstr "b"\n', "Plural-Forms"),
-        ("de.po", HEADER.replace("1 : 2", "1 : 3").encode() + b'msgid "a"\nmsgstr "b"\n', "the form of 5 would be 3"),
-        ("deutsch.po", HEADER.encode(), "no language"),
+        ("de.po", HEADER.replace("1 : 2", "1 : 3").encode() + b'msgid "a"\nmsgstr "b"\n', "the plural form of 5 is 3"),
+        ("deutsch.po", HEADER.encode(), "not a language"),
         ("de.po", b"\x00\x01\x02", "line 1"),
     ],
     ids=["syntax", "bytes", "charset", "plural", "division", "remainder", "form", "name", "binary"],
@@ -177,8 +177,8 @@ def test_what_stands_in_the_folder_and_cannot_be_opened_is_named_and_stops_nothi
     po(tmp_path, "cs.po", message("good", "dobrý"))
     told = [each.message for each in survey([tmp_path]) if isinstance(each, CatalogueInvalid)]
     assert told == [
-        f"{tmp_path / 'fr.po'} cannot be read (No such file or directory); see to its rights, or take it away",
-        f"{tmp_path / 'it.po'} cannot be read (Is a directory); see to its rights, or take it away",
+        f"{tmp_path / 'fr.po'} cannot be read (No such file or directory); check its permissions, or remove it",
+        f"{tmp_path / 'it.po'} cannot be read (Is a directory); check its permissions, or remove it",
     ]
     assert [each.tag for each in load_languages([tmp_path], "en")] == ["en", "cs"]
 
@@ -217,5 +217,5 @@ def test_one_reads_what_one_has_chosen_or_else_what_the_browser_asks_for(own: st
 
 
 def test_a_default_without_a_catalogue_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match=r"console\.language: 'xx' is a language without a catalogue; known are de, en"):
+    with pytest.raises(ConfigInvalid, match=r"console\.language: there is no catalogue for the language 'xx'; use one of de, en"):
         Languages([Language("de", "Deutsch")], "xx")

@@ -60,5 +60,5 @@ def test_the_member_that_stands_twice_is_found_among_many_in_one_walk() -> None:
 
 def test_a_doubled_member_is_found_in_utf_16_too() -> None:
     raw = '{"a":1,"a":"\u223a"}'.encode("utf-16-be")  # its two bytes are those of a colon and a quotation mark, the other way round
-    with pytest.raises(InvalidJson, match="'a' stands twice"):
+    with pytest.raises(InvalidJson, match="'a' appears twice"):
         refuse_doubled(raw, json.loads(raw))

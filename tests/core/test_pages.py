@@ -97,7 +97,7 @@ def test_an_unknown_order_names_the_known_ones(things: Path, sort: str) -> None:
     if sort == "":
         assert list_things(PageRequest(sort=sort)).next_cursor is None
         return
-    with pytest.raises(InvalidRequest, match="known are id, name, size"):
+    with pytest.raises(InvalidRequest, match="use one of id, name, size"):
         list_things(PageRequest(sort=sort))
 
 

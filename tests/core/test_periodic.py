@@ -39,7 +39,7 @@ def test_a_stop_gives_up_waiting_after_its_time(caplog: pytest.LogCaptureFixture
     own.hasten()
     assert begun.wait(30)
     assert not own.stop(0.01)
-    assert "endless work is still at work" in caplog.text
+    assert "endless work is still running" in caplog.text
     go_on.set()
     assert own.stop(30)
 
