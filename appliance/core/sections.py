@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 
 def setting(default: Any, doc: str, *, secret: bool = False) -> Any:
-    """A setting with its default and the sentence that documents it; a `secret` is not shown in what is printed of a section."""
+    """A dataclass field for a setting, with its default and documentation; a `secret` is omitted from the section's repr."""
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: tuple(default), metadata={"doc": doc}, repr=not secret)
     return dataclasses.field(default=default, metadata={"doc": doc}, repr=not secret)
@@ -16,21 +16,21 @@ def setting(default: Any, doc: str, *, secret: bool = False) -> Any:
 class Server:
     """Where the appliance listens and how it shuts down."""
 
-    host: str = setting("127.0.0.1", "Address to listen on. Anything but loopback needs HTTPS for the console.")
+    host: str = setting("127.0.0.1", "Address to listen on. With any address but loopback, the console needs HTTPS.")
     port: int = setting(8080, "Port to listen on.")
-    public_port: int = setting(0, "Port in the addresses shown to people; 0 means the listening port.")
+    public_port: int = setting(0, "Port in the addresses shown to people; 0: the listening port.")
     tls: Literal["auto", "off", "internal", "files"] = setting(
         "auto",
-        "auto: plain HTTP on loopback, the built-in CA elsewhere. off: plain HTTP (behind a proxy that does HTTPS). "
-        "internal: a certificate of the built-in CA. files: your own certificate.",
+        "auto: plain HTTP on loopback, otherwise a certificate of the built-in CA. off: plain HTTP (behind a proxy that "
+        "terminates HTTPS). internal: a certificate of the built-in CA. files: your own certificate.",
     )
     certificate: str = setting("", "PEM file with the certificate chain, for tls: files.")
     private_key: str = setting("", "PEM file with its private key, for tls: files.")
     trusted_proxies: tuple[str, ...] = setting(
-        [], "Networks (CIDR) of proxies whose X-Forwarded-For, -Proto and -Host are believed."
+        [], "Networks (CIDR) of proxies whose X-Forwarded-For, -Proto and -Host headers are trusted."
     )
-    max_in_flight: int = setting(256, "Requests worked on at once; beyond it callers get 503 with Retry-After.")
-    shutdown_seconds: int = setting(20, "How long a stop waits for requests and steps in progress.")
+    max_in_flight: int = setting(256, "Maximum number of concurrent requests; further ones get 503 with Retry-After.")
+    shutdown_seconds: int = setting(20, "How long a shutdown waits for requests and steps in progress.")
 
 
 @dataclass(frozen=True)
@@ -38,49 +38,49 @@ class Domains:
     """Host names: `<tenant>.<base>` serves a tenant, `<app>--<tenant>.<content>` a WebApp."""
 
     base: str = setting("localhost", "Domain of sign-in, API and console.")
-    content: str = setting("content.localhost", "Domain of WebApps and documents; in production another one.")
-    public_addresses: tuple[str, ...] = setting([], "Addresses or networks at which the world reaches WebApps, a CDN's included.")
-    resolvers: tuple[str, ...] = setting([], "Name servers that are asked about custom domains; empty: the system's.")
+    content: str = setting("content.localhost", "Domain of WebApps and documents; in production, use a separate domain.")
+    public_addresses: tuple[str, ...] = setting([], "Public addresses or networks of WebApps, including those of a CDN.")
+    resolvers: tuple[str, ...] = setting([], "Name servers used to check custom domains; empty: the system's.")
 
 
 @dataclass(frozen=True)
 class Storage:
     """Where data lives."""
 
-    data: str = setting("./data", "Folder of the database, the key file and everything else that must be kept.")
-    database: str = setting("", "Database URL; empty means SQLite in the data folder.")
+    data: str = setting("./data", "Folder of the database, the key file and all other persistent data.")
+    database: str = setting("", "Database URL; empty: SQLite in the data folder.")
 
 
 @dataclass(frozen=True)
 class Blobs:
-    """Where contents of documents and WebApps are kept."""
+    """Where the content of documents and WebApps is stored."""
 
-    store: Literal["local", "s3"] = setting("local", "In the data folder, or in a bucket that speaks S3.")
+    store: Literal["local", "s3"] = setting("local", "local: in the data folder. s3: in an S3-compatible bucket.")
     bucket: str = setting(
         "",
-        "Name of the bucket; with the prefix it belongs to this installation alone, which marks it and deletes what it "
-        "does not know.",
+        "Name of the bucket. The bucket (with the prefix) must be used by this installation alone: it marks the bucket and "
+        "deletes unknown objects.",
     )
-    prefix: str = setting("", "Folder inside the bucket; empty for all of it.")
-    endpoint: str = setting("", "Address of the server, such as https://s3.example.com; empty means Amazon's in the region.")
-    ca_file: str = setting("", "PEM file with the authority of the endpoint's certificate, beside those that the system trusts.")
+    prefix: str = setting("", "Folder inside the bucket; empty: the whole bucket.")
+    endpoint: str = setting("", "URL of the server, such as https://s3.example.com; empty: Amazon S3 in the region.")
+    ca_file: str = setting("", "PEM file with the CA of the endpoint's certificate, in addition to the CAs that the system trusts.")
     region: str = setting("us-east-1", "Region of the bucket.")
-    key_id: str = setting("", "Name of the access key; empty for AWS_ACCESS_KEY_ID of the environment, or the role of the machine.")
-    secret_key: str = setting("", "The access key itself; better given as GOS_BLOBS_SECRET_KEY.", secret=True)
-    path_style: bool = setting(True, "The bucket stands in the path (most servers); false: in the host name.")
+    key_id: str = setting("", "Access key ID; empty: AWS_ACCESS_KEY_ID from the environment, or the role of the machine.")
+    secret_key: str = setting("", "Secret access key; prefer the variable GOS_BLOBS_SECRET_KEY.", secret=True)
+    path_style: bool = setting(True, "true: the bucket is in the path of the URL (most servers). false: in the host name.")
 
 
 @dataclass(frozen=True)
 class Backup:
-    """Backups of the whole appliance, and those that it makes by itself."""
+    """Scheduled backups of the whole appliance."""
 
-    to: str = setting("", "Folder that they are written to, best on another disk or machine; empty for none.")
-    every: str = setting("24h", "How often, such as 6h or 24h.")
-    keep: int = setting(7, "How many good ones stay; older ones are deleted.")
+    to: str = setting("", "Folder for the backups, preferably on another disk or machine; empty: no scheduled backups.")
+    every: str = setting("24h", "Interval between backups, such as 6h or 24h.")
+    keep: int = setting(7, "Number of complete backups to keep; older ones are deleted.")
     passphrase: str = setting(
         "",
-        "Encrypts them; without it the key file is left out. Better given as GOS_BACKUP_PASSPHRASE, and kept where you will "
-        "find it without this appliance.",
+        "Passphrase that encrypts backups; without it, the key file is not included. Prefer the variable "
+        "GOS_BACKUP_PASSPHRASE, and store the passphrase outside this appliance.",
         secret=True,
     )
 
@@ -89,118 +89,118 @@ class Backup:
 class Sandbox:
     """The processes in which step code runs."""
 
-    runtimes: str = setting("", "Folder of the prepared WebAssembly runtimes; empty means the installed one.")
-    processes: int = setting(2, "Sandbox processes; one per processor core is a good number.")
-    slots: int = setting(8, "Steps one sandbox process runs at once.")
-    queue_seconds: int = setting(60, "How long a step waits for a place in a sandbox process before it is tried again later.")
+    runtimes: str = setting("", "Folder of the prepared WebAssembly runtimes; empty: the installed ones.")
+    processes: int = setting(2, "Number of sandbox processes; use about one per processor core.")
+    slots: int = setting(8, "Number of steps that one sandbox process runs concurrently.")
+    queue_seconds: int = setting(60, "How long a step waits for a free slot in a sandbox process before it is retried later.")
     first_user: int = setting(
         65_100,
-        "Started as root, each sandbox process becomes a user of its own: the first of 400 numbers that nobody else uses. "
-        "0: they stay root, without capabilities.",
+        "If the appliance runs as root, each sandbox process switches to a user ID of its own; this is the first of 400 IDs, "
+        "which nothing else may use. 0: they stay root, without capabilities.",
     )
 
 
 @dataclass(frozen=True)
 class Formats:
-    """The worker processes in which files are read and written."""
+    """The worker processes that read and write files."""
 
-    processes: int = setting(2, "Files worked on at once.")
-    memory_mb: int = setting(256, "Memory of a file or ocr step that sets none, beside what the libraries take.")
-    queue_seconds: int = setting(60, "How long a step waits for a worker process before it is tried again later.")
+    processes: int = setting(2, "Number of files processed concurrently.")
+    memory_mb: int = setting(256, "Default memory of a file or ocr step, in addition to the memory of the libraries.")
+    queue_seconds: int = setting(60, "How long a step waits for a worker process before it is retried later.")
 
 
 @dataclass(frozen=True)
 class Queue:
     """The workers that run executions."""
 
-    workers: int = setting(8, "Executions worked on at once by one process.")
-    lease_seconds: int = setting(30, "How long a silent worker on another host keeps an execution.")
-    sweep_ms: int = setting(500, "How often lost wake-ups, dead workers and due timers are looked for.")
-    max_claims: int = setting(20, "Claims without progress after which an execution fails as `system`.")
+    workers: int = setting(8, "Number of executions that one process runs concurrently.")
+    lease_seconds: int = setting(30, "After how long without a heartbeat a worker on another host loses its execution.")
+    sweep_ms: int = setting(500, "Interval at which lost wake-ups, dead workers and due timers are detected.")
+    max_claims: int = setting(20, "Claims without progress after which an execution fails with the error `system`.")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Defaults of CONTRACT § 14."""
+    """Limits and their defaults (CONTRACT § 14)."""
 
-    json_body_kb: int = setting(1024, "Largest JSON body.")
-    json_depth: int = setting(64, "Deepest nesting of a JSON body.")
-    upload_mb: int = setting(100, "Largest streamed upload.")
-    document_mb: int = setting(2048, "Largest document that is uploaded in parts.")
-    archive_files: int = setting(10_000, "Most files in an archive.")
-    archive_mb: int = setting(500, "Largest unpacked archive.")
-    step_seconds: int = setting(30, "Wall time of a step that sets none (at most 15 minutes).")
-    step_memory_mb: int = setting(64, "Memory of a step that sets none (at most 512).")
-    step_output_kb: int = setting(1024, "Largest output of a step.")
-    step_answer_kb: int = setting(8192, "Largest answer to a host call of a step; it is kept in the journal.")
-    step_host_calls: int = setting(1000, "Most host calls of a step.")
-    step_call_seconds: int = setting(60, "Time one call of step code to a foreign system may take, within the time of its step.")
-    replay_seconds: int = setting(60, "Longest replay of an execution.")
-    execution_minutes: int = setting(60, "Active time of an execution that sets none.")
-    waiting_days: int = setting(90, "Longest wait of an execution.")
-    execution_steps: int = setting(10_000, "Most step runs of an execution.")
-    entity_kb: int = setting(1024, "Largest entity.")
-    query_rows: int = setting(500, "Most rows a query answers at once.")
-    query_seconds: int = setting(10, "Longest time a query of the DataPool takes before it is ended with 504 timed_out.")
-    rate_requests: int = setting(600, "Requests a new API key may make per window.")
+    json_body_kb: int = setting(1024, "Maximum size of a JSON body.")
+    json_depth: int = setting(64, "Maximum nesting of a JSON body.")
+    upload_mb: int = setting(100, "Maximum size of a streamed upload.")
+    document_mb: int = setting(2048, "Maximum size of a document that is uploaded in parts.")
+    archive_files: int = setting(10_000, "Maximum number of files in an archive.")
+    archive_mb: int = setting(500, "Maximum size of an archive when unpacked.")
+    step_seconds: int = setting(30, "Default time limit of a step, in wall time (a step can set up to 15 minutes).")
+    step_memory_mb: int = setting(64, "Default memory limit of a step (a step can set up to 512).")
+    step_output_kb: int = setting(1024, "Maximum size of a step's output.")
+    step_answer_kb: int = setting(8192, "Maximum size of the result of a step's host call; it is stored in the journal.")
+    step_host_calls: int = setting(1000, "Maximum number of host calls of a step.")
+    step_call_seconds: int = setting(60, "Time limit of a call to a foreign system from step code, within the step's own limit.")
+    replay_seconds: int = setting(60, "Time limit of the replay of an execution.")
+    execution_minutes: int = setting(60, "Default limit of an execution's active time.")
+    waiting_days: int = setting(90, "Maximum time an execution can wait.")
+    execution_steps: int = setting(10_000, "Maximum number of step runs of an execution.")
+    entity_kb: int = setting(1024, "Maximum size of an entity.")
+    query_rows: int = setting(500, "Maximum number of rows in the result of a query.")
+    query_seconds: int = setting(10, "Time limit of a DataPool query; a longer one ends with 504 timed_out.")
+    rate_requests: int = setting(600, "Default number of requests that an API key can make per window.")
     rate_window_s: int = setting(60, "Length of that window in seconds.")
-    streams_per_key: int = setting(20, "Event streams one API key or one signed-in person may have open.")
-    streams_per_tenant: int = setting(100, "Event streams one tenant may have open.")
-    streams: int = setting(500, "Event streams of all tenants together; the limits of streams hold for one process.")
-    queued_executions: int = setting(10_000, "Executions of one tenant that may wait for their turn (run_at: or their time).")
-    execution_descendants: int = setting(1_000, "Unfinished executions that may descend from one.")
-    tenant_storage_mb: int = setting(10_240, "What one tenant stores (contents, entities and their history); 0 is no limit.")
-    route_calls: int = setting(120, "Calls of a WebApp's routes that one address may make per minute.")
+    streams_per_key: int = setting(20, "Maximum number of open event streams per API key or signed-in person.")
+    streams_per_tenant: int = setting(100, "Maximum number of open event streams per tenant.")
+    streams: int = setting(500, "Maximum number of open event streams; all limits of streams apply per process.")
+    queued_executions: int = setting(10_000, "Maximum number of queued executions per tenant, including scheduled ones (run_at).")
+    execution_descendants: int = setting(1_000, "Maximum number of unfinished executions that descend from one execution.")
+    tenant_storage_mb: int = setting(10_240, "Storage of one tenant (content, entities and their history); 0: no limit.")
+    route_calls: int = setting(120, "Calls to a WebApp's routes per minute and client address.")
 
 
 @dataclass(frozen=True)
 class WebApps:
-    """What each WebApp may have, and what is kept of its visitors; 0 is no limit."""
+    """Limits of each WebApp (0: no limit), and logging of visitors' addresses."""
 
     addresses: Literal["truncated", "full", "none"] = setting(
-        "truncated", "What the log of requests keeps of an address: its network (/24, /48), all of it, or nothing."
+        "truncated", "How client addresses are logged: as their network (/24, /48), in full, or not at all."
     )
-    stored_mb: int = setting(0, "Contents of all kept versions of an app together, each counted once.")
-    requests_per_minute: int = setting(0, "Requests to one app in a minute, at one process; beyond it everybody gets 429.")
-    egress_mb_per_day: int = setting(0, "What one app may send on a day (UTC); beyond it everybody gets 429.")
+    stored_mb: int = setting(0, "Storage of one app: the content of all stored versions, each file counted once.")
+    requests_per_minute: int = setting(0, "Requests to one app per minute and process; further requests get 429.")
+    egress_mb_per_day: int = setting(0, "Data that one app can send per day (UTC); after that, all requests get 429.")
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long finished things are kept, in days."""
+    """Retention periods, in days."""
 
-    executions_days: int = setting(30, "Finished executions with their steps and journal, runs of agents with their traces.")
-    logs_days: int = setting(30, "Log lines, and requests to WebApps.")
+    executions_days: int = setting(30, "Finished executions with their steps and journal, and agent runs with their traces.")
+    logs_days: int = setting(30, "Log lines and requests to WebApps.")
     audit_days: int = setting(400, "The audit trail.")
 
 
 @dataclass(frozen=True)
 class Egress:
-    """Which addresses connectors may reach beyond the public internet."""
+    """Addresses that connectors can reach in addition to the public internet."""
 
     allow: tuple[str, ...] = setting(
-        [], "Otherwise forbidden targets, each `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443."
+        [], "Internal targets to allow, each as `host`, `host:port`, `address:port` or CIDR: 10.1.0.0/16, erp.internal:443."
     )
-    ca_file: str = setting("", "PEM file with further certificate authorities that connectors trust.")
+    ca_file: str = setting("", "PEM file with additional certificate authorities that connectors trust.")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Which folders of this machine connectors may use (in a container: mount them)."""
+    """Folders of this machine that connectors can use (in a container: mount them)."""
 
     allow: tuple[str, ...] = setting(
         [],
-        "Absolute folders, each with all that is in it; {tenant} stands for the tenant's id, without it every tenant may use the "
-        "folder; :ro at the end allows only reading: /srv/exchange/{tenant}, /srv/catalogue:ro.",
+        "Absolute paths of folders, including their subfolders. {tenant} stands for the tenant's id; without it, all tenants can "
+        "use the folder. End with :ro for read-only access: /srv/exchange/{tenant}, /srv/catalogue:ro.",
     )
-    quota_mb: int = setting(1024, "Most that a folder may hold after a connector has written to it; 0 for no limit.")
+    quota_mb: int = setting(1024, "Maximum size of a folder that connectors write to; 0: no limit.")
 
 
 @dataclass(frozen=True)
 class Connectors:
-    """The connector plugins."""
+    """Connector plugins."""
 
-    reload: bool = setting(False, "For development: changed files of editable plugins and of YAML connectors take effect at once.")
+    reload: bool = setting(False, "For development: reload editable plugins and YAML connectors when their files change.")
 
 
 @dataclass(frozen=True)
@@ -208,145 +208,142 @@ class Console:
     """The web console."""
 
     provision: Literal["sandbox", "off"] = setting(
-        "sandbox", "What a signed-in person without a membership gets: a sandbox tenant of their own, or nothing."
+        "sandbox", "sandbox: a person who signs in without a membership gets a sandbox tenant. off: they get no tenant."
     )
     invitations: Literal["on", "off"] = setting(
-        "on", "Whether owners of tenants invite people who have no account yet; off: accounts are made by `gos user add` alone."
+        "on", "on: owners of tenants can invite people who have no account. off: only `gos user add` creates accounts."
     )
-    session_hours: int = setting(12, "How long a session lasts without use.")
-    language: str = setting(
-        "en", "Of the pages for whoever has chosen none and whose browser asks for none that there is a translation for."
-    )
+    session_hours: int = setting(12, "How long an unused session stays valid.")
+    language: str = setting("en", "Default language, if neither the person nor their browser selects an available one.")
     administrators: tuple[str, ...] = setting(
-        [], "Logins of those who run the appliance: in whatever tenant, they alone see its configuration and its backups."
+        [], "Logins of the appliance's administrators; only they can see its configuration and backups, in any of their tenants."
     )
 
 
 @dataclass(frozen=True)
 class Approvals:
-    """What is asked of people."""
+    """Approvals and other requests to people."""
 
     email_integration: str = setting(
         "",
-        "Slug of the e-mail integration by which a tenant that has one tells whoever may decide, and sends invitations; empty "
-        "tells nobody.",
+        "Slug of the e-mail integration that notifies approvers and sends invitations, in tenants that have an integration of "
+        "this name; empty: no e-mails.",
     )
     letter_seconds: int = setting(
-        600, "A person gets one letter in so many seconds at most; what was asked meanwhile is in the next one, with its number."
+        600, "Minimum interval between two e-mails to the same person; the next e-mail says how many requests arrived meanwhile."
     )
-    open_per_tenant: int = setting(1000, "Requests that wait for people in a tenant at once; beyond it asking answers 429.")
+    open_per_tenant: int = setting(1000, "Maximum number of open requests per tenant; further ones get 429.")
     open_per_requester: int = setting(
-        100, "Requests of one key, execution or run, or of all runs of one agent, that wait at once; beyond it 429."
+        100, "Maximum number of open requests per key, execution or run, and for all runs of an agent; further ones get 429."
     )
 
 
 @dataclass(frozen=True)
 class Authority:
-    """What becomes of authority that nobody holds any more; an owner confirms or refuses it in the console."""
+    """Permissions that no member has any more; an owner confirms or refuses them in the console."""
 
     confirm_wider_within: str = setting(
         "0s",
-        "How long after the upgrade a secret's use or a process's grants that are wider than their author go on without an "
-        "owner's confirmation; 0s suspends them at once.",
+        "How long after the upgrade secrets and process grants that exceed their author's permissions stay valid without an "
+        "owner's confirmation; 0s: they are suspended immediately.",
     )
     confirm_departed_within: str = setting(
         "30d",
-        "How long after the upgrade keys, secrets' uses and grants of people who have left go on without one.",
+        "How long after the upgrade keys, secrets and grants of people who have left stay valid without an owner's confirmation.",
     )
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What the process itself logs to standard error."""
+    """The appliance's own log, on standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = setting("info", "Least level that is written.")
-    format: Literal["json", "text"] = setting("json", "One JSON object or one readable line per record.")
+    level: Literal["debug", "info", "warning", "error"] = setting("info", "Minimum level to log.")
+    format: Literal["json", "text"] = setting("json", "json: one JSON object per record. text: one readable line per record.")
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Helps for trying the appliance out; all off in production."""
+    """Features for trying out the appliance; leave them off in production."""
 
     order_system: bool = setting(False, "Serve a small order system under /demo/ for the starter solution.")
 
 
 @dataclass(frozen=True)
 class Tls:
-    """HTTPS beyond `server.tls`, which says what a host without a certificate of its own gets."""
+    """HTTPS settings in addition to `server.tls`, which applies to hosts without a certificate of their own."""
 
     http_port: int = setting(
         0,
-        "Port of a second listener without TLS, which answers an authority's questions (ACME, HTTP-01) and sends browsers to "
-        "https; 80 for ACME, 0 for none.",
+        "Port of a second listener without TLS, which answers ACME challenges (HTTP-01) and redirects browsers to https; 80 for "
+        "ACME, 0: no such listener.",
     )
     hsts: bool = setting(
         True,
-        "Tell browsers to come by https only (HSTS): on the base host and those of tenants for a year, or for a day with a "
-        "certificate of the built-in authority; on WebApps' own domains from their second day with a certificate from outside: "
-        "for a day, after a week for a week, after a month for a year.",
+        "Send HSTS headers. On the base host and tenants' hosts they last a year, or a day with a certificate of the built-in CA. "
+        "On WebApps' own domains they start on the second day with a public certificate and last a day, after a week a week, "
+        "after a month a year.",
     )
 
 
 @dataclass(frozen=True)
 class Acme:
-    """Certificates from an ACME authority (RFC 8555), ordered and renewed without anybody's doing."""
+    """Certificates from an ACME authority (RFC 8555), ordered and renewed automatically."""
 
-    directory: str = setting("", "Address of the authority's directory, with https; empty: no ACME.")
-    agree_terms: bool = setting(False, "You agree to the authority's terms of service; needed with a directory.")
-    email: str = setting("", "Where the authority may write to.")
-    eab_key_id: str = setting("", "Key id of an external account binding, where the authority demands one.")
-    eab_hmac_key: str = setting("", "Its HMAC key, in base64url.", secret=True)
-    ca_file: str = setting("", "PEM file of the authorities that are believed for the directory, instead of the public ones.")
+    directory: str = setting("", "URL of the authority's directory, with https; empty: no ACME.")
+    agree_terms: bool = setting(False, "Whether you agree to the authority's terms of service; required with a directory.")
+    email: str = setting("", "Contact address for the authority.")
+    eab_key_id: str = setting("", "Key ID of an external account binding, if the authority requires one.")
+    eab_hmac_key: str = setting("", "HMAC key of the external account binding, in base64url.", secret=True)
+    ca_file: str = setting("", "PEM file with the CAs to trust for the directory, instead of the public ones.")
     dns_hook: tuple[str, ...] = setting(
         [],
-        "Command that proves names by DNS (DNS-01) instead of HTTP, without a shell: it is called with add or remove, the name of "
-        "a TXT record and its value, and ends with 0 once the name servers answer so.",
+        "Command that answers challenges by DNS (DNS-01) instead of HTTP. It runs without a shell, with the arguments add or "
+        "remove, the name of a TXT record and its value, and must exit with 0 once the name servers have the change.",
     )
-    hook_seconds: int = setting(120, "How long that command may take.")
+    hook_seconds: int = setting(120, "Time limit of that command.")
     own_hosts: bool = setting(
-        False, "Order one certificate for the base domain, every tenant and every WebApp too (wildcards: needs dns_hook)."
+        False, "Also order a certificate for the base domain, all tenants and all WebApps (a wildcard, which needs dns_hook)."
     )
 
 
 @dataclass(frozen=True)
 class Scan:
-    """The scanner that looks at every content before it becomes a document."""
+    """The malware scanner that checks all content before it becomes a document."""
 
     command: tuple[str, ...] = setting(
         [],
-        "Program and arguments, the program with its whole path; the file's path comes last, or in the place of {file}. It ends "
-        "with 0: clean, 1: malware, anything else: it could not say. Empty for none. Example: /usr/bin/clamdscan, --fdpass, "
-        "--no-summary",
+        "The absolute path of the program, and its arguments; the path of the file replaces {file}, or is added at the end. Exit "
+        "codes: 0 clean, 1 malware, anything else an error. Empty: no scanner. Example: /usr/bin/clamdscan, --fdpass, --no-summary",
     )
-    timeout_s: int = setting(60, "How long it may take.")
+    timeout_s: int = setting(60, "Time limit of a scan.")
     on_error: Literal["refuse", "quarantine"] = setting(
-        "refuse", "What it could not judge is refused, or kept and given to nobody until it is found clean."
+        "refuse", "refuse: content whose scan fails is rejected. quarantine: it is stored but withheld until a scan finds it clean."
     )
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Who may read `GET /metrics` on the base host: who shows the token, and the addresses named here."""
+    """Access to `GET /metrics` on the base host, by token or by address."""
 
     token: str = setting(
-        "", "Whoever sends it as Authorization: Bearer may read them, from any address; 16 characters or more.", secret=True
+        "", "Token that allows access from any address, sent as Authorization: Bearer; at least 16 characters.", secret=True
     )
-    token_file: str = setting("", "File with the token, instead of it.")
+    token_file: str = setting("", "File that contains the token; an alternative to token.")
     allow: tuple[str, ...] = setting(
         ["127.0.0.0/8", "::1/128"],
-        "Networks (CIDR) that need no token, for requests that come directly: not by a proxy, and not from an integration.",
+        "Networks (CIDR) that need no token, for direct requests (not through a proxy, and not from an integration).",
     )
 
 
 @dataclass(frozen=True)
 class Otlp:
-    """Traces and metrics to a collector, by OTLP over HTTP (protobuf)."""
+    """Export of traces and metrics to a collector, by OTLP over HTTP (protobuf)."""
 
     endpoint: str = setting(
-        "", "Address of the collector; /v1/traces and /v1/metrics are added. Empty: nothing is sent. Example: http://127.0.0.1:4318"
+        "", "URL of the collector; /v1/traces and /v1/metrics are appended. Empty: no export. Example: http://127.0.0.1:4318"
     )
-    headers: tuple[str, ...] = setting([], "Headers that go with every push, each as Name: value.", secret=True)
-    sample_percent: int = setting(100, "Of how many traces in a hundred the spans are sent; 0 for no spans.")
-    metrics_seconds: int = setting(60, "How often what /metrics shows is pushed; 0 for never.")
-    service_name: str = setting("gos", "What this appliance is called there (service.name).")
-    ca_file: str = setting("", "PEM file of the authorities that are believed for the collector, instead of the public ones.")
+    headers: tuple[str, ...] = setting([], "Headers to send with every export, each as Name: value.", secret=True)
+    sample_percent: int = setting(100, "Percentage of traces to export; 0: no traces.")
+    metrics_seconds: int = setting(60, "Interval at which the metrics of /metrics are exported; 0: no metrics.")
+    service_name: str = setting("gos", "Name of this appliance in the collector (service.name).")
+    ca_file: str = setting("", "PEM file with the CAs to trust for the collector, instead of the public ones.")
