@@ -26,7 +26,7 @@ FOLDER = "translations"
 _LINE = re.compile(r'\s*(?:#.*|(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s+)?"(?:[^"\\]|\\.)*"\s*)?')
 _TAG = re.compile(r"<(/?[a-zA-Z][^<>]*)>")
 _NUMBERS_TRIED = 201  # Plural rules depend on the last two digits and on whether there are more.
-_WISH = re.compile(r"\s*([A-Za-z0-9-]{1,35}|\*)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?")
+_LANGUAGE_RANGE = re.compile(r"\s*([A-Za-z0-9-]{1,35}|\*)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?")
 
 
 class CatalogueInvalid(ConfigInvalid):
@@ -62,8 +62,8 @@ def read_catalogue(path: Path) -> Reading:
         write_mo(compiled, sound)
         texts = GNUTranslations(io.BytesIO(compiled.getvalue()))
     except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        told = Sentence("its header cannot be used (%(error)s); see Content-Type and Plural-Forms in it", error=_cause(error))
-        raise CatalogueInvalid(Sentence("%(path)s: %(told)s", path=path, told=told)) from error
+        reason = Sentence("its header cannot be used (%(error)s); see Content-Type and Plural-Forms in it", error=_cause(error))
+        raise CatalogueInvalid(Sentence("%(path)s: %(reason)s", path=path, reason=reason)) from error
     return Reading(path, _language(locale, texts), catalogue, sound, tuple(problems))
 
 
@@ -142,15 +142,15 @@ def _language(locale: Locale, texts: GNUTranslations) -> Language:
 def fault_of(message: Message) -> str:
     """Why this translation would break a page; empty when it would not."""
     own = message.id if isinstance(message.id, tuple | list) else (message.id,)
-    wanted = {name for text in own for name in NAMED.findall(text)}
+    expected = {name for text in own for name in NAMED.findall(text)}
     tags = sorted(_TAG.findall(own[-1]))
     for text in message.string if isinstance(message.string, tuple | list) else (message.string,):
         if not text:
             continue
         names = set(NAMED.findall(text))
-        if unknown := names - wanted:
+        if unknown := names - expected:
             return f"the translation uses %({min(unknown)})s, which the text {own[0][:60]!r} does not contain"
-        if missing := wanted - names - {"num"}:
+        if missing := expected - names - {"num"}:
             return f"the translation does not contain %({min(missing)})s of the text {own[0][:60]!r}"
         if "%" in NAMED.sub("", text).replace("%%", ""):
             return f"the translation of {own[0][:60]!r} contains a single percent sign; write it as %%"
@@ -162,16 +162,16 @@ def fault_of(message: Message) -> str:
 class Languages:
     """The languages of this appliance; English is always one of them."""
 
-    def __init__(self, known: Sequence[Language], default: str = ENGLISH.tag) -> None:
+    def __init__(self, languages: Sequence[Language], default: str = ENGLISH.tag) -> None:
         """`default` is used when no requested language is available; ConfigInvalid when it is not available itself."""
-        self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in known}}
-        if (found := self.get(default)) is None:
-            told = Sentence(
+        self._known = {ENGLISH.tag: ENGLISH, **{each.tag: each for each in languages}}
+        if (language := self.get(default)) is None:
+            message = Sentence(
                 "there is no catalogue for the language %(default)s; use one of %(known)s",
                 default=repr(default), known=", ".join(sorted(self._known)),
             )
-            raise ConfigInvalid(Sentence("console.language: %(told)s", told=told), pointer="/console/language")
-        self.default = found
+            raise ConfigInvalid(Sentence("console.language: %(reason)s", reason=message), pointer="/console/language")
+        self.default = language
         self._negotiate = lru_cache(maxsize=256)(self._best)
 
     def __iter__(self) -> Iterator[Language]:
@@ -179,9 +179,9 @@ class Languages:
 
     def get(self, tag: str) -> Language | None:
         """The language with this tag, or with the tag without its region."""
-        wanted = tag.replace("_", "-").lower()
+        normalized = tag.replace("_", "-").lower()
         by_tag = {each.tag.lower(): each for each in self._known.values()}
-        return by_tag.get(wanted) or by_tag.get(wanted.partition("-")[0])
+        return by_tag.get(normalized) or by_tag.get(normalized.partition("-")[0])
 
     def choose(self, own: str, accept: str = "") -> Language:
         """The language for a user: their own choice, else the best match for `Accept-Language` (empty for e-mail), else the
@@ -189,10 +189,11 @@ class Languages:
         return (self.get(own) if own else None) or self._negotiate(accept[:200])
 
     def _best(self, accept: str) -> Language:
-        wishes = [match for part in accept.split(",") if (match := _WISH.fullmatch(part)) and match[2] not in ("0", "0.", "0.0")]
-        for wish in sorted(wishes, key=lambda match: float(match[2] or 1), reverse=True):
-            if (found := self.get(wish[1])) is not None:
-                return found
+        matches = [match for part in accept.split(",") if (match := _LANGUAGE_RANGE.fullmatch(part))]
+        ranges = [match for match in matches if match[2] not in ("0", "0.", "0.0")]
+        for language_range in sorted(ranges, key=lambda match: float(match[2] or 1), reverse=True):
+            if (language := self.get(language_range[1])) is not None:
+                return language
         return self.default
 
 
@@ -212,23 +213,23 @@ def load_languages(folders: Sequence[Path], default: str, of_connectors: Sequenc
     Catalogues of connectors have the lowest precedence and do not add languages.  A file or message that cannot be used is
     skipped with a log entry, so that a translator's mistake does not stop the appliance.
     """
-    known = _read_languages(folders)
-    for tag, brought in _read_languages(of_connectors).items():
-        if tag in known:
-            known[tag].catalogue.add_fallback(brought.catalogue)
-    return Languages(list(known.values()), default)
+    languages = _read_languages(folders)
+    for tag, language in _read_languages(of_connectors).items():
+        if tag in languages:
+            languages[tag].catalogue.add_fallback(language.catalogue)
+    return Languages(list(languages.values()), default)
 
 
 def _read_languages(folders: Sequence[Path]) -> dict[str, Language]:
-    known: dict[str, Language] = {}
-    for found in survey(folders):
-        if isinstance(found, CatalogueInvalid):
-            log.error("a translation file was skipped: %s", found.message)
+    languages: dict[str, Language] = {}
+    for result in survey(folders):
+        if isinstance(result, CatalogueInvalid):
+            log.error("a translation file was skipped: %s", result.message)
             continue
-        for problem in found.problems:
+        for problem in result.problems:
             log.warning("a translated message was skipped: %s", problem)
-        language = found.language
-        if (before := known.get(language.tag)) is not None:
+        language = result.language
+        if (before := languages.get(language.tag)) is not None:
             language.catalogue.add_fallback(before.catalogue)
-        known[language.tag] = language
-    return known
+        languages[language.tag] = language
+    return languages

@@ -76,14 +76,14 @@ class Config:
     @property
     def origins(self) -> Mapping[str, str]:
         """The origin (file, variable or flag) of each setting without its default value, by `section.name`."""
-        found: Mapping[str, str] = getattr(self, "_origins", {})
-        return found
+        origins: Mapping[str, str] = getattr(self, "_origins", {})
+        return origins
 
     @property
     def warnings(self) -> Sequence[str]:
         """A warning for each environment variable that looks like a setting but is not one."""
-        found: Sequence[str] = getattr(self, "_warnings", ())
-        return found
+        warnings: Sequence[str] = getattr(self, "_warnings", ())
+        return warnings
 
     @property
     def data(self) -> Path:
@@ -222,13 +222,13 @@ def load_config(
     ignored, see `Config.warnings`.
     """
     values: dict[str, tuple[Any, str]] = {}
-    known, warnings = set(setting_names()), []
+    names, warnings = set(setting_names()), []
     if file is not None:
         values |= _read_file(file)
     for variable, text in sorted((os.environ if environment is None else environment).items()):
         if variable.startswith("GOS_") and variable not in _NOT_SETTINGS:
             name = _SHORT.get(variable) or _from_variable(variable)
-            if name in known:
+            if name in names:
                 values[name] = (text, f"environment {variable}")
             else:
                 warnings.append(_warning(variable))
@@ -246,8 +246,8 @@ def _read_file(file: Path) -> dict[str, tuple[Any, str]]:
     except UnicodeDecodeError as error:
         raise ConfigInvalid(Sentence("%(file)s: is not UTF-8 text", file=file)) from error
     except yaml12.YamlInvalid as error:
-        told = Sentence("%(file)s: line %(line)s: %(message)s", file=file, line=error.line, message=error.message)
-        raise ConfigInvalid(told) from error
+        message = Sentence("%(file)s: line %(line)s: %(message)s", file=file, line=error.line, message=error.message)
+        raise ConfigInvalid(message) from error
     if not isinstance(document, dict):
         raise ConfigInvalid(Sentence("%(file)s: must be a mapping of sections", file=file))
     values: dict[str, tuple[Any, str]] = {}
@@ -266,19 +266,19 @@ def _from_variable(variable: str) -> str:
 
 
 def _build(values: Mapping[str, tuple[Any, str]]) -> Config:
-    known = set(setting_names())
+    names = set(setting_names())
     for name, (_, where) in values.items():
-        if name not in known:
+        if name not in names:
             raise _unknown(name, where)
-    built: dict[str, Any] = {}
+    instances: dict[str, Any] = {}
     for section, cls in sections().items():
-        chosen = {
+        arguments = {
             f.name: _convert(f"{section}.{f.name}", *_pick(values[f"{section}.{f.name}"], f.type))
             for f in dataclasses.fields(cls)
             if f"{section}.{f.name}" in values
         }
-        built[section] = cls(**chosen)
-    config = Config(**built)
+        instances[section] = cls(**arguments)
+    config = Config(**instances)
     object.__setattr__(config, "_origins", {name: where for name, (_, where) in values.items()})
     _check(config)
     return config

@@ -21,12 +21,12 @@ class SettingShown:
 def shown_settings(config: Config) -> dict[str, list[SettingShown]]:
     """The effective settings, by section."""
     return {
-        section.name: [_shown(config, section.name, field) for field in dataclasses.fields(getattr(config, section.name))]
+        section.name: [_to_view(config, section.name, field) for field in dataclasses.fields(getattr(config, section.name))]
         for section in dataclasses.fields(Config)
     }
 
 
-def _shown(config: Config, section: str, field: Any) -> SettingShown:
+def _to_view(config: Config, section: str, field: Any) -> SettingShown:
     name, value = f"{section}.{field.name}", getattr(getattr(config, section), field.name)
     text = ", ".join(value) if isinstance(value, tuple) else str(value).lower() if isinstance(value, bool) else str(value)
     if not field.repr:

@@ -45,9 +45,9 @@ def remember_secret(value: str) -> None:
     if len(value) < LEAST_LENGTH:
         return
     with _lock:
-        known = _secrets.pop(value, None)
-        _secrets[value] = known or frozenset((value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]))
-        if known is None:
+        cached = _secrets.pop(value, None)
+        _secrets[value] = cached or frozenset((value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]))
+        if cached is None:
             if len(_secrets) > MOST_SECRETS:
                 del _secrets[next(iter(_secrets))]
             spellings = chain.from_iterable(_secrets.values())

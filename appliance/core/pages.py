@@ -82,7 +82,7 @@ def parse_sort(text: str | None, fields: Mapping[str, Any], default: str) -> lis
                 "sort: this list cannot be sorted by %(name)s; use one of %(fields)s",
                 name=repr(name[:60]), fields=", ".join(sorted(fields)),
             ))
-        if name not in [known for known, _ in order]:
+        if name not in [field for field, _ in order]:
             order.append((name, part.strip().startswith("-")))
     return order
 
@@ -116,8 +116,8 @@ def paginate(
 def _typed(order: list[tuple[str, bool]], fields: Mapping[str, Any], values: list[Any]) -> list[Any]:
     """The values, after a check of their types: PostgreSQL refuses to compare a column with another type."""
     for (name, _), value in zip(order, values, strict=True):
-        wanted: Any = int if isinstance(fields[name], IntegerField) else str if isinstance(fields[name], TextField) else object
-        if value is not None and not isinstance(value, wanted):
+        expected: Any = int if isinstance(fields[name], IntegerField) else str if isinstance(fields[name], TextField) else object
+        if value is not None and not isinstance(value, expected):
             raise InvalidCursor("the cursor does not belong to this list; start again without it")
     return values
 

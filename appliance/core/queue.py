@@ -1,6 +1,6 @@
-"""The task queue: Huey on the application's own database, so that enqueueing is part of the caller's transaction.
+"""The task queue: Huey on the application's database, so that enqueueing is part of the caller's transaction.
 
-A message is only a wake-up that carries ids; it may come twice or never (the sweeper of the domain sees to that).
+A message is only a wake-up that carries ids.  It may be delivered twice or not at all; the domain's sweeper compensates.
 """
 
 import json
@@ -24,7 +24,7 @@ IDLE_SECONDS = 0.5
 
 
 class _JsonSerializer(Serializer):  # type: ignore[misc]
-    """Huey's default is pickle, which executes code found in a queue row."""
+    """Serializes messages as JSON; Huey's default, pickle, would execute code from a queue row."""
 
     def _serialize(self, data: Any) -> bytes:
         name, args = data.name, data.args
@@ -36,7 +36,7 @@ class _JsonSerializer(Serializer):  # type: ignore[misc]
 
 
 class _Storage(SqlStorage):  # type: ignore[misc]
-    """Huey's tables, read before the write lock is taken, with an in-process wake-up instead of polling."""
+    """Huey's storage, with a read before taking the write lock, and an in-process wake-up in addition to polling."""
 
     blocking = True
 
@@ -46,7 +46,7 @@ class _Storage(SqlStorage):  # type: ignore[misc]
         self._signals = 0
 
     def check_conn(self) -> None:
-        """The database connects by itself."""
+        """Does nothing, because the database connects automatically."""
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         super().enqueue(data, priority)
@@ -70,8 +70,8 @@ class _Storage(SqlStorage):  # type: ignore[misc]
     def _take(self) -> bytes | None:
         if not db.rows("SELECT 1 FROM task WHERE queue = ? LIMIT 1", (self.name,)):
             return None
-        taken: bytes | None = db.write(self._take_first)
-        return taken
+        data: bytes | None = db.write(self._take_first)
+        return data
 
     def _take_first(self) -> bytes | None:
         first = self.tasks(self.Task.id, self.Task.data).order_by(self.Task.priority.desc(), self.Task.id).limit(1)
@@ -82,24 +82,24 @@ class _Storage(SqlStorage):  # type: ignore[misc]
         return bytes(row.data)
 
     def delete_data(self, key: str) -> bool:
-        return False  # Huey clears a revocation after each task; we keep no results and no revocations
+        return False  # Huey clears a revocation after each task, but we store neither results nor revocations.
 
     def read_schedule(self, timestamp: Any) -> list[bytes]:
-        return []  # timers are rows of their domain, never scheduled messages
+        return []  # Timers are rows of their domain, never scheduled messages.
 
 
 class _Huey(Huey):  # type: ignore[misc]
     def is_revoked(self, task: Any, timestamp: Any = None, peek: bool = True) -> bool:
-        return False  # cancelling is a state of the row; asking Huey costs two queries a message
+        return False  # Cancellation is a state of the domain's row; Huey's check would cost two queries per message.
 
 
 class _Consumer(Consumer):  # type: ignore[misc]
     def _set_signal_handlers(self) -> None:
-        """The server owns signals."""
+        """Does nothing, because the server handles signals."""
 
 
 class TaskQueue:
-    """One queue of wake-ups with the tasks declared on it and the threads that work it off."""
+    """A queue of wake-ups, the tasks declared on it, and the worker threads that run them."""
 
     def __init__(self, database: Any) -> None:
         self._huey = _Huey(
@@ -109,46 +109,46 @@ class TaskQueue:
         self._consumer: Consumer | None = None
 
     def declare(self, name: str, function: Callable[..., None]) -> None:
-        """Register `function` as the task `name`; its arguments are JSON scalars.
+        """Register a function as the task `name`; its arguments are JSON scalars.
 
-        What it raises is logged, and the worker goes on with the next message.
+        Exceptions are logged, and the worker continues with the next message.
         """
 
         def run(*args: Any) -> None:
             try:
                 function(*args)
-            except StorageFull as error:  # known and logged once; Huey would log a traceback for each message
-                db.log_failure(log, error, "the task %s failed; the sweeper takes up its work when there is room", name)
+            except StorageFull as error:  # Huey would log a traceback for each message.
+                db.log_failure(log, error, "the task %s failed; the sweeper will retry it when there is disk space", name)
 
-        run.__module__ = "gos"  # a message must be understood wherever the function lives in the next release
+        run.__module__ = "gos"  # Task names must not depend on the function's module, which may change between releases.
         self._tasks[name] = self._huey.task(name=name)(run)
 
     def enqueue(self, name: str, *args: str | int, priority: int = 0) -> None:
-        """Inside a write: the message becomes visible with the commit, or not at all."""
+        """Enqueue a message inside a write; it becomes visible with the commit, or not at all."""
         self._huey.enqueue(self._tasks[name].s(*args, priority=priority))
 
     def depth(self) -> int:
-        """Messages that nobody has taken yet."""
+        """The number of messages that no worker has taken yet."""
         return int(self._huey.storage.queue_size())
 
     def has(self, count: int) -> bool:
-        """Whether at least `count` messages are there; reads no more than that many."""
+        """Whether there are at least `count` messages; reads no more than that many."""
         tasks = self._huey.storage.tasks
         return bool(tasks(self._huey.storage.Task.id).offset(count - 1).limit(1).exists())
 
     def waiting(self, name: str) -> set[tuple[str | int, ...]]:
-        """The arguments of every message of the task `name` that nobody has taken yet; reads the whole queue."""
+        """The arguments of all messages of the task `name` that no worker has taken yet; reads the whole queue."""
         messages = [json.loads(data) for data in self._huey.storage.enqueued_items()]
         return {tuple(args) for _, task, args in messages if task == f"gos.{name}"}
 
     def start(self, workers: int) -> None:
-        """Begin working messages off in `workers` threads of this process."""
+        """Start `workers` threads in this process that run the tasks."""
         logging.getLogger("huey").setLevel(logging.WARNING)
         self._consumer = _Consumer(self._huey, workers=workers, worker_type="thread", periodic=False, check_worker_health=True)
         self._consumer.start()
 
     def stop(self, timeout: float) -> None:
-        """Stop taking messages; wait up to `timeout` seconds for the ones being worked on."""
+        """Stop taking messages, and wait up to `timeout` seconds for running tasks."""
         if self._consumer is None:
             return
         self._consumer.stop_flag.set()
@@ -161,7 +161,7 @@ class TaskQueue:
 
 
 def table_statements() -> list[str]:
-    """DDL of Huey's tables in the portable subset of our migrations."""
+    """The DDL of Huey's tables, in the portable SQL of our migrations."""
     return [
         "CREATE TABLE task (id {serial}, queue TEXT NOT NULL, data {blob} NOT NULL, priority DOUBLE PRECISION NOT NULL)",
         "CREATE INDEX task_priority_id ON task (priority DESC, id)",

@@ -1,4 +1,4 @@
-"""Who is asking and for which tenant; the only door to tenant rows."""
+"""Tenant scopes: the actor and tenant of an operation, and the only way to query rows of a tenant."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -18,11 +18,11 @@ M = TypeVar("M", bound=TenantModel)
 
 @dataclass(frozen=True)
 class TenantScope:
-    """First argument of every verb: hands out queries that are already filtered by tenant.
+    """The first argument of every domain operation; creates queries that are filtered by tenant.
 
-    `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the grants of CONTRACT § 4;
-    `request_id` follows the work into logs, `trace` into spans: the one around it, as a `traceparent`.
-    `has_agent_key` says that the actor, a key, is in the hands of an agent.
+    `actor` is `key:<id>`, `user:<id>`, `execution:<id>` or `system`; `scopes` are the permissions of CONTRACT § 4.
+    `request_id` appears in logs; `trace` is the parent span, as a `traceparent`.  `has_agent_key`: the actor is a key that
+    belongs to an agent.
     """
 
     tenant_id: str
@@ -33,7 +33,7 @@ class TenantScope:
     has_agent_key: bool = field(default=False, compare=False)
 
     def require(self, name: str) -> None:
-        """ScopeMissing unless this actor holds the scope `name`."""
+        """Raise ScopeMissing unless the actor has the scope `name`."""
         if name not in self.scopes:
             raise ScopeMissing(
                 Sentence("this needs the scope %(name)s; use a key that has it, or ask an owner to issue one", name=name),
@@ -41,16 +41,16 @@ class TenantScope:
             )
 
     def acting(self, actor: str) -> "TenantScope":
-        """The same tenant and grants under another actor's name."""
+        """A scope with the same tenant and permissions for another actor."""
         return replace(self, actor=actor)
 
     def select(self, model: type[M], *fields: Any) -> Any:
-        """A SELECT of `fields` (default: all), filtered by tenant."""
+        """A SELECT of these fields (default: all), filtered by tenant."""
         meta = model._meta
         return ModelSelect(model, fields or meta.sorted_fields).where(model.tenant_id == self.tenant_id)
 
     def insert(self, model: type[M], **values: Any) -> None:
-        """INSERT one row of this tenant."""
+        """Insert a row of this tenant."""
         values["tenant_id"] = self.tenant_id
         ModelInsert(model, model._normalize_data(None, values)).execute()
 
@@ -64,31 +64,31 @@ class TenantScope:
 
     def find(self, model: type[M], **equals: Any) -> M | None:
         """The row whose fields equal `equals`, or None."""
-        given = {name: model._meta.fields[name].db_value(value) for name, value in equals.items()}
-        values = {name: value for name, value in given.items() if value is not None}
-        empty = tuple(name for name in given if name not in values)
-        found = db.rows(_find_sql(cast(Hashable, model), tuple(values), empty), (self.tenant_id, *values.values()))
-        if not found:
+        db_values = {name: model._meta.fields[name].db_value(value) for name, value in equals.items()}
+        values = {name: value for name, value in db_values.items() if value is not None}
+        empty = tuple(name for name in db_values if name not in values)
+        rows = db.rows(_find_sql(cast(Hashable, model), tuple(values), empty), (self.tenant_id, *values.values()))
+        if not rows:
             return None
-        named = {each.name: each.python_value(value) for each, value in zip(model._meta.sorted_fields, found[0], strict=True)}
-        row = model(__no_default__=1, **named)
+        attributes = {each.name: each.python_value(value) for each, value in zip(model._meta.sorted_fields, rows[0], strict=True)}
+        row = model(__no_default__=1, **attributes)
         row._dirty.clear()
         return row
 
     def get(self, model: type[M], **equals: Any) -> M:
-        """The row whose fields equal `equals`; NotFound, the same for a foreign tenant's and for an unknown one."""
+        """The row whose fields equal `equals`; NotFound does not tell a foreign tenant's row from a missing one."""
         row = self.find(model, **equals)
         if row is None:
-            wanted = next(reversed(equals.values()))
-            raise NotFound(Sentence("there is no %(label)s %(wanted)s here", label=model.label, wanted=repr(str(wanted)[:80])))
+            key = next(reversed(equals.values()))
+            raise NotFound(Sentence("there is no %(label)s %(wanted)s here", label=model.label, wanted=repr(str(key)[:80])))
         return row
 
 
 @cache
 def _find_sql(model: Any, equal: tuple[str, ...], empty: tuple[str, ...]) -> str:
-    """What `find` asks, written once: peewee takes longer to write it than the database to answer it."""
+    """The SQL of `find`, cached because peewee takes longer to build it than the database to run it."""
     meta = model._meta
     columns = ", ".join(f'"{each.column_name}"' for each in meta.sorted_fields)
-    wanted = [f'"{meta.fields[name].column_name}" = ?' for name in ("tenant_id", *equal)]
-    wanted += [f'"{meta.fields[name].column_name}" IS NULL' for name in empty]
-    return f'SELECT {columns} FROM "{meta.table_name}" WHERE {" AND ".join(wanted)} LIMIT 1'  # noqa: S608  our own names
+    conditions = [f'"{meta.fields[name].column_name}" = ?' for name in ("tenant_id", *equal)]
+    conditions += [f'"{meta.fields[name].column_name}" IS NULL' for name in empty]
+    return f'SELECT {columns} FROM "{meta.table_name}" WHERE {" AND ".join(conditions)} LIMIT 1'  # noqa: S608  names of our models

@@ -1,23 +1,23 @@
-"""Where a browser may be sent after a sign-in: paths of the same host that every reader resolves alike."""
+"""Redirect targets after sign-in: only paths of the same host that all browsers and proxies resolve in the same way."""
 
 from urllib.parse import unquote
 
 LONGEST_TARGET = 2000
-_MOST_DECODINGS = 4
+_MAX_DECODINGS = 4
 
 
 def is_own_path(target: str) -> bool:
-    """Whether it is a path, with or without a query, that no browser and no proxy takes for another one or another host.
+    """Whether the target is a path, optionally with a query, that cannot be mistaken for another path or host.
 
-    Dot segments, doubled slashes, backslashes and control characters are refused in plain and in percent-encoding, also where
-    that was applied several times.
+    Dot segments, double slashes, backslashes and control characters are rejected, also if they are percent-encoded one or
+    more times.
     """
     if not (target.startswith("/") and target.isascii() and target.isprintable() and len(target) < LONGEST_TARGET):
         return False
     if {"\\", " ", "#"} & set(target):
         return False
     path = target.partition("?")[0]
-    for _ in range(_MOST_DECODINGS):
+    for _ in range(_MAX_DECODINGS):
         if "//" in path or "\\" in path or not path.isprintable() or {".", ".."} & set(path.split("/")):
             return False
         if path == (path := unquote(path)):

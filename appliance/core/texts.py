@@ -1,4 +1,4 @@
-"""The language that is spoken now, and texts in it; English is what the texts are written in."""
+"""Translation of texts into the current language; the source language is English."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from typing import Any
 
 from .sentences import Sentence, Value
 
-ERROR = "error"  # the context of the sentences of coded errors in a catalogue
+ERROR = "error"  # The context (msgctxt) of error messages in a catalogue.
 THIN_SPACE = "\u202f"
 
 
@@ -24,7 +24,7 @@ class Language:
     catalogue: NullTranslations = field(default_factory=NullTranslations, compare=False)
 
     def tell(self, sentence: str) -> str:
-        """The sentence in this language, looked up by its id; as it is when there is no translation."""
+        """Translate a sentence, which is looked up by its id; without a translation, it is returned unchanged."""
         if isinstance(sentence, Sentence) and sentence.values:
             values = {name: self._render(value) for name, value in sentence.values.items()}
             return self.catalogue.pgettext(ERROR, sentence.id) % values
@@ -35,93 +35,93 @@ class Language:
 
 
 ENGLISH = Language("en", "English")
-_now: ContextVar[Language] = ContextVar("language", default=ENGLISH)
+_current: ContextVar[Language] = ContextVar("language", default=ENGLISH)
 
 
 def language() -> Language:
-    """The language that is spoken now."""
-    return _now.get()
+    """The current language of this thread or task."""
+    return _current.get()
 
 
 @contextmanager
-def speaking(spoken: Language) -> Iterator[None]:
-    """Have texts be in this language in the block, for this thread or task alone."""
-    token = _now.set(spoken)
+def speaking(new_language: Language) -> Iterator[None]:
+    """Set the current language inside the block, for this thread or task only."""
+    token = _current.set(new_language)
     try:
         yield
     finally:
-        _now.reset(token)
+        _current.reset(token)
 
 
 def gettext(message: str, **values: Any) -> str:
-    """A text in the language spoken now, with its `%(name)s` filled; a percent sign is written `%%`."""
-    return _found(message) % values
+    """Translate a text and fill in its `%(name)s`; a percent sign is written `%%`."""
+    return _gettext(message) % values
 
 
 def ngettext(one: str, many: str, number: int, **values: Any) -> str:
-    """The form of a text that suits a number; the number itself is `%(num)s`."""
-    return _found_for(one, many, number) % values
+    """Translate a text in the plural form for a number; the number itself is `%(num)s`."""
+    return _ngettext(one, many, number) % values
 
 
 def pgettext(context: str, message: str, **values: Any) -> str:
-    """A text that means different things in different places: `context` says where."""
-    return _found_in(context, message) % values
+    """Translate a text whose translation depends on the context."""
+    return _pgettext(context, message) % values
 
 
 def mark(message: str) -> str:
-    """Note a text of a table for the catalogues; whoever shows it says `gettext` of it."""
+    """Mark a text in a table for extraction into the catalogues; it is translated with `gettext` when it is shown."""
     return message
 
 
 def mark_in(context: str, message: str) -> str:
-    """The same for `pgettext`."""
+    """Mark a text for extraction like `mark`; it is translated with `pgettext` when it is shown."""
     return message
 
 
 def mark_error(sentence: str) -> Sentence:
-    """The same for a sentence that pages show with `tell`; `mark_error("%(name)s failed") % {"name": name}` fills it."""
+    """Mark a sentence that pages translate with `tell`; `mark_error("%(name)s failed") % {"name": name}` fills it."""
     return Sentence(sentence)
 
 
 def tell(sentence: str) -> str:
-    """The sentence of a coded error, which is English wherever programs read it, in the language spoken now."""
-    return _now.get().tell(sentence)
+    """Translate the message of an error into the current language; programs get it in English."""
+    return _current.get().tell(sentence)
 
 
 def grouped(value: float) -> str:
-    """A number with thin spaces between its thousands and the decimal sign of the language spoken now."""
-    return f"{value:,}".replace(",", THIN_SPACE).replace(".", _now.get().decimal)
+    """Format a number with thin spaces between thousands and the decimal sign of the current language."""
+    return f"{value:,}".replace(",", THIN_SPACE).replace(".", _current.get().decimal)
 
 
 def fixed(value: float, places: int) -> str:
-    """The same with that many places after the decimal sign: money and percentages."""
-    return f"{value:,.{places}f}".replace(",", THIN_SPACE).replace(".", _now.get().decimal)
+    """Format a number like `grouped`, with a fixed number of decimal places, for money and percentages."""
+    return f"{value:,.{places}f}".replace(",", THIN_SPACE).replace(".", _current.get().decimal)
 
 
 def decimal(text: str) -> str:
-    """The text of a number with the decimal sign of the language spoken now."""
-    return text.replace(".", _now.get().decimal)
+    """Replace the point in the text of a number by the decimal sign of the current language."""
+    return text.replace(".", _current.get().decimal)
 
 
-def _found(message: str) -> str:
-    return _now.get().catalogue.gettext(message) if message else ""
+def _gettext(message: str) -> str:
+    return _current.get().catalogue.gettext(message) if message else ""
 
 
-def _found_for(one: str, many: str, number: int) -> str:
-    return _now.get().catalogue.ngettext(one, many, number).replace("%(num)s", grouped(number))
+def _ngettext(one: str, many: str, number: int) -> str:
+    return _current.get().catalogue.ngettext(one, many, number).replace("%(num)s", grouped(number))
 
 
-def _found_in(context: str, message: str) -> str:
-    return _now.get().catalogue.pgettext(context, message) if message else ""
+def _pgettext(context: str, message: str) -> str:
+    return _current.get().catalogue.pgettext(context, message) if message else ""
 
 
-def _found_for_in(context: str, one: str, many: str, number: int) -> str:
-    return _now.get().catalogue.npgettext(context, one, many, number).replace("%(num)s", grouped(number))
+def _npgettext(context: str, one: str, many: str, number: int) -> str:
+    return _current.get().catalogue.npgettext(context, one, many, number).replace("%(num)s", grouped(number))
 
 
 def teach(environment: Any) -> None:
-    """Give templates `_`, `ngettext`, `pgettext` and `{% trans %}`, all in the language spoken when they are rendered."""
+    """Add `_`, `ngettext`, `pgettext` and `{% trans %}` to templates; they use the current language at the time of rendering."""
     environment.add_extension("jinja2.ext.i18n")
     environment.policies["ext.i18n.trimmed"] = True
-    environment.install_gettext_callables(_found, _found_for, newstyle=True, pgettext=_found_in, npgettext=_found_for_in)
+    environment.install_gettext_callables(_gettext, _ngettext, newstyle=True, pgettext=_pgettext, npgettext=_npgettext)
     environment.globals["speech"] = language

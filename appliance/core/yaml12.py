@@ -1,4 +1,4 @@
-"""YAML read by the rules of YAML 1.2: `on` and `no` are words, dates are text; duplicates and bombs are refused."""
+"""A YAML 1.2 parser: `on`, `no` and dates are texts; duplicate keys and alias bombs are rejected."""
 
 import math
 import re
@@ -18,7 +18,7 @@ MAX_DEPTH = 64
 
 
 class YamlInvalid(Exception):
-    """The text is not acceptable YAML; `line` and `column` count from 1."""
+    """The text is not valid YAML, or exceeds a limit; `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
@@ -28,7 +28,7 @@ class YamlInvalid(Exception):
 
 
 class _Loader(Composer, CParser, SafeConstructor, Resolver):
-    """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2) and bounds; libyaml's scanner, ten times as fast."""
+    """A SafeLoader with the core schema of YAML 1.2 (section 10.3.2), limits, and libyaml's parser, which is ten times as fast."""
 
     most_aliases = MAX_ALIASES
 
@@ -59,7 +59,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _at(key.start_mark, "a key must be a plain text")
+                raise _at(key.start_mark, "a key must be a text, not a list or mapping")
             if key.value in seen:
                 raise _at(key.start_mark, f"the key {key.value!r} appears twice")
             seen.add(key.value)
@@ -121,7 +121,7 @@ _Loader.add_multi_constructor("tag:", _construct_other)
 
 
 class _TextLoader(_Loader):
-    """Every scalar is the text that is written; no aliases."""
+    """Loads every scalar as the text in the document, and rejects aliases."""
 
     most_aliases = 0
 
@@ -130,25 +130,25 @@ _TextLoader.yaml_implicit_resolvers = {}
 
 
 def load(text: str) -> Any:
-    """The one document of `text` as plain dicts, lists and scalars; keys are texts.  Raises YamlInvalid."""
+    """Parse a text with one document into dicts, lists and scalars; keys are texts.  YamlInvalid."""
     return load_with_lines(text)[0]
 
 
 def load_texts(text: str) -> tuple[Any, dict[str, int]]:
-    """As `load_with_lines`, but every scalar is the text that is written (`1.10` stays so) and aliases are refused."""
+    """Like `load_with_lines`, but every scalar is the text in the document (`1.10` stays `1.10`), and aliases are rejected."""
     return _load(text, _TextLoader)
 
 
 def load_with_lines(text: str) -> tuple[Any, dict[str, int]]:
-    """The document, and for each JSON pointer into it the line (from 1) on which its value begins."""
+    """The document, and the line (from 1) on which the value at each JSON pointer starts."""
     return _load(text, _Loader)
 
 
 def find_place(text: str, pointer: str, line: int, column: int) -> tuple[int, int] | None:
-    """The line and column of the document where the text at `pointer` has its `line` and `column`, all counted from 1.
+    """Map a line and column inside the text at `pointer` to a line and column of the document, all counted from 1.
 
-    Where the text is folded it is the place where it begins; None where no text stands at the pointer.  YamlInvalid where the
-    document cannot be read.
+    For a folded text, the result is its start; None when there is no text at the pointer.  YamlInvalid when the document
+    cannot be parsed.
     """
     node = _compose(text)
     for token in pointer.split("/")[1:]:
@@ -167,7 +167,7 @@ def find_place(text: str, pointer: str, line: int, column: int) -> tuple[int, in
 
 
 def _first_indent(lines: list[str]) -> int:
-    """The spaces before the first line that is not blank."""
+    """The number of spaces before the first line that is not blank."""
     first = next((each for each in lines if each.strip()), "")
     return len(first) - len(first.lstrip(" "))
 
@@ -176,18 +176,21 @@ _ESCAPE_LENGTH = {"x": 4, "u": 6, "U": 10}
 
 
 def _find_between_quotes(lines: list[str], start: tuple[int, int], line: int, column: int) -> tuple[int, int]:
-    """In a text whose first quote is at `start` (from 0).  A line that is broken there goes on in the next one: with a space,
-    with as many breaks as there are blank lines between, or after a backslash with nothing."""
+    """The position of a line and column of a quoted text, whose opening quote is at `start` (from 0).
+
+    A line break inside quotes stands for a space, for as many line breaks as there are blank lines, or for nothing after a
+    backslash.
+    """
     row, at = start
     quote, at = lines[row][at], at + 1
-    passed, ahead = 1, column - 1  # the line of the text, and what is still before the place once it is that line
+    passed, ahead = 1, column - 1  # The current line of the text, and the characters left before the column on its line.
     while passed < line or (passed == line and ahead > 0):
         rest = lines[row][at:]
         if not rest.strip() or (rest == "\\" and quote == '"'):
             end = row
             row = next(number for number in range(end + 1, len(lines)) if lines[number].strip())
             at, breaks = _first_indent([lines[row]]), row - end - 1
-            if breaks and passed + breaks > line:  # the place is in or behind a line that ends here
+            if breaks and passed + breaks > line:  # The position is on a line that ends here, or behind its end.
                 return (end + 1, len(lines[end]) + 1) if passed == line else (end + 2 + line - passed, 1)
             passed += breaks
             ahead -= passed == line and not breaks and rest != "\\"
@@ -238,12 +241,12 @@ def _load(text: str, kind: type[_Loader]) -> tuple[Any, dict[str, int]]:
         data = None if node is None else loader.construct_document(node)
         lines: dict[str, int] = {}
         if node is not None:
-            _note_lines(node, "", lines, 0)
+            _record_lines(node, "", lines, 0)
         return data, lines
     except yaml.YAMLError as error:
         raise _from_yaml(error) from error
     except RecursionError as error:
-        raise YamlInvalid("the document refers to itself", 1, 1) from error
+        raise YamlInvalid("an alias in the document refers to a value that contains it", 1, 1) from error
     finally:
         loader.dispose()
 
@@ -256,28 +259,27 @@ def _from_yaml(error: yaml.YAMLError) -> YamlInvalid:
     return YamlInvalid(message, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1)
 
 
-def _note_lines(node: yaml.Node, pointer: str, lines: dict[str, int], depth: int) -> None:
+def _record_lines(node: yaml.Node, pointer: str, lines: dict[str, int], depth: int) -> None:
     if len(lines) > MAX_NODES or depth > MAX_DEPTH:
-        raise _at(node.start_mark, "the document is too large once its aliases are written out")
+        raise _at(node.start_mark, "the document is too large when its aliases are expanded")
     lines[pointer] = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             step = str(key.value).replace("~", "~0").replace("/", "~1")
-            _note_lines(value, f"{pointer}/{step}", lines, depth + 1)
+            _record_lines(value, f"{pointer}/{step}", lines, depth + 1)
             lines[f"{pointer}/{step}"] = key.start_mark.line + 1
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _note_lines(value, f"{pointer}/{index}", lines, depth + 1)
+            _record_lines(value, f"{pointer}/{index}", lines, depth + 1)
 
 
 def dump(value: Any) -> str:
-    """`value` as YAML text that `load` reads back identically: every word that another reader may take for
-    a boolean or a date is quoted."""
+    """Serialize a value as YAML that `load` reads back identically; words that YAML 1.1 reads as booleans or dates are quoted."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=110)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes by YAML 1.1 rules too, so that old readers agree."""
+    """Quotes texts by the rules of YAML 1.1 too, for compatibility with older parsers."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
