@@ -137,7 +137,7 @@ def test_on_a_full_disk_the_appliance_is_not_ready_and_says_why(
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [(record.levelname, record.exc_info) for record in warnings] == [("ERROR", None), ("WARNING", None)]
     assert "the disk is full" in warnings[0].getMessage()
-    assert "there is room" in warnings[1].getMessage()
+    assert "free space again" in warnings[1].getMessage()
     assert db.rows("SELECT name FROM sqlite_master WHERE name = 'room_trial'") == []
 
 

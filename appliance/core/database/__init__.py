@@ -1,1 +1,1 @@
-"""The database: one writer, readers, and the dialect seam between SQLite and PostgreSQL."""
+"""The database: one writer, readers, and all differences between SQLite and PostgreSQL."""

@@ -1,8 +1,8 @@
-"""The one database: reader connections per thread, one writer that groups commits, and the classes tables derive from.
+"""The database: read connections per thread, a single writer with group commit, and base classes of the models.
 
-Promise of `write`: the function runs on the single writer inside a savepoint of its own, and its result is handed out
-only after the commit that contains it is on disk (`synchronous=FULL`).  Functions that arrive while a commit is being
-written share the next one; an exception rolls back its own function only.
+`write` runs a function on the single writer, inside its own savepoint, and returns its result only after the commit that
+contains it is on disk (`synchronous=FULL`).  Functions that arrive during a commit share the next one; an exception rolls
+back only the function that raised it.
 """
 
 import json
@@ -52,7 +52,7 @@ class _Job:
 
 
 class _Writer(threading.Thread):
-    """Takes whatever has been asked for, runs it in one transaction, answers after the commit."""
+    """Runs all submitted jobs in one transaction, and resolves their futures after the commit."""
 
     def __init__(self, db: Any) -> None:
         super().__init__(name="db-writer", daemon=True)
@@ -62,10 +62,10 @@ class _Writer(threading.Thread):
         self.is_full = False
 
     def note_full(self, reason: str) -> None:
-        """The database has no room for what was to be written; said once, until there is room again."""
+        """Record that the disk is full; logs it once, until a write succeeds again."""
         if not self.is_full:
             self.is_full = True
-            log.error("the disk is full or failing (%s): writes are refused until there is room, reads go on; free space", reason)
+            log.error("the disk is full or failing (%s): writes are refused, reads continue; free some space", reason)
 
     def submit(self, job: _Job | None) -> None:
         with self._wake:
@@ -107,15 +107,15 @@ class _Writer(threading.Thread):
             except BaseException:
                 self._db.roll_back()
                 raise
-        except Exception as error:  # noqa: BLE001  every caller of the batch gets it
+        except Exception as error:  # noqa: BLE001  raised to every caller of the batch
             coded = _cause(batch, error)
             for job in batch:
                 job.future.set_exception(_storage_error(job.error or coded))
             return
         if lasting := [_Job(fn) for job in batch if job.error is not None for fn in job.lasting]:
-            self._commit(lasting)  # before the answers: whoever hears of the failure finds them on disk
+            self._commit(lasting)  # Before resolving the futures, so that callers who see the failure find these rows.
             for lost in filter(None, (job.future.exception() for job in lasting)):
-                log.error("what was to be written in any case is lost", exc_info=lost)
+                log.error("a write registered with in_any_case was lost", exc_info=lost)
         _answer(batch)
 
 
@@ -126,9 +126,9 @@ def _run_in_savepoint(db: Any, job: _Job, *, alone: bool) -> None:
         job.result = job.fn()
         for fn in job.lasting:
             fn()
-        if not db.is_connection_usable():  # a server would answer COMMIT and roll back
-            raise peewee.InternalError("a statement failed inside db.write and was passed over; use db.savepoint around it")
-    except BaseException as error:  # noqa: BLE001  the caller gets it
+        if not db.is_connection_usable():  # PostgreSQL would answer COMMIT with a rollback.
+            raise peewee.InternalError("a statement failed inside db.write and its error was ignored; wrap it in db.savepoint")
+    except BaseException as error:  # noqa: BLE001  raised to the caller
         job.error = error
         job.callbacks.clear()
         if point is not None:
@@ -154,9 +154,9 @@ def _answer(batch: list[_Job]) -> None:
 
 
 def _cause(batch: list[_Job], error: BaseException) -> BaseException:
-    """Why a whole commit failed: on a full disk SQLite drops the transaction, and the next statement only says so."""
-    coded = [_storage_error(found) for found in (error, *(job.error for job in batch)) if found is not None]
-    return next((found for found in coded if isinstance(found, StorageFull)), error)
+    """The reason why a commit failed; on a full disk, SQLite drops the transaction, and the error of a job has the reason."""
+    coded = [_storage_error(each) for each in (error, *(job.error for job in batch)) if each is not None]
+    return next((each for each in coded if isinstance(each, StorageFull)), error)
 
 
 _DISK = re.compile("full|disk I/O|No space left on device")
@@ -174,7 +174,7 @@ _writer: _Writer | None = None
 
 
 def open_database(url: str) -> None:
-    """Open the database of `url` (`sqlite:///path`, `postgresql://…`) for the whole process."""
+    """Open the database at `url` (`sqlite:///path`, `postgresql://…`) for the whole process."""
     global _writer
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
@@ -184,7 +184,7 @@ def open_database(url: str) -> None:
         database.initialize(_postgresql(url))
     else:
         kind = repr(url.split(":", maxsplit=1)[0])
-        raise ConfigInvalid(Sentence("storage.database: %(url)s is not served; use sqlite:///PATH or postgresql://…", url=kind))
+        raise ConfigInvalid(Sentence("storage.database: %(url)s is not supported; use sqlite:///PATH or postgresql://…", url=kind))
     _writer = _Writer(database.obj)
     _writer.start()
 
@@ -193,14 +193,14 @@ def _postgresql(url: str) -> Any:
     try:
         from .postgresql import Postgresql
     except ImportError as error:
-        raise ConfigInvalid("storage.database: PostgreSQL needs its driver: pip install 'gos-appliance[postgresql]'") from error
+        raise ConfigInvalid("storage.database: PostgreSQL needs its driver; run pip install 'gos-appliance[postgresql]'") from error
     server = Postgresql(url)
     server.check()
     return server
 
 
 def close_database() -> None:
-    """Finish what the writer was given, then close this thread's and the writer's connection."""
+    """Finish all submitted writes, then close the connections of this thread and of the writer."""
     global _writer
     if _writer is not None:
         _writer.submit(None)
@@ -213,50 +213,50 @@ def close_database() -> None:
 
 
 def is_sqlite() -> bool:
-    """Whether the dialect is SQLite; the only place that asks is this seam and the migrations."""
+    """Whether the database is SQLite; for use in this package and in migrations only."""
     return isinstance(database.obj, peewee.SqliteDatabase)
 
 
 def size_bytes() -> int:
-    """How large the database is; what an SQLite file has in its write-ahead log is not counted."""
+    """The size of the database, without the write-ahead log of an SQLite file."""
     ((size,),) = rows(database.obj.size_sql)
     return int(size)
 
 
 def writer_depth() -> int:
-    """How many functions wait for the writer."""
+    """The number of functions that wait for the writer."""
     return _writer.depth() if _writer else 0
 
 
 def is_full() -> bool:
-    """Whether a write of this process was refused because the disk is full, and none has shown since that there is room."""
+    """Whether a write of this process failed because the disk is full, and `look_for_room` has not succeeded since."""
     return _writer is not None and _writer.is_full
 
 
 def look_for_room(size: int) -> bool:
-    """Whether `size` bytes can be written, once writes have been refused; nothing is left of the trial."""
+    """Whether `size` bytes can be written, tested with a write that is rolled back; called while `is_full`."""
     try:
         write(partial(_fill, size))
-    except _Filled:
+    except _TrialSucceeded:
         _running_writer().is_full = False
-        log.warning("there is room on the disk again; writes go on")
+        log.warning("the disk has free space again; writes are accepted")
     except StorageFull:
         return False
     return True
 
 
-class _Filled(Exception):
-    """There is room; raised so that the trial is rolled back."""
+class _TrialSucceeded(Exception):
+    """The trial write succeeded; raised so that it is rolled back."""
 
 
 def _fill(size: int) -> None:
     execute("CREATE TABLE room_trial (filler TEXT NOT NULL)")
     execute("INSERT INTO room_trial VALUES (?)", (os.urandom(size // 2).hex(),))
-    raise _Filled
+    raise _TrialSucceeded
 
 
 def log_failure(logger: logging.Logger, error: Exception, message: str, *args: Any) -> None:
-    """Log what failed and is tried again: whole, but in one line where the disk is full, and not again while that is known."""
+    """Log a failure that will be retried, with its traceback.  A full disk is logged in one line, and once only."""
     if isinstance(error, StorageFull):
         logger.log(logging.DEBUG if is_full() else logging.WARNING, "%s: %s", message % args, error.message)
     else:
@@ -264,12 +264,12 @@ def log_failure(logger: logging.Logger, error: Exception, message: str, *args: A
 
 
 def submit(fn: Callable[[], T]) -> "Future[T]":
-    """`write` without waiting: the future is answered after the commit."""
+    """Like `write`, without waiting: the future is resolved after the commit."""
     job = _Job(fn)
     if _writer_state.inside:
         try:
             job.future.set_result(write(fn))
-        except BaseException as error:  # noqa: BLE001  whoever asks the future gets it
+        except BaseException as error:  # noqa: BLE001  raised by the future
             job.future.set_exception(error)
     else:
         _running_writer().submit(job)
@@ -277,7 +277,7 @@ def submit(fn: Callable[[], T]) -> "Future[T]":
 
 
 def write(fn: Callable[[], T]) -> T:
-    """Run `fn` in a transaction and return its result once that is durable; re-entrant inside a write."""
+    """Run `fn` in a transaction and return its result once the transaction is durable; re-entrant inside a write."""
     if _writer_state.inside:
         return fn()
     job = _Job(fn)
@@ -293,24 +293,24 @@ def _running_writer() -> _Writer:
 
 
 def after_commit(fn: Callable[[], None]) -> None:
-    """Inside a write: call `fn` once the commit is durable, not at all if the write fails."""
+    """Inside a write: call `fn` once the commit is durable, or not at all if the write fails."""
     _current_job("after_commit").callbacks.append(fn)
 
 
 def in_any_case(fn: Callable[[], Any]) -> None:
-    """Inside a write: `fn` is its last part; when the write is undone, `fn` is written all the same, before anybody is told."""
+    """Inside a write: run `fn` as its last part or, after a rollback, in another write before the caller gets the error."""
     _current_job("in_any_case").lasting.append(fn)
 
 
 def _current_job(verb: str) -> _Job:
     if _writer_state.job is None:
-        raise RuntimeError(f"{verb} is called inside db.write only")
+        raise RuntimeError(f"{verb} must be called inside db.write")
     return _writer_state.job
 
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Several reads of this thread that see one state of the database."""
+    """Inside the block, all reads of this thread see the same state of the database."""
     if _writer_state.inside:
         yield
         return
@@ -320,14 +320,14 @@ def snapshot() -> Iterator[None]:
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """No reading statement of this thread takes longer inside the block; TimedOut tells the caller what to do."""
+    """Limit the duration of each read statement of this thread inside the block; TimedOut."""
     with database.obj.deadline(seconds):
         yield
 
 
 @contextmanager
 def savepoint() -> Iterator[None]:
-    """Inside a write: what is done in the block is undone when the block raises, the rest of the write stays."""
+    """Inside a write: roll back the changes of the block if it raises, without the rest of the write."""
     point = database.obj.set_savepoint()
     try:
         yield
@@ -338,13 +338,13 @@ def savepoint() -> Iterator[None]:
 
 
 def rows(sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The rows of one statement of our own; `?` are its parameters on every dialect."""
+    """Run an SQL query and return its rows; parameters are `?` on both databases."""
     cursor = database.execute_sql(database.obj.statement(sql), params)
     return list(cursor.fetchall())
 
 
 def execute(sql: str, params: tuple[Any, ...] = ()) -> int:
-    """Run one statement of our own inside a write; answers the number of rows it changed."""
+    """Run an SQL statement inside a write; returns the number of changed rows."""
     cursor = database.execute_sql(database.obj.statement(sql), params)
     return int(cursor.rowcount)
 
@@ -364,29 +364,29 @@ class JsonField(peewee.TextField):  # type: ignore[misc]  # peewee carries no ty
 
 
 def dump_json(value: Any) -> str:
-    """Compact JSON; refuses NaN and infinities, which no reader of the contract accepts."""
+    """Serialize a value as compact JSON; ValueError for NaN and infinities, which are not JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 class PlatformModel(peewee.Model):  # type: ignore[misc]
-    """A row that belongs to the appliance itself (tenants, users, keys)."""
+    """Base class of rows that belong to the appliance itself (tenants, users, keys)."""
 
     class Meta:
         database = database
         legacy_table_names = False
 
 
-def _closed(verb: str) -> Any:
-    def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
+def _unscoped(verb: str) -> Any:
+    def raise_unscoped(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
         raise UnscopedQuery(f"{cls.__name__}.{verb}(): go through a TenantScope")
 
-    return classmethod(refuse)
+    return classmethod(raise_unscoped)
 
 
 class TenantModel(PlatformModel):
-    """A row that belongs to one tenant; only a TenantScope can query it.
+    """Base class of rows that belong to a tenant; only a TenantScope can query them.
 
-    `label` names the thing in messages ("process").
+    `label` is the name of such a row in messages ("process").
     """
 
     label = "row"
@@ -396,5 +396,5 @@ class TenantModel(PlatformModel):
         "select", "insert", "insert_many", "insert_from", "replace", "replace_many", "update", "delete", "raw", "alias",
         "noop", "bulk_update", "create_table", "truncate_table", "drop_table",
     ):  # fmt: skip
-        locals()[_verb] = _closed(_verb)
+        locals()[_verb] = _unscoped(_verb)
     del _verb

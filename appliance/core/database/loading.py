@@ -1,4 +1,4 @@
-"""Many rows at once into the open database: a part of the dialect seam."""
+"""Bulk inserts on SQLite and PostgreSQL."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,24 +7,24 @@ from typing import Any
 
 from . import db
 
-MOST_PARAMETERS = 8_000  # of one statement
+MOST_PARAMETERS = 8_000  # Maximum number of parameters per statement.
 
 
 def insert_rows(table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
-    """Inside a write: insert rows into a table; answers how many."""
-    truths = set() if db.is_sqlite() else _truth_columns(table)
-    row_sql = f"({', '.join('CAST(CAST(? AS INTEGER) AS BOOLEAN)' if column in truths else '?' for column in columns)})"
-    listed, each = ", ".join(f'"{column}"' for column in columns), max(1, MOST_PARAMETERS // len(columns))
-    left, count = iter(rows), 0
-    while batch := list(islice(left, each)):
-        sql = f'INSERT INTO "{table}" ({listed}) VALUES {", ".join([row_sql] * len(batch))}'  # noqa: S608  # names of our own
+    """Inside a write: insert rows into a table; returns their number."""
+    booleans = set() if db.is_sqlite() else _boolean_columns(table)
+    row_sql = f"({', '.join('CAST(CAST(? AS INTEGER) AS BOOLEAN)' if column in booleans else '?' for column in columns)})"
+    column_list, batch_size = ", ".join(f'"{column}"' for column in columns), max(1, MOST_PARAMETERS // len(columns))
+    remaining, count = iter(rows), 0
+    while batch := list(islice(remaining, batch_size)):
+        sql = f'INSERT INTO "{table}" ({column_list}) VALUES {", ".join([row_sql] * len(batch))}'  # noqa: S608  # names of our own
         db.execute(sql, tuple(value for row in batch for value in row))
         count += len(batch)
     return count
 
 
-def _truth_columns(table: str) -> set[str]:
-    """Columns that a server declares as truth values, which it takes from no number."""
+def _boolean_columns(table: str) -> set[str]:
+    """The boolean columns of a PostgreSQL table, which do not accept numbers."""
     sql = (
         "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ? "
         "AND data_type = 'boolean'"
@@ -34,24 +34,24 @@ def _truth_columns(table: str) -> set[str]:
 
 @contextmanager
 def references_later(tables: Iterable[str]) -> Iterator[None]:
-    """Inside a write: rows of these tables may refer to rows that come later in the block.
+    """Inside a write: allow foreign keys of these tables to refer to rows that are inserted later in the block.
 
-    SQLite looks at all of them at the commit, a server at the end of the block.
+    SQLite checks them at the commit, PostgreSQL at the end of the block.
     """
     if db.is_sqlite():
         db.execute("PRAGMA defer_foreign_keys = 1")
         yield
         return
-    found = _references(set(tables))
-    for table, name in found:
+    constraints = _foreign_keys(set(tables))
+    for table, name in constraints:
         db.execute(f'ALTER TABLE "{table}" ALTER CONSTRAINT "{name}" DEFERRABLE INITIALLY DEFERRED')
     yield
     db.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    for table, name in found:
+    for table, name in constraints:
         db.execute(f'ALTER TABLE "{table}" ALTER CONSTRAINT "{name}" NOT DEFERRABLE')
 
 
-def _references(tables: set[str]) -> list[tuple[str, str]]:
+def _foreign_keys(tables: set[str]) -> list[tuple[str, str]]:
     sql = (
         "SELECT t.relname, c.conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid "
         "JOIN pg_namespace n ON n.oid = t.relnamespace WHERE c.contype = 'f' AND n.nspname = current_schema()"
@@ -60,7 +60,7 @@ def _references(tables: set[str]) -> list[tuple[str, str]]:
 
 
 def advance_numbers() -> None:
-    """Inside a write: have the database give numbers beyond those of rows that brought their own; SQLite does by itself."""
+    """Inside a write: move all sequences behind the largest ids in their tables; SQLite does this automatically."""
     if db.is_sqlite():
         return
     sql = (

@@ -1,4 +1,4 @@
-"""The database as a PostgreSQL server: one writer over all processes, a bounded pool of readers, presence as a lock."""
+"""The PostgreSQL database: one writer across all processes, a bounded pool of read connections, presence by locks."""
 
 import itertools
 import re
@@ -24,39 +24,39 @@ from .sqlite import TOO_SLOW
 
 READERS = 16
 WAIT_SECONDS = 20.0
-WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # of this database; taken by every write of every process
+WRITER_LOCK = int.from_bytes(b"gos:writ", "big")  # The advisory lock that every write of every process takes.
 _PRESENCE = b"gos:presence:"
 
-# Keepalives end the session, and with it the locks, of a machine that vanished.
-_EVERYWHERE = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
-_WRITER = "SET lock_timeout = '20s'; SET idle_in_transaction_session_timeout = '60s'; SET synchronous_commit = on"
-_READER = "SET default_transaction_read_only = on"
+# Keepalives end the sessions, and thereby the locks, of a machine that has disappeared.
+_SESSION_SETTINGS = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; "
+_WRITER_SETTINGS = "SET lock_timeout = '20s'; SET idle_in_transaction_session_timeout = '60s'; SET synchronous_commit = on"
+_READER_SETTINGS = "SET default_transaction_read_only = on"
 
-_MARKS = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
+_QUOTED_OR_PLACEHOLDER = re.compile(r"""'[^']*'|"[^"]*"|\?|%""")
 
 
 @lru_cache(maxsize=2048)
 def convert(sql: str) -> str:
-    """Our `?` as the driver's `%s`; what stands in quotes is left alone, a `%` stays a `%`."""
-    return _MARKS.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)
+    """Convert `?` to the driver's `%s`, except in quotes, and escape `%`."""
+    return _QUOTED_OR_PLACEHOLDER.sub(lambda found: "%s" if found[0] == "?" else found[0].replace("%", "%%"), sql)
 
 
-class _FlagDumper(adapt.Dumper):
-    """A truth value is 0 or 1 in our columns, on every dialect."""
+class _BooleanDumper(adapt.Dumper):
+    """Writes a boolean as 0 or 1, as our columns store it on both databases."""
 
     def dump(self, obj: bool) -> bytes:
         return b"1" if obj else b"0"
 
 
 class _Savepoints(threading.local):
-    """Those of this thread's transaction: what is said of them travels with the next statement, so that it costs no round trip."""
+    """The savepoints of this thread's transaction; their statements are sent with the next one, to save round trips."""
 
     def __init__(self) -> None:
         self._names = itertools.count(1)
         self._unsent: list[str] = []
 
     def set(self) -> str:
-        """The name of a new one."""
+        """Set a savepoint, and return its name."""
         name = f"sp_{next(self._names)}"
         self._unsent.append(f"SAVEPOINT {name}")
         return name
@@ -66,14 +66,14 @@ class _Savepoints(threading.local):
             self._unsent.append(f"RELEASE SAVEPOINT {name}")
 
     def undo(self, name: str) -> str | None:
-        """The statement that undoes what was done since; None when nothing was."""
+        """The statement that rolls back to the savepoint; None when nothing was sent since."""
         if self._drop(name):
             return None
-        self._unsent.clear()  # what came since is within it, and goes with it
+        self._unsent.clear()  # Later savepoints are nested in this one and end with it.
         return f"ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"
 
     def _drop(self, name: str) -> bool:
-        """Whether the server has not heard of it; then it, and what is within it, is forgotten."""
+        """Discard a savepoint that has not been sent, with those nested in it; returns whether that was the case."""
         begin = f"SAVEPOINT {name}"
         if begin not in self._unsent:
             return False
@@ -81,62 +81,62 @@ class _Savepoints(threading.local):
         return True
 
     def unsent(self) -> str:
-        """What must be sent before the next statement, each part with a semicolon."""
+        """The statements to send before the next one, each with a semicolon."""
         return "".join(f"{each}; " for each in self._unsent)
 
     def forget(self) -> None:
-        """It has been sent, or the transaction is over."""
+        """Discard the unsent statements, because they have been sent or the transaction has ended."""
         self._unsent.clear()
 
 
 class _Readers:
-    """At most `READERS` connections that cannot write, fewer where the server has no more, each lent for one statement or one
-    snapshot."""
+    """A pool of at most `READERS` read-only connections, each used for one statement or snapshot; fewer if the server has
+    no more."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
-        self._shut = False
+        self._is_shut = False
         self._idle: deque[Any] = deque()
-        self._lent = 0
+        self._in_use = 0
         self._free = threading.Condition()
 
     def take(self) -> Any:
-        """Overloaded when none comes back within `WAIT_SECONDS`, or there is none and the server gives none."""
-        ends = clock.monotonic() + WAIT_SECONDS
-        most = READERS
+        """Take a connection; Overloaded if none is free within `WAIT_SECONDS`, or the pool is empty and the server refuses one."""
+        deadline = clock.monotonic() + WAIT_SECONDS
+        limit = READERS
         while True:
             with self._free:
-                if not self._free.wait_for(lambda: self._lent < most, max(0.0, ends - clock.monotonic())):  # noqa: B023
+                if not self._free.wait_for(lambda: self._in_use < limit, max(0.0, deadline - clock.monotonic())):  # noqa: B023
                     raise Overloaded("every connection to the database is in use; try again in a moment")
-                self._lent += 1
+                self._in_use += 1
                 with suppress(IndexError):
                     return self._idle.pop()
             try:
                 return self._connect()
             except BaseException as error:
                 with self._free:
-                    self._lent -= 1
-                    most = self._lent
+                    self._in_use -= 1
+                    limit = self._in_use
                     self._free.notify()
-                if not isinstance(error, Overloaded) or most == 0:
+                if not isinstance(error, Overloaded) or limit == 0:
                     raise
 
     def give_back(self, connection: Any) -> None:
         if connection.closed:
-            self.close_idle()  # what ended one has ended all: the server was restarted
+            self.close_idle()  # The server was probably restarted, which closes the other connections too.
         elif connection.info.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
-            if self._shut:
+            if self._is_shut:
                 self.close_idle()
         else:
             connection.close()
         with self._free:
-            self._lent -= 1
+            self._in_use -= 1
             self._free.notify()
 
     def shut(self) -> None:
-        """Close what is idle, and from now on whatever comes back."""
-        self._shut = True
+        """Close the idle connections, and all others when they are returned."""
+        self._is_shut = True
         self.close_idle()
 
     def close_idle(self) -> None:
@@ -146,57 +146,57 @@ class _Readers:
 
 
 class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee carries no types
-    """A connection of its own for the writer's thread, borrowed ones for every other."""
+    """The writer's thread has its own connection; all other threads borrow one from the pool."""
 
     snapshot_begin = ("REPEATABLE READ",)
     size_sql = "SELECT pg_database_size(current_database())"
 
     def __init__(self, url: str) -> None:
-        # The client's cursor puts parameters in as literals: their types follow from the statement, as on SQLite.
+        # A client-side cursor inserts parameters as literals, so that their types follow from the statement, as on SQLite.
         options = {"cursor_factory": psycopg.ClientCursor, "client_encoding": "utf8", "connect_timeout": 10}
         super().__init__(url, prefer_psycopg3=True, **options)
-        self._readers = _Readers(lambda: self._open(_READER))
+        self._readers = _Readers(lambda: self._open(_READER_SETTINGS))
         self._savepoints = _Savepoints()
 
     def check(self) -> None:
-        """ConfigInvalid unless the server answers and keeps texts as we compare them."""
+        """Raise ConfigInvalid unless the server can be reached, and its encoding and collation are supported."""
         try:
             encoding = self.execute_sql("SHOW server_encoding").fetchone()[0]
             bytewise = self.execute_sql("SELECT 'a' > 'B' AND 'a-b' < 'aa'").fetchone()[0]
         except Overloaded as error:
             reason = " ".join(str(error.__cause__).split())
-            raise ConfigInvalid(Sentence("storage.database: the server does not let us in: %(reason)s", reason=reason)) from error
+            raise ConfigInvalid(Sentence("storage.database: cannot connect to the server: %(reason)s", reason=reason)) from error
         finally:
             self.close_readers()
         if encoding != "UTF8" or not bytewise:
             raise ConfigInvalid(
-                "storage.database: the database must have encoding UTF8 and sort by code point; make it by "
+                "storage.database: the database must have encoding UTF8 and sort by code point; create it with "
                 "createdb --template=template0 --encoding=UTF8 --locale=C NAME"
             )
 
     def statement(self, sql: str) -> str:
-        """A statement of ours as the driver wants it."""
+        """Convert an SQL statement for the driver."""
         return convert(sql)
 
     def _open(self, settings: str) -> Any:
         try:
             connection = super()._connect()
-            connection.adapters.register_dumper(bool, _FlagDumper)
-            connection.execute(_EVERYWHERE + settings)
+            connection.adapters.register_dumper(bool, _BooleanDumper)
+            connection.execute(_SESSION_SETTINGS + settings)
         except psycopg.OperationalError as error:
-            raise Overloaded("the database server does not answer; try again in a moment") from error
+            raise Overloaded("the database server does not respond; try again in a moment") from error
         return connection
 
     def _connect(self) -> Any:
-        return self._open(_WRITER)
+        return self._open(_WRITER_SETTINGS)
 
     def open_own(self) -> Any:
-        """A connection for a purpose of its own, outside the pool; whoever asks closes it."""
-        return self._open(_READER)
+        """Open a connection outside the pool; the caller must close it."""
+        return self._open(_READER_SETTINGS)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Inside the block this thread keeps one connection."""
+        """Inside the block, this thread keeps its connection."""
         if not self._state.closed:
             yield
             return
@@ -210,25 +210,25 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     def _execute_cursor(self, sql: str, params: Any, **options: Any) -> Any:
         if not self._state.closed:
-            return self._execute_held(sql, params, **options)
+            return self._execute_on_own(sql, params, **options)
         with self.held():
             try:
                 return super()._execute_cursor(sql, params, **options)
             except peewee.OperationalError:
                 if not self._state.conn.closed:
                     raise
-        with self.held():  # the server went away since; a reading statement may be asked twice
+        with self.held():  # The connection was lost; a read statement can be repeated.
             return super()._execute_cursor(sql, params, **options)
 
-    def _execute_held(self, sql: str, params: Any, **options: Any) -> Any:
-        """One statement on the connection of this thread, behind what was not sent of savepoints; answers what it came to."""
+    def _execute_on_own(self, sql: str, params: Any, **options: Any) -> Any:
+        """Run a statement on this thread's connection, after the unsent savepoint statements; returns its cursor."""
         unsent = self._savepoints.unsent()
         if not unsent:
             return super()._execute_cursor(sql, params, **options)
         try:
             cursor = super()._execute_cursor(unsent + sql, params, **options)
         except BaseException:
-            if self._state.conn.info.transaction_status != TransactionStatus.INTRANS:  # else the driver sent nothing
+            if self._state.conn.info.transaction_status != TransactionStatus.INTRANS:  # Otherwise, nothing was sent.
                 self._savepoints.forget()
             raise
         self._savepoints.forget()
@@ -238,7 +238,7 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Inside the block the server ends a statement of this thread that takes so much time; TimedOut."""
+        """Let the server cancel each statement of this thread in the block after so many seconds; TimedOut."""
         with self.held():
             connection = self.connection()
             connection.execute(f"SET statement_timeout = {int(seconds * 1000)}")
@@ -250,15 +250,15 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 raise TimedOut(TOO_SLOW.format(seconds=seconds)) from error
             finally:
                 if not connection.closed and connection.info.transaction_status != TransactionStatus.INERROR:
-                    connection.execute("RESET statement_timeout")  # to what the server, the role or the database says
+                    connection.execute("RESET statement_timeout")  # Back to the default of the server, role or database.
 
     def begin_write(self) -> None:
-        """Begin the only writing transaction there is now, over all processes, as on SQLite.
+        """Begin a write transaction; there is at most one across all processes, as on SQLite.
 
-        Everything inside `db.write` looks before it changes, and numbers that the database gives become visible in
-        their order: both hold because writers take turns, not because each place would lock what it looked at.
+        Code inside `db.write` relies on this: rows that it has read do not change before it writes, and serial numbers
+        become visible in order.
         """
-        lost = False
+        is_retry = False
         self._savepoints.forget()
         while True:
             if self._state.closed:
@@ -267,32 +267,32 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
                 self.execute_sql(f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})")
                 return
             except peewee.OperationalError:
-                again = self._state.conn.closed and not lost
+                can_retry = self._state.conn.closed and not is_retry
                 self.roll_back()
-                if not again:
+                if not can_retry:
                     raise
-                lost = True
+                is_retry = True
 
     def commit_write(self) -> None:
-        """Return when what was written is on disk."""
-        self._savepoints.forget()  # they end with it
+        """Commit; returns when the changes are on disk."""
+        self._savepoints.forget()  # Savepoints end with the transaction.
         self.execute_sql("COMMIT")
 
     def set_savepoint(self) -> str:
-        """The name of a point of the writer's transaction that one can go back to."""
+        """Set a savepoint in the writer's transaction, and return its name."""
         return self._savepoints.set()
 
     def release_savepoint(self, name: str) -> None:
-        """What was done since stays."""
+        """Release the savepoint and keep the changes since."""
         self._savepoints.release(name)
 
     def undo_savepoint(self, name: str) -> None:
-        """What was done since is undone."""
+        """Roll back the changes since the savepoint."""
         if (statement := self._savepoints.undo(name)) is not None:
             self.execute_sql(statement)
 
     def roll_back(self) -> None:
-        """End the writer's transaction; with a lost connection the server does it."""
+        """Roll back the writer's transaction; if the connection is lost, the server does so."""
         self._savepoints.forget()
         if self._state.closed:
             return
@@ -302,16 +302,16 @@ class Postgresql(peewee.PostgresqlDatabase):  # type: ignore[misc]  # peewee car
             self.execute_sql("ROLLBACK")
 
     def close_readers(self) -> None:
-        """Close the connections nobody uses now."""
+        """Close the idle connections."""
         self._readers.close_idle()
 
     def shut_readers(self) -> None:
-        """Close the readers for good: those that a thread still uses when it gives them back."""
+        """Close the pool permanently; connections in use are closed when they are returned."""
         self._readers.shut()
 
 
 class LockPresence(Presence):
-    """Presence over several machines: a lock that the server drops when the session of its process ends."""
+    """Presence across machines: an advisory lock that the server releases when the session of its process ends."""
 
     def __init__(self, database: Postgresql) -> None:
         self.instance = ids.new("wrk")
@@ -319,35 +319,35 @@ class LockPresence(Presence):
         self._mutex = threading.Lock()
         self._connection: Any = None
         self._closed = False
-        self._asked_at = 0.0
+        self._checked_at = 0.0
         self.renew()
 
     def is_alive(self, owner: str) -> bool:
-        """Whether the process that called itself `owner` holds its lock, on whatever machine."""
-        if clock.monotonic() - self._asked_at > 1:
+        """Whether the process with the instance id `owner` holds its lock, on any machine."""
+        if clock.monotonic() - self._checked_at > 1:
             self.renew()
         if owner == self.instance:
             return True
         high, low = divmod(lock_of(owner), 1 << 32)
-        found = self._database.execute_sql(
+        cursor = self._database.execute_sql(
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND classid::bigint = %s "
             "AND objid::bigint = %s AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
             (high, low),
         )
-        return found.fetchone() is not None
+        return cursor.fetchone() is not None
 
     def sweep(self) -> list[str]:
-        """Nothing is left of a dead process."""
+        """Nothing to remove: the locks of dead processes do not remain."""
         return []
 
     def close(self) -> None:
-        """Give the lock back; whatever this process still owned may be reclaimed."""
+        """Release the lock; other processes can reclaim what this process still owns."""
         with self._mutex:
             self._closed = True
             self._connection.close()
 
     def renew(self) -> None:
-        """Hold the lock still, or again when the server was restarted."""
+        """Check that the lock is still held, and take it again if the connection was lost."""
         with self._mutex:
             if self._closed:
                 return
@@ -359,11 +359,11 @@ class LockPresence(Presence):
             if self._connection is None:
                 self._connection = self._database.open_own()
                 self._connection.execute(f"SELECT pg_advisory_lock({_signed(lock_of(self.instance))})")
-            self._asked_at = clock.monotonic()
+            self._checked_at = clock.monotonic()
 
 
 def lock_of(owner: str) -> int:
-    """The number of the advisory lock that the process of this name holds."""
+    """The number of the advisory lock of the process with the instance id `owner`."""
     return int.from_bytes(sha256(_PRESENCE + owner.encode()).digest()[:8], "big")
 
 

@@ -1,4 +1,4 @@
-"""Which worker processes are alive: each holds a lock of its own, which is dropped for it when it dies."""
+"""Detects which worker processes are alive: each holds a lock that is released when the process dies."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from . import db
 
 
 def open_presence(folder: Path) -> "Presence":
-    """This process's presence: a file's lock beside a database file, the server's lock on a database server."""
+    """Create the presence of this process: a file lock with SQLite, an advisory lock with PostgreSQL."""
     if db.is_sqlite():
         return Presence(folder)
     from .postgresql import LockPresence
@@ -19,12 +19,12 @@ def open_presence(folder: Path) -> "Presence":
 
 
 def anyone_alive(folder: Path) -> bool:
-    """Whether a process of this machine is present in the folder; nothing is changed by asking."""
+    """Whether any process of this machine holds a lock in the folder; changes nothing."""
     return any(is_locked(path) for path in (folder.iterdir() if folder.is_dir() else ()))
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of this file; OSError when it cannot be opened, or its file system has no locks."""
+    """Whether a process holds the lock of a file; OSError if it cannot be opened or the file system has no locks."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +36,7 @@ def is_locked(path: Path) -> bool:
 
 
 class Presence:
-    """This process's own lock on a file, which the kernel drops, and the question whether another's is still held."""
+    """The presence of this process as a file lock, which the kernel releases when the process dies."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Presence:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def is_alive(self, owner: str) -> bool:
-        """Whether the process that called itself `owner` still lives on this host."""
+        """Whether the process with the instance id `owner` is alive on this host."""
         if owner == self.instance:
             return True
         try:
@@ -55,14 +55,14 @@ class Presence:
             return False
 
     def sweep(self) -> list[str]:
-        """Remove the files of dead processes; answers their names."""
+        """Remove the files of dead processes; returns their names."""
         dead = [path.name for path in self._folder.iterdir() if not self.is_alive(path.name)]
         for name in dead:
             (self._folder / name).unlink(missing_ok=True)
         return dead
 
     def close(self) -> None:
-        """Give the lock back; whatever this process still owned may be reclaimed."""
+        """Release the lock; other processes can reclaim what this process still owns."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,4 +1,4 @@
-"""Columns whose sentences stay translatable: what a Sentence was made of is stored beside its text."""
+"""Database fields that keep sentences translatable: the id and values of a Sentence are stored with its text."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,13 @@ from appliance.core.sentences import Sentence, find_sentences, pack, restore_sen
 from .db import JsonField, dump_json
 
 MADE_OF = "$sentences"
-"""The member of a stored error object that says what its sentences were made of; nobody sees it but this module."""
-_LIST = "$list"
+"""The member of a stored error object with the ids and values of its sentences; internal to this module."""
+_LIST_MEMBER = "$list"
 _SEPARATOR = "\x1e"
 
 
 class ErrorField(JsonField):
-    """An error object as JSON; the Sentences in it come back as such."""
+    """An error object stored as JSON; its Sentences are restored when it is loaded."""
 
     def db_value(self, value: Any) -> str | None:
         return None if value is None else dump_error(value)
@@ -26,7 +26,7 @@ class ErrorField(JsonField):
 
 
 class SentenceField(peewee.TextField):  # type: ignore[misc]  # peewee carries no types
-    """A text that may be a Sentence; one with values is followed by a record separator (U+001E) and its JSON."""
+    """A text or Sentence; a Sentence with values is stored as its text, a record separator (U+001E) and its JSON."""
 
     if TYPE_CHECKING:
 
@@ -41,24 +41,24 @@ class SentenceField(peewee.TextField):  # type: ignore[misc]  # peewee carries n
 
 
 def dump_sentence(value: str | None) -> str | None:
-    """A text as a SentenceField stores it, for statements of our own."""
+    """The stored form of a SentenceField, for plain SQL statements."""
     if isinstance(value, Sentence) and value.values:
         return f"{value}{_SEPARATOR}{dump_json(pack(value))}"
     return value
 
 
 def dump_error(value: Any) -> str:
-    """An error object, or a list with sentences, as the text that `load_error` reads."""
+    """Serialize an error object, or a list with sentences; `load_error` restores it."""
     sentences = {pointer: pack(each) for pointer, each in find_sentences(value).items()}
     if not sentences:
         return dump_json(value)
-    return dump_json({**(value if isinstance(value, dict) else {_LIST: value}), MADE_OF: sentences})
+    return dump_json({**(value if isinstance(value, dict) else {_LIST_MEMBER: value}), MADE_OF: sentences})
 
 
 def load_error(text: str) -> Any:
-    """The object or list that was stored, its Sentences restored."""
+    """Restore the object or list that `dump_error` serialized, including its Sentences."""
     value = json.loads(text)
     if not isinstance(value, dict) or MADE_OF not in value:
         return value
     packed = value.pop(MADE_OF)
-    return restore_sentences(value.get(_LIST, value), packed)
+    return restore_sentences(value.get(_LIST_MEMBER, value), packed)

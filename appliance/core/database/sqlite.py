@@ -1,4 +1,4 @@
-"""The database as an SQLite file: connections that can only read, except on the writer's thread."""
+"""The SQLite database: connections are read-only, except on the writer's thread."""
 
 import sqlite3
 import threading
@@ -12,8 +12,8 @@ from appliance.core import clock
 from appliance.core.errors import TimedOut
 
 BUSY_SECONDS = 20
-TOO_SLOW = "the query took longer than {seconds:g} s and was ended; filter by an indexed field, compare less, or ask for fewer rows"
-_STEPS_BETWEEN_LOOKS = 50_000  # of SQLite's machine: about a millisecond
+TOO_SLOW = "the query took longer than {seconds:g} s and was stopped; filter by an indexed field, or request fewer rows"
+_CHECK_INTERVAL = 50_000  # Instructions of SQLite's virtual machine, about a millisecond.
 
 _READER_PRAGMAS = ("PRAGMA query_only=1",)
 _PRAGMAS = (
@@ -24,12 +24,12 @@ _PRAGMAS = (
     "PRAGMA cache_size=-8000",
     "PRAGMA trusted_schema=0",
 )
-_SAVEPOINT = "inner_part"  # the innermost of a name is meant
+_SAVEPOINT = "inner_part"  # With nested savepoints of one name, SQLite uses the innermost.
 _pause = threading.Event()
 
 
 class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no types
-    """A connection per thread; `is_writing` says whether the one that asks is the writer."""
+    """A connection per thread; `is_writing` says whether the current thread is the writer."""
 
     snapshot_begin = ()
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
@@ -45,18 +45,18 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
             conn.execute(pragma)
 
     def statement(self, sql: str) -> str:
-        """A statement of ours as the driver wants it."""
+        """Convert an SQL statement for the driver."""
         return sql
 
     def held(self) -> Any:
-        """Inside the block this thread keeps one connection."""
+        """Inside the block, this thread keeps its connection."""
         return self.connection_context() if self.is_closed() else nullcontext()
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
-        """Inside the block a statement of this thread ends by itself once so much time has passed; TimedOut."""
-        connection, ends = self.connection(), clock.monotonic() + seconds
-        connection.set_progress_handler(lambda: int(clock.monotonic() > ends), _STEPS_BETWEEN_LOOKS)
+        """Interrupt the statements of this thread in the block once so many seconds have passed; TimedOut."""
+        connection, ends_at = self.connection(), clock.monotonic() + seconds
+        connection.set_progress_handler(lambda: int(clock.monotonic() > ends_at), _CHECK_INTERVAL)
         try:
             yield
         except peewee.OperationalError as error:
@@ -67,42 +67,42 @@ class Sqlite(peewee.SqliteDatabase):  # type: ignore[misc]  # peewee carries no 
             connection.set_progress_handler(None, 0)
 
     def begin_write(self) -> None:
-        """Begin the only writing transaction there is now, over all processes."""
+        """Begin a write transaction; there is at most one across all processes."""
         if not self.is_connection_usable():
             self.connect(reuse_if_open=True)
         self.execute_sql("BEGIN IMMEDIATE")
 
     def commit_write(self) -> None:
-        """Return when what was written is on disk."""
+        """Commit; returns when the changes are on disk."""
         self.execute_sql("COMMIT")
 
     def set_savepoint(self) -> str:
-        """The name of a point of the writer's transaction that one can go back to."""
+        """Set a savepoint in the writer's transaction, and return its name."""
         self.execute_sql(f"SAVEPOINT {_SAVEPOINT}")
         return _SAVEPOINT
 
     def release_savepoint(self, name: str) -> None:
-        """What was done since stays."""
+        """Release the savepoint and keep the changes since."""
         self.execute_sql(f"RELEASE SAVEPOINT {name}")
 
     def undo_savepoint(self, name: str) -> None:
-        """What was done since is undone."""
+        """Roll back the changes since the savepoint."""
         self.execute_sql(f"ROLLBACK TO SAVEPOINT {name}")
         self.execute_sql(f"RELEASE SAVEPOINT {name}")
 
     def roll_back(self) -> None:
-        """End the writer's transaction, unless SQLite has done it."""
+        """Roll back the writer's transaction, unless SQLite has already done so."""
         if self.connection().in_transaction:
             self.execute_sql("ROLLBACK")
 
 
 def _use_wal(conn: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for another process that does so at the same moment, so we do."""
-    ends = clock.monotonic() + BUSY_SECONDS
+    """Switch to the write-ahead log; waits for another process that does so at the same time, because SQLite does not."""
+    deadline = clock.monotonic() + BUSY_SECONDS
     while conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             conn.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError:
-            if clock.monotonic() > ends:
+            if clock.monotonic() > deadline:
                 raise
             _pause.wait(0.01)

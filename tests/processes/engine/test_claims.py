@@ -62,7 +62,7 @@ def test_executions_interrupted_by_a_missing_database_continue_later(idle_world:
 
     def go_away(event: Any) -> None:
         if "draft_digest" in event.sql:
-            raise Overloaded("the database server does not answer; try again in a moment")
+            raise Overloaded("the database server does not respond; try again in a moment")
 
     hooks = db.database.obj.query_hooks
     hooks.append(go_away)
