@@ -1,4 +1,4 @@
-"""Connectors: the contract a plugin fulfils, the registry that finds plugins, and the only way out to the network."""
+"""Connectors: the contract that plugins implement, the registry that loads them, and the controlled path to the network."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What connectors read out of HTTP answers."""
+"""Helpers that read HTTP responses on behalf of connectors."""
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def retry_after(answer: "HttpAnswer") -> float | None:
-    """Seconds of the header Retry-After (RFC 9110 § 10.2.3), given as seconds or as a date; None when it says nothing."""
+    """Return the seconds to wait from Retry-After (RFC 9110 § 10.2.3; seconds or a date); None without a usable value."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

@@ -1,4 +1,7 @@
-"""Credentials in settings: the schema of the `auth` block, and what it adds to a request, so that no plugin does it itself."""
+"""Credentials in settings: the schema of the `auth` block, and the headers and parameters it adds to a request.
+
+Plugins use these instead of handling credentials themselves.
+"""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +30,7 @@ _NEEDS: Mapping[AuthKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OAuthProfile:
-    """What is known of one provider of OAuth 2; `{directory}` in an address is the setting of that name."""
+    """Preset endpoints of one OAuth 2 provider; `{directory}` in a URL is replaced by the setting of that name."""
 
     authorize_url: str
     token_url: str
@@ -37,13 +40,13 @@ class OAuthProfile:
 
 PROFILES: Mapping[str, OAuthProfile] = MappingProxyType(
     {
-        # Google gives a refresh token only for offline access, and only with a consent.
+        # Google issues a refresh token only for offline access, and only after a consent prompt.
         "google": OAuthProfile(
             "https://accounts.google.com/o/oauth2/v2/auth",
             "https://oauth2.googleapis.com/token",
             authorize_params={"access_type": "offline", "prompt": "consent"},
         ),
-        # Microsoft gives one with the scope offline_access, which a list of scopes must keep.
+        # Microsoft issues one only for the scope offline_access, so it is added to any configured scopes.
         "microsoft": OAuthProfile(
             "https://login.microsoftonline.com/{directory}/oauth2/v2.0/authorize",
             "https://login.microsoftonline.com/{directory}/oauth2/v2.0/token",
@@ -55,7 +58,7 @@ PROFILES: Mapping[str, OAuthProfile] = MappingProxyType(
 
 @dataclass(frozen=True)
 class OAuth:
-    """An `auth` block of kind `oauth2` with its profile filled in."""
+    """An `auth` block of kind `oauth2`, completed with the presets of its profile."""
 
     grant: Grant
     token_url: str
@@ -69,7 +72,7 @@ class OAuth:
 
 
 def oauth_of(auth: Block) -> OAuth | None:
-    """The OAuth 2 part of a block; None when it is of another kind."""
+    """Return the OAuth 2 configuration of a block; None when the block is of another kind."""
     if auth.get("kind") != "oauth2":
         return None
     profile = PROFILES.get(auth.get("profile", ""), OAuthProfile("", ""))
@@ -95,9 +98,9 @@ def auth_settings(
     grants: Sequence[Grant] = ("client_credentials", "authorization_code"),
     endpoints: bool = True,
 ) -> dict[str, Any]:
-    """The schema of an `auth` block that offers these kinds.
+    """Build the JSON Schema of an `auth` block that offers these kinds.
 
-    `endpoints=False` leaves out where tokens come from: a connector for one vendor adds that in `Connector.auth_of`.
+    `endpoints=False` omits the provider's URLs: a connector for one vendor supplies them in `Connector.auth_of`.
     """
     usual = {"default": "none"} if "none" in kinds else {}
     members: dict[str, Any] = {"kind": {"enum": list(kinds), "title": "Kind", **usual}}
@@ -190,16 +193,16 @@ def _unless(values: Mapping[str, Any], but: Mapping[str, Any], required: list[st
 
 @dataclass(frozen=True)
 class Authorized:
-    """HTTP whose every request carries the credentials of one block; they win over a request's own headers and query.
+    """An `Http` that adds the credentials of one block to every request, replacing headers and parameters of the same name.
 
-    A token of OAuth 2 that is refused with 401 is renewed once and the request sent again: it was not performed.
+    When an OAuth 2 token is refused with 401, it is renewed once and the request sent again; a 401 means it was not performed.
     """
 
     ctx: "Context"
     auth: Block
 
     def send(self, request: "HttpRequest") -> "HttpAnswer":
-        """As `Http.send`; AuthError as well, when there is no token to send."""
+        """Send like `Http.send`; also raises AuthError when no token is available."""
         if self.auth.get("kind") != "oauth2":
             return self.ctx.http.send(_with(request, *credentials(self.auth)))
         token = self.ctx.access_token()
@@ -210,12 +213,12 @@ class Authorized:
 
 
 def authorized(ctx: "Context", auth: Block) -> "Http":
-    """The HTTP client of a call with the credentials of an `auth` block, as `Connector.auth_of` gives it."""
+    """Return the call's HTTP client with the credentials of an `auth` block, as returned by `Connector.auth_of`."""
     return Authorized(ctx, auth)
 
 
 def credentials(auth: Block) -> tuple[Pairs, Pairs]:
-    """The headers and query parameters of a block whose credentials are settings; none of OAuth 2."""
+    """Return the headers and query parameters of a block with static credentials; both are empty for OAuth 2."""
     match auth.get("kind", "none"):
         case "basic":
             login = base64.b64encode(f"{auth['username']}:{auth['password']}".encode()).decode("ascii")

@@ -1,4 +1,4 @@
-"""The catalogue: what each connector can do and what it was tested against, told from its own declaration."""
+"""The connector catalogue: what each connector can do and what it was tested against, taken from its declaration."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from appliance.connectors.registry import Registry
 
 @dataclass(frozen=True)
 class Entry:
-    """One connector; `credentials` are the kinds its settings take, or the names of their secrets."""
+    """One connector; `credentials` lists the kinds of its `auth` block, or the names of its secret settings."""
 
     name: str
     title: str
@@ -23,7 +23,7 @@ class Entry:
 
 
 def entries(registry: Registry, words: str = "") -> list[Entry]:
-    """The usable connectors in order of their names; with `words` those that hold each of them, in whatever they tell."""
+    """List the usable connectors by name; with `words`, only those whose names, texts or credentials contain every word."""
     found = [_entry(each.connector, each.distribution) for _, each in sorted(registry.installed.items())]
     return [entry for entry in found if all(word in _told(entry) for word in words.lower().split())]
 
@@ -43,7 +43,7 @@ def _told(entry: Entry) -> str:
 
 
 def _credentials(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Kinds of an `auth` block; without one, the settings that are secret."""
+    """Yield the kinds of an `auth` block; without such a block, the names of secret settings."""
     properties = schema.get("properties", {})
     kind = properties.get("auth", {}).get("properties", {}).get("kind", {})
     if "enum" in kind:
@@ -55,7 +55,7 @@ def _credentials(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def markdown(found: Sequence[Entry]) -> str:
-    """The catalogue as a page of the documentation."""
+    """Render the catalogue as a Markdown page of the documentation."""
     lines = [
         "# Catalogue of connectors", "",
         "Made by `gos connector catalogue` from what connectors declare. Behind each action stands its effect: r reads, i may be",
@@ -72,6 +72,6 @@ def markdown(found: Sequence[Entry]) -> str:
 
 
 def _readme(entry: Entry) -> str:
-    """Where this repository keeps the plugin's page."""
+    """Return the path of the plugin's README, relative to docs/."""
     folder = entry.distribution.partition(" ")[0].removeprefix("gos-connector-")
     return f"../plugins/{folder}/README.md"

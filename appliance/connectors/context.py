@@ -1,4 +1,4 @@
-"""What one connector call may use, made real: the pinned network, the deadline and the log."""
+"""The context of a connector call: HTTP and sockets within the egress rules, the deadline, folders, documents and the log."""
 
 import socket
 import threading
@@ -25,12 +25,13 @@ from appliance.connectors.traffic import Traffic
 
 LogSink = Callable[[Level, str, Json], None]
 Admit = Callable[[str], None]
-"""Asked with each address before anything is sent there, also where a redirect leads; an error of the contract refuses it."""
+"""Called with each URL or `host:port` before anything is sent to it, redirect targets included; raises a contract error
+to refuse it."""
 
 
 @dataclass(frozen=True)
 class BoundHttp:
-    """The `Http` of one call: nothing is sent after its deadline."""
+    """The `Http` of one call; sends nothing after the call's deadline."""
 
     client: EgressClient
     deadline: float
@@ -48,7 +49,7 @@ class BoundHttp:
 
 @dataclass(frozen=True)
 class NoDocuments:
-    """The `Documents` of whoever has none."""
+    """The `Documents` of a call without access to documents: every operation is a ConfigError."""
 
     def open(self, document_id: str) -> DocumentContent:
         raise ConfigError(f"The document {document_id[:80]!r} cannot be read here: documents are for actions.")
@@ -59,7 +60,7 @@ class NoDocuments:
 
 @dataclass(frozen=True)
 class CallContext:
-    """The `Context` of one call; `stopping`, when set, ends every pause.  `tokens` is for credentials of OAuth 2."""
+    """The `Context` of one call; setting `stopping` ends every pause.  `tokens` supplies OAuth 2 access tokens."""
 
     egress: Egress
     client: EgressClient

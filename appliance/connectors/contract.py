@@ -8,24 +8,24 @@ A connector speaks to one kind of foreign system.  It is a package that declares
 and a class derived from `Connector`.  Its life:
 
     Connector(settings)         settings are validated against `settings_schema`, secrets already opened
-    check(ctx)                  does the foreign system answer with these settings?
-    discover(ctx)               what actions this very system has, where the class cannot know; asked rarely, the answer is kept
+    check(ctx)                  tests whether the foreign system responds with these settings
+    discover(ctx)               returns the actions specific to this system, if any; called rarely, the result is stored
     call(action, input, ctx)    zero or more times, from several threads at once; input is validated against the action
-    poll(trigger, query, …)     likewise, where it has triggers; query is validated against the trigger
+    poll(trigger, query, …)     likewise, for connectors with triggers; query is validated against the trigger
     close()                     once; also after a failed check
 
-A connector never sees the tenant, the database or the request.  What it may know is in `settings`, `input` and `ctx`;
-what it may say is its return value (JSON), a log line, or one of the errors of `failures`.  It keeps nothing between calls that
-it could not lose: an instance is thrown away when its settings change or when it has been idle.
+A connector never sees the tenant, the database or the request.  Its inputs are `settings`, `input` and `ctx`; its outputs are
+the return value (JSON), log lines and the errors of `failures`.  It must not rely on state between calls: the appliance
+discards an instance when its settings change or when it has been idle.
 
-It opens no socket and no file itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules allow, and
-`ctx.folder` only folders of the operator's list.
+A connector must not open sockets or files itself: `ctx.http` and `ctx.dial` reach only addresses that the operator's rules
+allow, and `ctx.folder` only folders of the operator's list.
 
-Credentials it need not handle: a setting `auth` made by `auth_settings` is applied by `authorized(ctx, auth).send(request)`,
-tokens of OAuth 2 fetched, renewed and kept by the appliance.
+A connector need not handle credentials: `authorized(ctx, auth).send(request)` applies a setting `auth` made by `auth_settings`;
+the appliance fetches, renews and stores OAuth 2 tokens.
 
-What nobody can trust and takes much to read, it reads in a process of its own: `run_apart`.  A JSON Schema that a foreign
-system sends it holds to the appliance's own bounds: `compile_schema`.
+Parse untrusted content that is expensive to read in a separate process with `run_apart`.  Compile a JSON Schema received from
+a foreign system with `compile_schema`, which enforces the appliance's limits.
 """
 
 import socket
@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
-# Handed on to plugins:
+# Re-exported for plugins:
 from appliance.connectors.answers import retry_after as retry_after  # noqa: PLC0414
 from appliance.connectors.auth import auth_settings as auth_settings  # noqa: PLC0414
 from appliance.connectors.auth import authorized as authorized  # noqa: PLC0414
@@ -68,11 +68,11 @@ EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One HTTP request.  `headers` and `params` are pairs, since names may repeat; `content` is the body as bytes.
+    """One HTTP request.  `headers` and `params` are pairs because names may repeat; `content` is the body as bytes.
 
-    `timeout` is in seconds and only ever shortens what is left until the deadline.  Redirects are followed at most ten
-    times; a redirect to another origin loses every header that could carry a credential, and one that would send the
-    body to another origin is refused.  `max_bytes` only ever lowers the operator's cap on an answer.
+    `timeout` is in seconds and can only shorten the time left until the deadline.  At most ten redirects are followed.  On a
+    redirect to another origin, every header that could carry a credential is removed, and a redirect that would send the body
+    to another origin is refused.  `max_bytes` can only lower the operator's limit on the size of a response.
     """
 
     method: str
@@ -87,7 +87,7 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """Any answer, whatever its status.  Header names are lower case; repeated headers are joined by a comma."""
+    """An HTTP response of any status.  Header names are lower case; repeated headers are joined by a comma."""
 
     status: int
     headers: Mapping[str, str]
@@ -99,16 +99,16 @@ class Http(Protocol):
     """The HTTP client of a call."""
 
     def send(self, request: HttpRequest) -> HttpAnswer:
-        """The answer, decompressed.
+        """Send a request and return the decompressed response.
 
-        TransientError when no answer came (`outcome` tells whether the request had left), AddressNotAllowed when the
-        rules forbid the address, ConfigError for an unusable URL, SystemFailure for a broken or oversized answer.
+        TransientError when no response came (`outcome` tells whether the request was sent), AddressNotAllowed when the
+        rules forbid the address, ConfigError for an unusable URL, SystemFailure for a malformed or oversized response.
         """
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What a name in a `Folder` stands for; `size` in bytes, `modified` in seconds since 1970.  A link is an `other`."""
+    """An entry of a `Folder`; `size` in bytes, `modified` in seconds since 1970.  A symbolic link has the kind `other`."""
 
     name: str
     kind: FileKind
@@ -117,43 +117,51 @@ class FileInfo:
 
 
 class Folder(Protocol):
-    """A folder of the appliance's own machine.  Paths are relative to it, `""` is the folder itself; no link is followed,
-    and only files and folders are opened.  Every verb raises errors of this module."""
+    """A folder of the machine the appliance runs on.
+
+    Paths are relative to it; `""` is the folder itself.  Symbolic links are not followed, and only regular files and folders
+    are opened.  Every method raises errors of this module.
+    """
 
     @property
     def writable(self) -> bool:
-        """Whether both the operator's list and the machine let this folder be written to."""
+        """Whether both the operator's list and the file permissions allow writing to this folder."""
 
     def scan(self, path: str = "") -> Iterator[FileInfo]:
-        """What is in a folder, in no order."""
+        """Yield the entries of a folder, in no particular order."""
 
     def stat(self, path: str) -> FileInfo | None:
-        """What is there, None when nothing is."""
+        """Return the entry at a path, None when it does not exist."""
 
     def open(self, path: str) -> BinaryIO:
-        """A file to read from; the caller closes it."""
+        """Open a file for reading; the caller closes it."""
 
     def write(self, path: str, parts: Iterable[bytes], draft: str) -> int:
-        """Make the parts the file's content, all at once: until then they grow under the name `draft` beside it.
-        Answers the size; Rejected when the folder would then hold more than the operator's quota."""
+        """Replace the file's content atomically and return its size in bytes.
+
+        The parts are first written to a file named `draft` in the same folder.  Rejected when the folder would exceed the
+        operator's quota.
+        """
 
     def move(self, source: str, target: str) -> None:
-        """Rename, never over another."""
+        """Rename an entry; Rejected when the target exists."""
 
     def delete(self, path: str) -> bool:
-        """Remove a file, a link or an empty folder; False when nothing was there."""
+        """Remove a file, a link or an empty folder; False when it did not exist."""
 
     def make_folder(self, path: str) -> bool:
-        """Make a folder with those above it; False when it was there."""
+        """Create a folder and its parents; False when it already exists."""
 
     def place(self, path: str, *, for_writing: bool) -> str:
-        """The absolute path of a file, for libraries that open files by name.  Who may change the folder on the machine
-        can put a link there afterwards."""
+        """Return the absolute path of a file, for libraries that open files by name.
+
+        Anyone who can change the folder on the machine can replace the file by a link afterwards.
+        """
 
 
 @dataclass(frozen=True)
 class DocumentContent:
-    """The newest content of a document; `chunks()` gives its bytes a piece at a time, from the beginning each time."""
+    """The latest content of a document; each call of `chunks()` yields its bytes in pieces from the beginning."""
 
     id: str
     name: str
@@ -163,23 +171,23 @@ class DocumentContent:
 
 
 class Documents(Protocol):
-    """The tenant's documents, as far as the caller may: a process by its grants, a key by its scopes.
+    """The tenant's documents, within the caller's permissions: a process's grants or a key's scopes.
 
-    ConfigError for what the caller may not do, TransientError when the deadline passes meanwhile.
+    ConfigError when the caller lacks permission, TransientError when the deadline passes.
     """
 
     def open(self, document_id: str) -> DocumentContent:
-        """A document to be read; ConfigError when there is none."""
+        """Open a document for reading; ConfigError when it does not exist."""
 
     def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
-        """A new document's id; the bytes are taken as they come and never held together.
+        """Create a document and return its id; the content is streamed and never held in memory as a whole.
 
-        Rejected when they are too many.  A call that is made again makes another document.
+        Rejected when the content is too large.  A repeated call creates another document.
         """
 
 
 class Context(Protocol):
-    """What one call may use."""
+    """The services available to one call."""
 
     @property
     def http(self) -> Http:
@@ -187,44 +195,46 @@ class Context(Protocol):
 
     @property
     def documents(self) -> Documents:
-        """The tenant's documents; only while an action is performed."""
+        """The tenant's documents; available only while an action runs."""
 
     @property
     def idempotency_key(self) -> str:
-        """Stays the same when the appliance repeats a call: pass it on, so that nothing happens twice over there."""
+        """A key that stays the same when the appliance retries a call; send it along so that the foreign system can deduplicate."""
 
     @property
     def deadline(self) -> float:
-        """When the call must have ended, in seconds of `time.monotonic()`."""
+        """The time by which the call must end, in seconds of `time.monotonic()`."""
 
     def dial(self, host: str, port: int) -> socket.socket:
-        """A connected TCP socket, for protocols other than HTTP; its timeout is what is left until the deadline."""
+        """Open a TCP connection, for protocols other than HTTP; the socket's timeout is the time left until the deadline."""
 
     def folder(self, path: str) -> Folder:
-        """The folder at an absolute path of this machine; AddressNotAllowed unless the operator's list names it."""
+        """Open the folder at an absolute path of this machine; AddressNotAllowed unless the operator's list allows it."""
 
     def access_token(self, refused: str = "") -> str:
-        """The token of an `auth` block of kind `oauth2`, for protocols other than HTTP; it is renewed when it is `refused`.
+        """Return the token of an `auth` block of kind `oauth2`, for protocols other than HTTP.
 
-        AuthError when the provider gives none, or nobody has connected the integration yet; ConfigError without such a block.
+        Pass the token that the foreign system rejected as `refused` to get a new one.  AuthError when the provider issues none
+        or the integration has not been connected yet; ConfigError without such a block.
         """
 
     def pause(self, seconds: float) -> bool:
-        """Wait before another try.  False, at once, when the deadline would pass meanwhile."""
+        """Wait before a retry.  Returns False at once when the deadline would pass during the wait."""
 
     def log(self, level: Level, message: str, fields: Json | None = None) -> None:
-        """A line in the execution's log.  Secrets of the settings are blotted out."""
+        """Write a line to the execution's log.  Secrets of the settings are redacted."""
 
 
 @dataclass(frozen=True)
 class Action:
     """One thing a connector can do.
 
-    `input` and `output` are JSON Schemas (2020-12, no remote references).  `effect` is the most the action can do over
-    there: `read` changes nothing, `idempotent` may be repeated without harm, `write` may not.  `sample` is an input
-    that is valid against the schema; documentation and the contract suite use it.  `plan` is of a discovered action:
-    whatever JSON `perform` needs to do it, kept with the action and read by nobody else; no secrets.  `withheld` is why a
-    discovered action is not offered at present, and what to do about it: it is in no list, and a call is refused with that.
+    `input` and `output` are JSON Schemas (2020-12, no remote references).  `effect` is the strongest effect the action can
+    have on the foreign system: `read` changes nothing, `idempotent` may be repeated without harm, `write` may not.  `sample`
+    is an input that is valid against the schema; documentation and the contract suite use it.  `plan` belongs to a discovered
+    action: any JSON that `perform` needs, stored with the action and used by nothing else; it must not contain secrets.
+    `withheld` explains why a discovered action is currently unavailable and what to do about it: the action is not listed,
+    and a call is refused with this text.
     """
 
     name: str
@@ -239,9 +249,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Trigger:
-    """Something new over there that a connector can be asked for again and again.
+    """A kind of new item in the foreign system that the appliance polls for.
 
-    `query` and `item` are JSON Schemas of what is asked and of what each item holds; `sample` is a query that is valid.
+    `query` and `item` are the JSON Schemas of the poll's parameters and of each item; `sample` is a valid query.
     """
 
     name: str
@@ -253,7 +263,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Item:
-    """One new thing: `key` tells it from every other of its trigger, for ever (an id; with a version where changes count)."""
+    """One new item; `key` is unique within its trigger for ever (an id, with a version if changes count as new items)."""
 
     key: str
     data: Json
@@ -261,10 +271,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Polled:
-    """What was found, oldest first.
+    """The result of a poll; `items` are ordered oldest first.
 
-    `cursor` is JSON that the next poll is handed; it is kept together with the items, or neither is.  `more` asks for the
-    next poll at once.
+    `cursor` is JSON passed to the next poll; it is stored atomically with the items.  `more` requests the next poll at once.
     """
 
     items: Sequence[Item] = ()
@@ -276,28 +285,28 @@ class Connector(ABC):
     """One configured connection to one foreign system; safe to call from several threads."""
 
     contract_version: ClassVar[int]
-    """The CONTRACT_VERSION the plugin was written for, as a number of its own."""
+    """The CONTRACT_VERSION the plugin was written for, as a literal number."""
     name: ClassVar[str]
-    """The entry point's name, for ever: integrations refer to it."""
+    """The entry point's name.  It must never change: integrations refer to it."""
     title: ClassVar[str]
     version: ClassVar[str]
     tested_against: ClassVar[str] = ""
-    """What its tests talk to, by name and version; the catalogue says it."""
+    """The name and version of the system its tests use, as shown in the catalogue."""
     settings_schema: ClassVar[Json]
     """JSON Schema of the settings.
 
-    A text with `"secret": true` is sealed at rest and never read back.  A property with `"secret_target": true`, at the
-    top level or in an object, decides whom secrets are sent to: who changes it must give the secrets again.  A connector that
-    marks none outside its `auth` block is held to have one place, its whole settings.  `"secrets_need": "base_url"` beside
-    `properties` says that without this setting each call chooses the address: then no secret may stand in the settings.
-    A member with `"only_for": {"kind": ["basic"]}` is offered by the console while its neighbour `kind` is one of these.
+    A string with `"secret": true` is sealed at rest and never returned.  A property with `"secret_target": true`, at the top
+    level or in an object, determines where secrets are sent: changing it requires entering the secrets again.  If a connector
+    marks no property outside its `auth` block, all settings count as secret targets.  `"secrets_need": "base_url"` beside
+    `properties` means that without this setting each call chooses the address; the settings must then contain no secret.
+    The console shows a member with `"only_for": {"kind": ["basic"]}` only while its sibling `kind` has one of these values.
     """
     actions: ClassVar[tuple[Action, ...]]
     triggers: ClassVar[tuple[Trigger, ...]] = ()
     previews: ClassVar[bool] = False
     """Whether a preview may run `call` up to its first request, to show what would be sent.
 
-    Say so only if nothing it does has an effect, here or over there, but by `ctx`.
+    Set it only if every effect of the connector, local or remote, goes through `ctx`.
     """
 
     def __init__(self, settings: Json) -> None:
@@ -305,41 +314,42 @@ class Connector(ABC):
 
     @classmethod
     def auth_of(cls, settings: Json) -> Json:
-        """The `auth` block in effect, as `auth_settings` describes it; override to add what the vendor fixes (`token_url`)."""
+        """Return the effective `auth` block; override to add values fixed by the vendor, such as `token_url`."""
         found: Json = settings.get("auth", {"kind": "none"})
         return found
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
-        """The effect of this very call: the declared one, or a weaker one where settings or input make it so."""
+        """Return the effect of this call: the declared one, or a weaker one depending on settings and input."""
         return action.effect
 
     @abstractmethod
     def check(self, ctx: Context) -> str:
-        """One sentence about what answered; an error of this module when the settings do not work.  Changes nothing."""
+        """Test the settings and return one sentence about the system; raises an error of this module.  Changes nothing."""
 
     @abstractmethod
     def call(self, action: str, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
         """Perform one action and return its output, valid against the action's `output` schema."""
 
     def discover(self, ctx: Context) -> Sequence[Action]:
-        """The actions of this very system, beside those the class declares; override it and `perform` where there are any.
+        """Return the actions specific to this system, in addition to the declared ones; override together with `perform`.
 
-        Asked when the settings are tested and before the first call after they changed.  The answer is kept: an instance
-        that performs a discovered action need not be the one that discovered it.  At most 5,000 actions, whose names are
-        those of no declared one; an answer read through `ctx.http` may have up to 32 MB here.  Changes nothing.
+        Called when the settings are tested and before the first call after they changed.  The result is stored: an instance
+        that performs a discovered action need not be the one that discovered it.  At most 5,000 actions, none with the name
+        of a declared one; here, a response read through `ctx.http` may have up to 32 MB.  Changes nothing.
         """
         return ()
 
     def perform(self, action: Action, input: Json, ctx: Context) -> dict[str, Any]:  # noqa: A002 - the contract's word
-        """Perform an action, declared or discovered, as `call` does; the way every call takes."""
+        """Perform an action, declared or discovered; the appliance calls this method, which defaults to `call`."""
         return self.call(action.name, input, ctx)
 
     def poll(self, trigger: str, query: Json, cursor: Any, ctx: Context) -> Polled:
-        """What is new since `cursor`, which is None the first time: begin with what comes from now on, unless asked otherwise.
+        """Return the items that are new since `cursor`.
 
-        Changes nothing over there.  The same item may be answered twice, its key tells.
+        `cursor` is None on the first poll: start with items from now on, unless the query says otherwise.  Changes nothing in
+        the foreign system.  An item may be returned twice; its key identifies it.
         """
         raise ConfigError(f"There is no trigger {trigger!r}.")
 
-    def close(self) -> None:  # noqa: B027 - most connectors have nothing to give back
-        """Give back whatever was opened; called when no call is running."""
+    def close(self) -> None:  # noqa: B027 - most connectors have nothing to release
+        """Release open resources; called when no call is running."""

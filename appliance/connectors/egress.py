@@ -1,4 +1,4 @@
-"""The one way out: an HTTP client and a dialler that resolve once, check every address and pin the one they use."""
+"""Outbound network access: an HTTP client and a TCP dialler that resolve a name once, check every address and pin the one used."""
 
 import contextlib
 import socket
@@ -31,30 +31,30 @@ from appliance.core.sentences import Sentence
 
 _MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Goes with every request that may reach a private network: what is open to this machine alone is not open to integrations.
+# Marks every request that may reach a private network, so that endpoints open only to this machine can refuse integrations.
 MARK = "Gos-Egress"
-# What may cross to another origin: nothing that could carry a credential.
+# The headers kept on a redirect to another origin: none of them can carry a credential.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-# Set by the client itself: from outside they would let one request smuggle in another.
+# Set by the client itself: accepting them from a connector would allow request smuggling.
 _OWN_HEADERS = frozenset(
     {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"}
     | {"transfer-encoding", "upgrade"}
 )
-# Servers keep idle connections for 5 s or longer; giving them up first means a request is not sent into a closing one.
+# Servers keep idle connections for 5 s or longer; closing them earlier avoids sending a request on a connection that is closing.
 _KEEP_IDLE_SECONDS = 3.0
 
 
 def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses the operating system knows for a name, in its order of preference."""
+    """Return the addresses the operating system resolves a name to, in its order of preference."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 @dataclass(frozen=True)
 class Egress:
-    """The rules of one appliance, and the sockets they let through.
+    """The egress rules of one appliance, and connections within them.
 
-    `ca_file` names a PEM file of authorities that are believed beside the public ones.
+    `ca_file` names a PEM file of certificate authorities trusted in addition to the public ones.
     """
 
     rules: tuple[AllowRule, ...] = ()
@@ -64,7 +64,7 @@ class Egress:
 
     @classmethod
     def of(cls, allow: Iterable[str], ca_file: str = "") -> "Egress":
-        """Rules of the operator's `egress.allow`; ConfigInvalid names an entry or file that cannot be read."""
+        """Parse the operator's `egress.allow`; ConfigInvalid names an entry or file that cannot be read."""
         try:
             egress = cls(rules=parse_allow(allow), ca_file=ca_file)
         except ValueError as error:
@@ -75,7 +75,7 @@ class Egress:
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """How certificates are judged; made once, it costs tens of milliseconds."""
+        """The TLS context that verifies certificates; cached, because building it takes tens of milliseconds."""
         context = httpx.create_ssl_context(trust_env=False)
         if self.ca_file:
             try:
@@ -87,9 +87,9 @@ class Egress:
         return context
 
     def addresses(self, host: str, port: int, timeout: float | None) -> list[str]:
-        """The addresses of `host` that may be reached on `port`, resolved once.
+        """Resolve `host` once and return its addresses that may be reached on `port`.
 
-        AddressNotAllowed when there are only others, TransientError when the name does not resolve in time.
+        AddressNotAllowed when none may, TransientError when the name does not resolve in time.
         """
         literal = parse_address(host)
         texts = [str(literal)] if literal is not None else self._resolve(host, port, timeout)
@@ -110,7 +110,7 @@ class Egress:
         return (is_public(address) and not zoned) or any(rule.matches(host, address, port) for rule in self.rules)
 
     def _resolve(self, host: str, port: int, timeout: float | None) -> list[str]:
-        # The system's resolver takes no timeout: run apart, a silent name server costs the deadline and not more.
+        # The system's resolver takes no timeout; in a thread of its own, a silent name server delays the call only to its deadline.
         try:
             return _resolvers.resolve(self.resolver, host, port, timeout)
         except TimeoutError as error:
@@ -119,7 +119,7 @@ class Egress:
             raise TransientError(f"The name {host} does not resolve; check its spelling and the name server.") from error
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
-        """A TCP socket connected to an allowed address of `host`, with `timeout` seconds set on it."""
+        """Connect a TCP socket to an allowed address of `host`; `timeout` in seconds covers the connection and is set on it."""
         until = time.monotonic() + timeout
         failure: OSError | None = None
         for address in self.addresses(host, port, timeout):
@@ -141,7 +141,7 @@ def _left(timeout: float | None) -> float:
 
 
 class _DeadlineStream(httpcore.NetworkStream):
-    """A connection whose every read and write ends at the running request's deadline, however slowly bytes drip."""
+    """A connection whose reads and writes end at the running request's deadline, even when data arrives byte by byte."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
@@ -199,9 +199,9 @@ class _PinnedBackend(httpcore.NetworkBackend):
 
 
 class EgressClient:
-    """HTTP for one integration: its connections are shared with no other, so neither are its credentials.
+    """The HTTP client of one integration; connections are not shared, so credentials cannot leak to another integration.
 
-    Proxies and the environment play no part; cookies are not kept.
+    Proxy settings and environment variables are ignored; cookies are not stored.
     """
 
     def __init__(self, egress: Egress) -> None:
@@ -215,9 +215,9 @@ class EgressClient:
         )
 
     def send(self, request: HttpRequest, deadline: float, admit: Callable[[str], None] | None = None) -> HttpAnswer:
-        """The answer, redirects followed; ends at `deadline` (monotonic seconds).  Errors: see `contract.Http`.
+        """Send the request, follow redirects and return the response; ends at `deadline` (monotonic seconds).
 
-        `admit` is asked with each address before anything is sent there, and refuses it by one of those errors.
+        `admit` is called with each URL before anything is sent to it and raises one of the errors of `contract.Http` to refuse.
         """
         until = deadline if request.timeout is None else min(deadline, time.monotonic() + request.timeout)
         token = _deadline.set(until)
@@ -235,7 +235,7 @@ class EgressClient:
                 request = following
             raise SystemFailure(f"{request.url} redirects more than {_MAX_REDIRECTS} times.")
         except ConnectorError as error:
-            # A POST that was answered with "see other" has done its work, whatever becomes of the address it named.
+            # A POST answered with 303 See Other has been performed, even when following the redirect fails.
             error.outcome = "unknown" if performed else error.outcome
             raise
         finally:
@@ -271,7 +271,7 @@ class EgressClient:
         return [] if is_outside else [(MARK.encode(), b"1")]
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._pool.close()
 
 
@@ -280,7 +280,10 @@ def _core_url(url: httpx.URL) -> httpcore.URL:
 
 
 def build_request(request: HttpRequest) -> httpx.Request:
-    """The request as httpx's, its URL parsed once: what is checked is what is connected to.  ConfigError when it cannot be sent."""
+    """Convert to an httpx request; ConfigError when it cannot be sent.
+
+    The URL is parsed once, so the address that is checked is the one connected to.
+    """
     url = _url(request)
     own = [name for name, _ in request.headers if name.lower() in _OWN_HEADERS or name.lower().startswith("proxy-")]
     if own:
@@ -309,7 +312,7 @@ def _url(request: HttpRequest) -> httpx.URL:
 
 @contextlib.contextmanager
 def _transport_errors(place: str) -> Iterator[None]:
-    """What httpcore raises, as the contract's classes; once a byte has left, the outcome is unknown."""
+    """Convert httpcore's exceptions to the contract's errors; once a byte has been sent, the outcome is unknown."""
     try:
         yield
     except httpcore.LocalProtocolError as error:
@@ -327,7 +330,7 @@ def _outcome() -> Outcome:
 
 
 def _decoded(answer: httpcore.Response, encoding: str, cap: int, place: str) -> Iterator[bytes]:
-    """The body's parts, gunzipped; SystemFailure before more than `cap` bytes are held, TransientError when late."""
+    """Yield the decompressed body in parts; SystemFailure when it exceeds `cap` bytes, TransientError after the deadline."""
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise SystemFailure(f"{place} answered in the unasked encoding {encoding[:40]!r}.", outcome="unknown")
     inflater = zlib.decompressobj(wbits=31) if "gzip" in encoding else None
@@ -364,7 +367,7 @@ def _redirect_target(request: HttpRequest, answer: HttpAnswer) -> httpx.URL | No
 
 
 def _redirected(request: HttpRequest, status: int, target: httpx.URL) -> HttpRequest:
-    """The next request (RFC 9110 § 15.4); its address is checked like the first when it is connected to."""
+    """Return the request for a redirect target (RFC 9110 § 15.4); its address is checked on connecting, like the first one."""
     source, method = _url(request), request.method.upper()
     if (source.scheme, target.scheme) == ("https", "http"):
         raise Rejected(Sentence("%(host)s redirects from https to http, which is refused.", host=source.host))

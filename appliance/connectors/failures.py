@@ -1,4 +1,4 @@
-"""How a call to a foreign system fails: the errors of the connector contract, which hands them on to plugins."""
+"""The errors that a connector call may raise; `contract` re-exports them for plugins."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -7,13 +7,13 @@ Outcome = Literal["not_done", "unknown"]
 
 
 class ConnectorError(Exception):
-    """The foreign system did not do what was asked.  Raise one of the classes below, never this one.
+    """Base class of connector errors.  Raise one of the subclasses below, never this class.
 
-    `message` is a sentence for the person who runs the process; it carries no secret.
-    `outcome` says what a caller may assume: `not_done` when nothing has changed over there (the request was never sent,
-    or the system refused it), `unknown` when it had been sent and no verdict came back.  An action of effect `write`
-    whose outcome is unknown is never sent again without a person.
-    `details` is small JSON that helps to mend it: a status, an excerpt of the answer.
+    `message` is a sentence for the person who operates the process; it must not contain secrets.
+    `outcome` tells the caller what to assume: `not_done` when the foreign system has changed nothing (the request was never
+    sent, or the system refused it), `unknown` when the request was sent and no conclusive response came back.  An action with
+    effect `write` and an unknown outcome is retried only after a person has decided.
+    `details` is a small JSON object that helps to diagnose the error: a status, an excerpt of the response.
     """
 
     error_class: ClassVar[str] = "system_error"
@@ -26,23 +26,23 @@ class ConnectorError(Exception):
 
 
 class ConfigError(ConnectorError):
-    """The settings or the input cannot work: asking again without a change is useless."""
+    """The settings or the input cannot work; retrying without a change is useless."""
 
     error_class = "config_error"
 
 
 class AddressNotAllowed(ConfigError):
-    """The operator's egress rules forbid the address.  Raised by `ctx`, hardly ever by a plugin."""
+    """The operator's egress rules forbid the address.  Raised by `ctx`, rarely by a plugin."""
 
 
 class AuthError(ConnectorError):
-    """The foreign system does not accept the credentials."""
+    """The foreign system rejects the credentials."""
 
     error_class = "auth_error"
 
 
 class RateLimited(ConnectorError):
-    """The foreign system asks for patience.  `retry_after` is in seconds, None when it did not say."""
+    """The foreign system limits the request rate.  `retry_after` is in seconds, None when the system gave no time."""
 
     error_class = "rate_limited"
 
@@ -59,23 +59,25 @@ class RateLimited(ConnectorError):
 
 
 class TransientError(ConnectorError):
-    """Asking again may help: no connection, no answer in time, the system is down."""
+    """A retry may succeed: no connection, no response in time, or the system is down."""
 
     error_class = "transient_error"
 
 
 class Rejected(ConnectorError):
-    """The foreign system understood and said no: the same request will be refused again."""
+    """The foreign system understood the request and refused it; the same request would be refused again."""
 
     error_class = "rejected"
 
 
 class SystemFailure(ConnectorError):
-    """The foreign system answered something that makes no sense: neither a success nor a refusal."""
+    """The foreign system sent a response that is neither a success nor a refusal, such as malformed content."""
 
     error_class = "system_error"
 
 
 class Withdrawn(Rejected):
-    """The foreign system no longer offers a discovered action as it was discovered: it is withheld from now on, with this
-    message, until the actions are discovered again."""
+    """The foreign system no longer offers a discovered action in the form that was discovered.
+
+    The appliance withholds the action with this message until the actions are discovered again.
+    """

@@ -1,4 +1,4 @@
-"""Which folders of this machine connectors may use: the operator's list, a tenant's own part of it, and what each may hold."""
+"""Which folders of this machine connectors may use: the operator's list, each tenant's part of it, and the quota."""
 
 import os
 from collections.abc import Iterable
@@ -16,26 +16,26 @@ _READ_ONLY = ":ro"
 
 @dataclass(frozen=True)
 class FolderRule:
-    """One entry of the operator's list: an absolute folder, `{tenant}` standing for the tenant's id, perhaps for reading only."""
+    """One entry of `folders.allow`: an absolute path, where `{tenant}` stands for the tenant's id, and whether it is read-only."""
 
     path: str
     read_only: bool
 
     def base(self, tenant: str) -> str:
-        """The folder that a tenant may use."""
+        """Return the folder that this rule opens for a tenant."""
         return self.path.replace(_TENANT, tenant)
 
 
 @dataclass(frozen=True)
 class AllowedFolders:
-    """The operator's list.  `quota` is the most bytes that a folder of the list may hold after a write, 0 for no limit."""
+    """The operator's list.  `quota` is the maximum size in bytes of each listed folder after a write, 0 for no limit."""
 
     rules: tuple[FolderRule, ...] = ()
     quota: int = 0
 
     @classmethod
     def of(cls, allow: Iterable[str], *, quota: int = 0, never: Iterable[Path] = ()) -> "AllowedFolders":
-        """Rules of `folders.allow`; ConfigInvalid names an entry that is unusable or touches a folder of `never`."""
+        """Parse `folders.allow`; ConfigInvalid names an entry that is malformed or overlaps another or a folder of `never`."""
         rules = tuple(_parse(entry.strip()) for entry in allow)
         for rule in rules:
             others = [(each.path, _parts(each)) for each in rules if each is not rule]
@@ -49,7 +49,7 @@ class AllowedFolders:
         return cls(rules, quota)
 
     def open(self, tenant: str, path: str, deadline: float) -> Jail:
-        """The folder at an absolute path, for one call; AddressNotAllowed unless it lies within one that the tenant may use."""
+        """Open the folder at an absolute path for one call; AddressNotAllowed unless it is within a folder open to the tenant."""
         wanted = path.rstrip("/")
         if not path.startswith("/") or os.path.normpath(path) != wanted or "\0" in path:
             raise ConfigError("The folder is no plain absolute path; write it like /srv/exchange, without `..` and links.")
@@ -67,7 +67,7 @@ class AllowedFolders:
 
 @dataclass(frozen=True)
 class TenantFolders:
-    """What one tenant may use of the operator's list."""
+    """The folders of the operator's list that one tenant may use."""
 
     allowed: AllowedFolders = AllowedFolders()
     tenant: str = ""
@@ -94,12 +94,12 @@ def _parse(entry: str) -> FolderRule:
 
 
 def _parts(rule: FolderRule) -> tuple[str, ...]:
-    """The rule's folder part by part, links in what is before `{tenant}` followed."""
+    """Split the rule's path into parts, with symbolic links before `{tenant}` resolved."""
     fixed, _, rest = rule.path.partition(f"/{_TENANT}")
     tail = f"{_TENANT}{rest}".split("/") if fixed != rule.path else []
     return (*Path(fixed or "/").resolve().parts, *tail)
 
 
 def _nested(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether one of them is the other, or could lie in it."""
+    """Return whether the two paths are equal or one could contain the other; `{tenant}` matches any part."""
     return all(_TENANT in (a, b) or a == b for a, b in zip(one, other, strict=False))

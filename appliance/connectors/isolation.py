@@ -1,4 +1,4 @@
-"""Reading what nobody trusts in a process of its own: `run_apart` starts it, the module it runs begins with `stand_apart`."""
+"""Parse untrusted content in a separate process: `run_apart` starts it, and the module it runs calls `stand_apart` first."""
 
 import json
 import resource
@@ -15,7 +15,7 @@ from appliance.core.confinement import confinement
 
 @dataclass(frozen=True)
 class Apart:
-    """What a process of its own wrote before it ended; `failed` when it ended by a limit or a fault, with its last words."""
+    """The output of a separate process; `failed` when it crashed or hit a limit, with the last line of its standard error."""
 
     told: bytes
     failed: bool
@@ -23,13 +23,13 @@ class Apart:
 
 
 class TookTooLong(Exception):
-    """The process was ended at the deadline."""
+    """The process did not finish before the deadline and was killed."""
 
 
 def run_apart(module: str, options: Mapping[str, Any], content: bytes, deadline: float) -> Apart:
-    """Run `python -m module` until it ends, `deadline` being a time of `time.monotonic()`; TookTooLong.
+    """Run `python -m module` and return its output; TookTooLong after `deadline`, a time of `time.monotonic()`.
 
-    It gets the options as JSON in the first line of its standard input and the content behind it.
+    The process reads the options as JSON from the first line of its standard input, followed by the content.
     """
     with subprocess.Popen(  # noqa: S603 - our own interpreter, and a module a plugin names
         [sys.executable, "-I", "-m", module],
@@ -47,7 +47,7 @@ def run_apart(module: str, options: Mapping[str, Any], content: bytes, deadline:
 
 
 def stand_apart(memory_mb: int, cpu_seconds: int) -> tuple[dict[str, Any], bytes]:
-    """Called first in that process: gives up what reading does not need, and answers the options and the content."""
+    """Drop privileges, set the limits, and return the options and the content.  The separate process calls this first."""
     confinement.confine(memory_mb << 20, 0)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     options = json.loads(sys.stdin.buffer.readline())
@@ -55,6 +55,6 @@ def stand_apart(memory_mb: int, cpu_seconds: int) -> tuple[dict[str, Any], bytes
 
 
 def memory_used_kb() -> int:
-    """The most memory this process had so far.  Not of getrusage, which counts what its parent had when it started it."""
+    """Return this process's peak memory in KiB.  getrusage is not used because it includes the parent's memory at the start."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))

@@ -1,4 +1,4 @@
-"""A folder of this machine that nothing leaves: every name is opened from its folder's descriptor, and no link is followed."""
+"""Access confined to one folder of this machine: names are opened relative to folder descriptors, and links are not followed."""
 
 import ctypes
 import errno
@@ -14,7 +14,7 @@ from appliance.connectors.contract import ConfigError, ConnectorError, FileInfo,
 from appliance.core.sentences import Sentence
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A named pipe would otherwise keep whoever opens it waiting until somebody writes.
+# Without O_NONBLOCK, opening a named pipe would block until another process writes to it.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DRAFT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
@@ -25,7 +25,7 @@ _NOT_KNOWN_HERE = (errno.EINVAL, errno.ENOSYS)
 
 @dataclass(frozen=True)
 class Jail:
-    """The contract's `Folder`: `inner` below `base`, which the operator allows; ends at `deadline` (monotonic seconds)."""
+    """A `Folder` of the contract at `inner` below the allowed folder `base`; operations end at `deadline` (monotonic seconds)."""
 
     base: str
     inner: str
@@ -42,7 +42,7 @@ class Jail:
         with _told(path), self._folder(path) as folder, os.scandir(folder) as names:
             for each in names:
                 self._hurry()
-                with suppress(FileNotFoundError):  # it has gone since
+                with suppress(FileNotFoundError):  # deleted since the listing
                     yield _info(each.name, each.stat(follow_symlinks=False))
 
     def stat(self, path: str) -> FileInfo | None:
@@ -151,7 +151,7 @@ class Jail:
             raise Rejected(Sentence("The operator allows only reading in %(base)s (folders.allow).", base=self.base))
 
     def _room(self) -> int | None:
-        """How many bytes may still be written; None for no limit.  What others write meanwhile is not counted."""
+        """Return how many bytes may still be written, None for no limit.  Concurrent writes are not counted."""
         if not self.quota:
             return None
         with _told(""), self._base() as base:
@@ -175,7 +175,7 @@ class Jail:
 
     @contextmanager
     def _base(self) -> Iterator[int]:
-        """A descriptor of the operator's folder; a link that the operator made there is followed."""
+        """Open the operator's folder; a symbolic link the operator configured is followed."""
         descriptor = os.open(self.base, _FOLDER_FLAGS)
         try:
             yield descriptor
@@ -184,7 +184,7 @@ class Jail:
 
     @contextmanager
     def _folder(self, path: str) -> Iterator[int]:
-        """A descriptor of the folder at the path."""
+        """Open the folder at `path` and yield its descriptor."""
         descriptor = os.open(self.base, _FOLDER_FLAGS)
         try:
             for name in (*_names(self.inner), *_names(path)):
@@ -197,7 +197,7 @@ class Jail:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """A descriptor of the folder that the path's last name is in, and that name."""
+        """Open the folder that contains the path's last name; yield its descriptor and that name."""
         *above, name = _names(path) or [""]
         if not name:
             raise ConfigError("The path is empty; name a file or folder.")
@@ -217,9 +217,9 @@ def _deeper(folder: int, name: str) -> int:
 
 
 def _draft(folder: int, name: str) -> int:
-    """A new file that whoever may read and write its folder may read and write, whatever the process's own umask."""
+    """Create a file with the read and write permissions of its folder, regardless of the process's umask."""
     descriptor = os.open(name, _DRAFT_FLAGS, 0o666, dir_fd=folder)
-    with suppress(PermissionError):  # a file system without rights of its own, such as FAT
+    with suppress(PermissionError):  # a file system without permissions, such as FAT
         os.fchmod(descriptor, os.fstat(folder).st_mode & 0o666)
     return descriptor
 
@@ -227,13 +227,13 @@ def _draft(folder: int, name: str) -> int:
 def _info(name: str, found: os.stat_result) -> FileInfo:
     kind: FileKind = "folder" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
     shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if shown != name:  # a name that no JSON can hold can be seen and not be used
+    if shown != name:  # JSON cannot represent the name, so the entry is listed but cannot be opened
         kind = "other"
     return FileInfo(shown, kind, found.st_size if kind == "file" else 0, found.st_mtime)
 
 
 def _rename_beside(old: int, name: str, new: int, wanted: str) -> None:
-    """Rename, never over another, by one system call (renameat2(2)); with a look before it where that is not known."""
+    """Rename without replacing an existing file, atomically by renameat2(2) where the file system supports it."""
     call = ctypes.CDLL(None, use_errno=True).renameat2
     if call(old, os.fsencode(name), new, os.fsencode(wanted), _RENAME_NOREPLACE) == 0:
         return
@@ -244,7 +244,10 @@ def _rename_beside(old: int, name: str, new: int, wanted: str) -> None:
 
 
 def rename_after_a_look(old: int, name: str, new: int, wanted: str) -> None:
-    """The same for file systems such as NFS: what is put there at that very moment would be replaced."""
+    """Rename after checking that the target is free, for file systems such as NFS without renameat2 flags.
+
+    A file created at the target between the check and the rename is replaced.
+    """
     try:
         os.stat(wanted, dir_fd=new, follow_symlinks=False)
     except FileNotFoundError:
@@ -255,7 +258,7 @@ def rename_after_a_look(old: int, name: str, new: int, wanted: str) -> None:
 
 @contextmanager
 def _told(path: str) -> Iterator[None]:
-    """What the operating system refuses, as errors of the contract."""
+    """Convert errors of the operating system to errors of the contract."""
     try:
         yield
     except OSError as error:

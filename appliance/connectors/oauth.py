@@ -31,19 +31,19 @@ _MARGIN_S = 60.0
 
 
 class GrantRefused(AuthError):
-    """The provider no longer honours what the tokens were granted for: a person must connect again."""
+    """The provider has revoked or expired the grant: a person must connect the integration again."""
 
 
 class Tokens(Protocol):
-    """Where a call gets its access token."""
+    """The source of access tokens for a call."""
 
     def access_token(self, refused: str, until: float) -> str:
-        """A token that is not `refused`, before `until` (monotonic seconds)."""
+        """Return a token other than `refused`; gives up at `until` (monotonic seconds)."""
 
 
 @dataclass(frozen=True)
 class TokenAnswer:
-    """What a provider granted; `renew_in` is in seconds, with a margin, None when it did not say."""
+    """Tokens issued by a provider; `renew_in` is in seconds, less a safety margin, None when the provider gave no lifetime."""
 
     access_token: str = field(repr=False)
     refresh_token: str = field(default="", repr=False)
@@ -53,12 +53,12 @@ class TokenAnswer:
 
 
 def make_verifier() -> str:
-    """A code verifier (RFC 7636 § 4.1) of 256 bits."""
+    """Generate a PKCE code verifier (RFC 7636 § 4.1) of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
 def consent_address(oauth: OAuth, redirect_uri: str, state: str, verifier: str) -> str:
-    """Where a person allows access (RFC 6749 § 4.1.1, RFC 7636 § 4.3 by S256)."""
+    """Build the URL of the provider's consent page (RFC 6749 § 4.1.1, RFC 7636 § 4.3 with S256)."""
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode("ascii")).digest()).decode("ascii").rstrip("=")
     params = {
         **oauth.authorize_params,
@@ -75,24 +75,27 @@ def consent_address(oauth: OAuth, redirect_uri: str, state: str, verifier: str) 
 
 
 def by_code(http: Http, oauth: OAuth, code: str, verifier: str, redirect_uri: str) -> TokenAnswer:
-    """The tokens of an authorization code."""
+    """Exchange an authorization code for tokens."""
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
     return _ask(http, oauth, form)
 
 
 def by_refresh(http: Http, oauth: OAuth, refresh_token: str) -> TokenAnswer:
-    """Fresh tokens; the answer's refresh token, if there is one, replaces the one that was sent."""
+    """Refresh the tokens; a refresh token in the response replaces the one that was sent."""
     return _ask(http, oauth, {"grant_type": "refresh_token", "refresh_token": refresh_token})
 
 
 def by_client(http: Http, oauth: OAuth) -> TokenAnswer:
-    """A token of the client itself."""
+    """Request a token by the client credentials grant."""
     form = {"grant_type": "client_credentials"}
     return _ask(http, oauth, {**form, "scope": oauth.scope} if oauth.scope else form)
 
 
 def _ask(http: Http, oauth: OAuth, form: Mapping[str, str]) -> TokenAnswer:
-    """GrantRefused, AuthError, ConfigError, RateLimited, TransientError or SystemFailure; no message holds a token."""
+    """Send a token request.
+
+    GrantRefused, AuthError, ConfigError, RateLimited, TransientError or SystemFailure; no message contains a token.
+    """
     sent = {**oauth.token_params, **form}
     headers = [("Content-Type", "application/x-www-form-urlencoded"), ("Accept", "application/json")]
     if oauth.client_auth == "basic" and oauth.client_secret:
@@ -110,7 +113,7 @@ def _ask(http: Http, oauth: OAuth, form: Mapping[str, str]) -> TokenAnswer:
     try:
         answer = http.send(request)
     except ConnectorError as error:
-        error.outcome = "not_done"  # asking for a token changes nothing in the foreign system
+        error.outcome = "not_done"  # a token request changes nothing in the foreign system
         raise
     return _read(answer, [form.get(name, "") for name in ("code", "code_verifier", "refresh_token")] + [oauth.client_secret])
 
@@ -127,7 +130,7 @@ def _read(answer: HttpAnswer, given: list[str]) -> TokenAnswer:
     if status >= 400 or ("error" in body and "access_token" not in body):
         raise _refusal(status, body, given)
     token, kind = body.get("access_token"), str(body.get("token_type", "bearer"))
-    # Without the body: it may hold half a token.
+    # The errors below leave out the body because it may contain part of a token.
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise SystemFailure("The token address did not answer with an access token; check token_url.")
     if kind.lower() != "bearer":
@@ -146,7 +149,7 @@ def _json_object(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def _renew_in(body: Mapping[str, Any]) -> float | None:
-    """A token is renewed a little before its end, so that none ends on the way."""
+    """Return the seconds after which to renew: slightly before expiry, so that a token does not expire in transit."""
     try:
         lasts = float(body["expires_in"])
     except (KeyError, TypeError, ValueError):
@@ -170,7 +173,7 @@ def _refusal(status: int, body: Mapping[str, Any], given: list[str]) -> Connecto
 
 
 class ClientTokens:
-    """Tokens of the client credentials grant, kept in memory: for tests and tries, where no integration keeps them."""
+    """Tokens of the client credentials grant, held in memory: for tests and dry runs without a stored integration."""
 
     def __init__(self, oauth: OAuth, http: Http) -> None:
         self._oauth = oauth

@@ -1,4 +1,4 @@
-"""Previews: what a connector would send is kept and shown without credentials, and nothing leaves."""
+"""Previews: the requests a connector would send are captured and shown without credentials, and nothing is sent."""
 
 import base64
 import socket
@@ -12,20 +12,20 @@ from appliance.connectors.redaction import Redactor
 
 Encoding = Literal["text", "base64"]
 _BLOT = "[redacted]"
-# Blotted whatever they hold: what they carry need not be a secret of the settings as it stands there.
+# Always redacted: their values may be derived from a secret and then differ from the value in the settings.
 _CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "api-key", "x-auth-token"})
 _MOST_BODY = 64 * 1024
 
 
 class NothingLeaves(BaseException):
-    """Ends a call at the door.  No `Exception`, so that a plugin that handles whatever fails does not go on."""
+    """Ends a call before anything is sent.  Not an `Exception`, so that a plugin's `except Exception` does not catch it."""
 
 
 @dataclass
 class PreviewContext:
-    """A `Context` without a way out: the first use of any door ends the call with NothingLeaves.
+    """A `Context` without external access: the first attempt to use it ends the call with NothingLeaves.
 
-    `requests` are the HTTP requests that came to the door, as they were about to be sent.
+    `requests` are the captured HTTP requests, as they were about to be sent.
     """
 
     idempotency_key: str
@@ -37,7 +37,7 @@ class PreviewContext:
         return self
 
     def send(self, request: HttpRequest) -> NoReturn:
-        """`Http.send` that keeps the request instead."""
+        """Capture the request instead of sending it."""
         self.requests.append(request)
         raise NothingLeaves
 
@@ -49,17 +49,17 @@ class PreviewContext:
         raise NothingLeaves
 
     def access_token(self, refused: str = "") -> str:
-        """Stands for a token, which only a request of its own would fetch."""
+        """Return a placeholder, because fetching a real token would need a request."""
         return "token"
 
     def pause(self, seconds: float) -> bool:
         return False
 
     def log(self, level: Level, message: str, fields: Json | None = None) -> None:
-        """Nothing: what did not happen leaves no line."""
+        """Discard the line: a preview performs nothing worth logging."""
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the contract offers is a door as well."""
+        """Treat everything else the contract offers as external access too."""
         if name.startswith("__"):
             raise AttributeError(name)
 
@@ -71,7 +71,7 @@ class PreviewContext:
 
 @dataclass(frozen=True)
 class SentRequest:
-    """One HTTP request; `body` is text, or base64 where it is none (`encoding`), cut after 64 KiB of `body_bytes`."""
+    """One HTTP request; `body` is text, or base64 for binary content (`encoding`), truncated to 64 KiB of `body_bytes`."""
 
     method: str
     url: str
@@ -83,7 +83,7 @@ class SentRequest:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a call would do: its action and input, secrets blotted out, and the requests that can be told beforehand."""
+    """What a call would do: its action and input, with secrets redacted, and the requests known in advance."""
 
     action: str
     input: Any
@@ -91,7 +91,7 @@ class Preview:
 
 
 def shown_request(redactor: Redactor, wanted: HttpRequest) -> SentRequest:
-    """The request as it would be sent, the integration's secrets and every credential blotted out; ConfigError if it cannot be."""
+    """Return the request as it would be sent, with secrets and credentials redacted; ConfigError if it cannot be sent."""
     request = build_request(wanted)
     headers = [(name, _value(redactor, name, value)) for name, value in request.headers.multi_items()]
     content = request.content
@@ -111,7 +111,7 @@ def _value(redactor: Redactor, name: str, value: str) -> str:
 
 
 def _as_base64(redactor: Redactor, content: bytes) -> str:
-    """Bytes that are no text are shown as long as no secret is in them."""
+    """Encode binary content as base64; empty when it contains a secret."""
     if redactor.text(content.decode("latin-1")) != content.decode("latin-1"):
         return ""
     return base64.b64encode(content[:_MOST_BODY]).decode("ascii")

@@ -1,4 +1,4 @@
-"""HTTP exchanges of a real system, recorded once without their secrets and replayed strictly."""
+"""Records the HTTP exchanges with a real system, without secrets, and replays them strictly in tests."""
 
 import base64
 import binascii
@@ -26,16 +26,16 @@ _PARAMETER = re.compile(r"([?&;]([A-Za-z0-9_.~-]+)=)([^&;#\s\"'<>\\]+)")
 
 
 class FixtureInvalid(ValueError):
-    """A file of recorded exchanges that cannot be used, as a sentence."""
+    """A recording that cannot be used; the message is a sentence."""
 
 
 class ReplayFailed(AssertionError):
-    """A request that was never recorded, or one that was recorded and never sent.  No connector catches it."""
+    """A request was sent but not recorded, or recorded but not sent.  Connectors do not catch it."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request and its answer, as the file holds them."""
+    """One request and its response, as stored in the file."""
 
     method: str
     url: str
@@ -45,20 +45,20 @@ class Exchange:
     answer: Any
 
     def asked(self) -> str:
-        """What tells this request from others: one line per part, parameters sorted."""
+        """Return the text that identifies this request: one line per part, parameters sorted."""
         body = json.dumps(self.body, indent=1, sort_keys=True, ensure_ascii=False)
         return f"{self.method} {_sorted_url(self.url)}\n{body}"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The settings, their secrets blotted out, and the exchanges made with them."""
+    """The settings, with secrets redacted, and the exchanges made with them."""
 
     settings: Json
     exchanges: Sequence[Exchange] = ()
 
     def usable_settings(self) -> dict[str, Any]:
-        """The settings with a made-up value wherever a secret stood."""
+        """Return the settings with a placeholder value in place of each secret."""
         made: dict[str, Any] = _made_up(self.settings, "")
         return made
 
@@ -67,7 +67,7 @@ class Recording:
 
 
 def write_recording(path: Path, recording: Recording, secrets: Sequence[str]) -> None:
-    """Write the file; FixtureInvalid when a secret would stand in it."""
+    """Write the file; FixtureInvalid when it would contain a secret."""
     entries = [
         {
             "request": {"method": each.method, "url": each.url, **({} if each.body is None else {"body": each.body})},
@@ -85,7 +85,7 @@ def write_recording(path: Path, recording: Recording, secrets: Sequence[str]) ->
 
 
 def read_recording(path: Path, settings_schema: Json, secrets: Sequence[str] = ()) -> Recording:
-    """The file's exchanges; FixtureInvalid when it is none, or when a secret stands in it."""
+    """Read a recording; FixtureInvalid when the file is malformed or contains a secret."""
     try:
         text = path.read_text("utf-8")
         data = json.loads(text)
@@ -114,7 +114,7 @@ def _exchange(entry: Mapping[str, Any]) -> Exchange:
 
 
 def secret_values(schema: Json, value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
-    """Pointer and value of every text that the schema of the settings calls a secret."""
+    """Yield the pointer and value of every string that the settings schema marks as secret."""
     if schema.get("secret") is True and isinstance(value, str):
         yield pointer, value
     elif isinstance(value, Mapping):
@@ -141,17 +141,17 @@ def _made_up(value: Any, pointer: str) -> Any:
 
 
 class Scrubber:
-    """Takes out the settings' secrets in every encoding the appliance knows, and what looks like a token by its name."""
+    """Removes the settings' secrets in every encoding the appliance knows, and values whose name suggests a token."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._redactor = Redactor(secrets)
 
     def text(self, text: str) -> str:
-        """A text, an address above all, without secrets."""
+        """Return a text, typically a URL, without secrets."""
         return _PARAMETER.sub(self._parameter, self._redactor.text(text))
 
     def json(self, value: Any, name: str = "") -> Any:
-        """JSON without secrets; a member whose name says token, password or the like loses its value."""
+        """Return JSON without secrets; members named like a token or password are redacted."""
         if isinstance(value, str):
             return BLOT if value and _is_secret_name(name) else self.text(value)
         if isinstance(value, Mapping):
@@ -177,7 +177,7 @@ def _form_or(text: str, scrubber: Scrubber) -> Any:
 
 
 def _stored_body(content: bytes, scrubber: Scrubber) -> Any:
-    """A body for the file: JSON as `{"json": …}`, a form, a text, or base64 of anything else."""
+    """Convert a body for the file: `{"json": …}`, `{"form": …}`, `{"text": …}`, or `{"base64": …}` for anything else."""
     if not content:
         return None
     try:
@@ -223,7 +223,7 @@ def _sorted_url(url: str) -> str:
 
 @dataclass
 class Recorder:
-    """An `Http` that asks the real system and keeps what was said, scrubbed at once."""
+    """An `Http` that sends requests to the real system and records the exchanges, scrubbed at once."""
 
     http: Http
     scrubber: Scrubber
@@ -246,7 +246,7 @@ class Recorder:
 
 
 class Player:
-    """An `Http` that answers recorded requests, in any order, each as often as it was recorded; anything else fails."""
+    """An `Http` that replays recorded responses, in any order, each as often as it was recorded; any other request fails."""
 
     def __init__(self, recording: Recording, settings_schema: Json) -> None:
         settings = recording.usable_settings()
@@ -267,7 +267,7 @@ class Player:
         return HttpAnswer(found.status, dict(found.headers), _loaded_body(found.answer), url)
 
     def check_all_used(self) -> None:
-        """ReplayFailed when something was recorded that nobody asked for."""
+        """Raise ReplayFailed when a recorded request was never sent."""
         unused = [asked.splitlines()[0] for asked, queue in self._left.items() for _ in queue]
         if unused:
             raise ReplayFailed(
