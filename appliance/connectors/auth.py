@@ -179,8 +179,8 @@ def _oauth_rules(grants: Sequence[Grant], endpoints: bool) -> list[dict[str, Any
 
 
 def _is(values: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: {"enum": value} if isinstance(value, list) else {"const": value} for name, value in values.items()}
-    return {"required": list(values), "properties": named}
+    properties = {name: {"enum": value} if isinstance(value, list) else {"const": value} for name, value in values.items()}
+    return {"required": list(values), "properties": properties}
 
 
 def _when(values: Mapping[str, Any], *, required: list[str]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class Entry:
 
 def entries(registry: Registry, words: str = "") -> list[Entry]:
     """List the usable connectors by name; with `words`, only those whose names, texts or credentials contain every word."""
-    found = [_entry(each.connector, each.distribution) for _, each in sorted(registry.installed.items())]
-    return [entry for entry in found if all(word in _told(entry) for word in words.lower().split())]
+    every_entry = [_entry(each.connector, each.distribution) for _, each in sorted(registry.installed.items())]
+    return [entry for entry in every_entry if all(word in _searchable_text(entry) for word in words.lower().split())]
 
 
 def _entry(connector: type[Connector], distribution: str) -> Entry:
@@ -35,7 +35,7 @@ def _entry(connector: type[Connector], distribution: str) -> Entry:
     )  # fmt: skip
 
 
-def _told(entry: Entry) -> str:
+def _searchable_text(entry: Entry) -> str:
     parts = [entry.name, entry.title, entry.distribution, entry.tested_against, *entry.credentials]
     parts += [f"{action.name} {action.summary}" for action in entry.actions]
     parts += [f"{trigger.name} {trigger.summary}" for trigger in entry.triggers]
@@ -54,7 +54,7 @@ def _credentials(schema: Mapping[str, Any]) -> Iterator[str]:
             yield from (name,) if part.get("secret") is True else _credentials(part)
 
 
-def markdown(found: Sequence[Entry]) -> str:
+def markdown(listed: Sequence[Entry]) -> str:
     """Render the catalogue as a Markdown page of the documentation."""
     lines = [
         "# Catalogue of connectors", "",
@@ -62,7 +62,7 @@ def markdown(found: Sequence[Entry]) -> str:
         "repeated without harm, w writes.", "",
         "| connector | actions | triggers | credentials | tested against |", "|---|---|---|---|---|",
     ]  # fmt: skip
-    for entry in found:
+    for entry in listed:
         actions = ", ".join(f"`{action.name}` {action.effect[0]}" for action in entry.actions) or "as the system has them"
         triggers = ", ".join(f"`{trigger.name}`" for trigger in entry.triggers) or "none"
         credentials = ", ".join(entry.credentials) or "none"

@@ -315,8 +315,8 @@ class Connector(ABC):
     @classmethod
     def auth_of(cls, settings: Json) -> Json:
         """Return the effective `auth` block; override to add values fixed by the vendor, such as `token_url`."""
-        found: Json = settings.get("auth", {"kind": "none"})
-        return found
+        auth: Json = settings.get("auth", {"kind": "none"})
+        return auth
 
     def effect_of(self, action: Action, input: Json) -> Effect:  # noqa: A002 - the contract's word
         """Return the effect of this call: the declared one, or a weaker one depending on settings and input."""

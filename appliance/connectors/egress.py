@@ -46,8 +46,8 @@ _KEEP_IDLE_SECONDS = 3.0
 
 def system_resolver(host: str, port: int) -> list[str]:
     """Return the addresses the operating system resolves a name to, in its order of preference."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 @dataclass(frozen=True)

@@ -50,18 +50,18 @@ class AllowedFolders:
 
     def open(self, tenant: str, path: str, deadline: float) -> Jail:
         """Open the folder at an absolute path for one call; AddressNotAllowed unless it is within a folder open to the tenant."""
-        wanted = path.rstrip("/")
-        if not path.startswith("/") or os.path.normpath(path) != wanted or "\0" in path:
+        folder = path.rstrip("/")
+        if not path.startswith("/") or os.path.normpath(path) != folder or "\0" in path:
             raise ConfigError("The folder is no plain absolute path; write it like /srv/exchange, without `..` and links.")
         bases = [(rule.base(tenant), rule.read_only) for rule in self.rules]
-        found = [(base, read_only) for base, read_only in bases if wanted == base or wanted.startswith(f"{base}/")]
-        if not found:
+        matches = [(base, read_only) for base, read_only in bases if folder == base or folder.startswith(f"{base}/")]
+        if not matches:
             raise AddressNotAllowed(Sentence(
                 "The folder %(wanted)s may not be used from here. If it is meant, the operator adds it to folders.allow.",
-                wanted=wanted,
+                wanted=folder,
             ))
-        base, read_only = max(found, key=lambda pair: len(pair[0]))
-        inner = wanted[len(base) :].strip("/")
+        base, read_only = max(matches, key=lambda pair: len(pair[0]))
+        inner = folder[len(base) :].strip("/")
         return Jail(base, inner, read_only=read_only, quota=self.quota, deadline=deadline)
 
 

@@ -36,14 +36,14 @@ def run_apart(module: str, options: Mapping[str, Any], content: bytes, deadline:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env={"LC_ALL": "C.UTF-8"},
     ) as process:  # fmt: skip
         try:
-            given = json.dumps(dict(options)).encode() + b"\n" + content
-            told, errors = process.communicate(given, timeout=max(0.1, deadline - time.monotonic()))
+            stdin = json.dumps(dict(options)).encode() + b"\n" + content
+            output, errors = process.communicate(stdin, timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as late:
             raise TookTooLong from late
         finally:
             process.kill()
     words = errors.decode("utf-8", "replace").strip().splitlines()
-    return Apart(told, process.returncode != 0, words[-1][:500] if words else "")
+    return Apart(output, process.returncode != 0, words[-1][:500] if words else "")
 
 
 def stand_apart(memory_mb: int, cpu_seconds: int) -> tuple[dict[str, Any], bytes]:

@@ -35,18 +35,18 @@ class Jail:
 
     @property
     def writable(self) -> bool:
-        with _told(""), self._folder("") as folder:
+        with _contract_errors(""), self._folder("") as folder:
             return not self.read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=folder)
 
     def scan(self, path: str = "") -> Iterator[FileInfo]:
-        with _told(path), self._folder(path) as folder, os.scandir(folder) as names:
+        with _contract_errors(path), self._folder(path) as folder, os.scandir(folder) as names:
             for each in names:
-                self._hurry()
+                self._check_deadline()
                 with suppress(FileNotFoundError):  # deleted since the listing
                     yield _info(each.name, each.stat(follow_symlinks=False))
 
     def stat(self, path: str) -> FileInfo | None:
-        with _told(path):
+        with _contract_errors(path):
             try:
                 if not path:
                     with self._folder("") as folder:
@@ -57,7 +57,7 @@ class Jail:
                 return None
 
     def open(self, path: str) -> BinaryIO:
-        with _told(path), self._parent(path) as (folder, name):
+        with _contract_errors(path), self._parent(path) as (folder, name):
             descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -68,11 +68,11 @@ class Jail:
                 raise
 
     def write(self, path: str, parts: Iterable[bytes], draft: str) -> int:
-        self._may_write()
+        self._check_writable()
         if "/" in draft or draft in ("", ".", ".."):
             raise ConfigError("The draft is no plain name.")
         room = self._room()
-        with _told(path), self._parent(path) as (folder, name):
+        with _contract_errors(path), self._parent(path) as (folder, name):
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
             try:
@@ -89,7 +89,7 @@ class Jail:
         size = 0
         with os.fdopen(descriptor, "wb") as file:
             for part in parts:
-                self._hurry()
+                self._check_deadline()
                 size += len(part)
                 if room is not None and size > room:
                     raise Rejected(Sentence(
@@ -103,50 +103,50 @@ class Jail:
         return size
 
     def move(self, source: str, target: str) -> None:
-        self._may_write()
-        with _told(source), self._parent(source) as (old, name):
+        self._check_writable()
+        with _contract_errors(source), self._parent(source) as (old, name):
             os.stat(name, dir_fd=old, follow_symlinks=False)
-            with _told(target), self._parent(target) as (new, wanted):
-                _rename_beside(old, name, new, wanted)
+            with _contract_errors(target), self._parent(target) as (new, new_name):
+                _rename_no_replace(old, name, new, new_name)
                 os.fsync(new)
             os.fsync(old)
 
     def delete(self, path: str) -> bool:
-        self._may_write()
-        with _told(path):
+        self._check_writable()
+        with _contract_errors(path):
             try:
                 with self._parent(path) as (folder, name):
-                    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    (os.rmdir if stat.S_ISDIR(found.st_mode) else os.unlink)(name, dir_fd=folder)
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(name, dir_fd=folder)
                     os.fsync(folder)
             except FileNotFoundError:
                 return False
             return True
 
     def make_folder(self, path: str) -> bool:
-        self._may_write()
-        made = False
+        self._check_writable()
+        is_new = False
         names = _names(path)
         for count in range(len(names)):
             inner = "/".join(names[: count + 1])
-            with _told(inner), self._parent(inner) as (folder, name):
+            with _contract_errors(inner), self._parent(inner) as (folder, name):
                 try:
                     os.mkdir(name, dir_fd=folder)
                     os.fsync(folder)
-                    made = True
+                    is_new = True
                 except FileExistsError:
                     os.close(_deeper(folder, name))
-        return made
+        return is_new
 
     def place(self, path: str, *, for_writing: bool) -> str:
         if for_writing:
-            self._may_write()
-        found = self.stat(path)
-        if found is None or found.kind != "file":
+            self._check_writable()
+        info = self.stat(path)
+        if info is None or info.kind != "file":
             raise Rejected(Sentence("%(path)s is no file here; list its folder to see what is there.", path=repr(path)))
         return "/".join(part for part in (self.base, self.inner, path) if part)
 
-    def _may_write(self) -> None:
+    def _check_writable(self) -> None:
         if self.read_only:
             raise Rejected(Sentence("The operator allows only reading in %(base)s (folders.allow).", base=self.base))
 
@@ -154,10 +154,10 @@ class Jail:
         """Return how many bytes may still be written, None for no limit.  Concurrent writes are not counted."""
         if not self.quota:
             return None
-        with _told(""), self._base() as base:
+        with _contract_errors(""), self._base() as base:
             used = count = 0
             for _, _, names, folder in os.fwalk(".", dir_fd=base):
-                self._hurry()
+                self._check_deadline()
                 count += len(names)
                 if count > _MOST_COUNTED:
                     raise Rejected(Sentence(
@@ -169,7 +169,7 @@ class Jail:
                         used += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
         return max(0, self.quota - used)
 
-    def _hurry(self) -> None:
+    def _check_deadline(self) -> None:
         if time.monotonic() >= self.deadline:
             raise TransientError(f"The machine did not finish with {self.base} in time.")
 
@@ -224,40 +224,40 @@ def _draft(folder: int, name: str) -> int:
     return descriptor
 
 
-def _info(name: str, found: os.stat_result) -> FileInfo:
-    kind: FileKind = "folder" if stat.S_ISDIR(found.st_mode) else "file" if stat.S_ISREG(found.st_mode) else "other"
-    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if shown != name:  # JSON cannot represent the name, so the entry is listed but cannot be opened
+def _info(name: str, status: os.stat_result) -> FileInfo:
+    kind: FileKind = "folder" if stat.S_ISDIR(status.st_mode) else "file" if stat.S_ISREG(status.st_mode) else "other"
+    display_name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if display_name != name:  # JSON cannot represent the name, so the entry is listed but cannot be opened
         kind = "other"
-    return FileInfo(shown, kind, found.st_size if kind == "file" else 0, found.st_mtime)
+    return FileInfo(display_name, kind, status.st_size if kind == "file" else 0, status.st_mtime)
 
 
-def _rename_beside(old: int, name: str, new: int, wanted: str) -> None:
+def _rename_no_replace(old: int, name: str, new: int, new_name: str) -> None:
     """Rename without replacing an existing file, atomically by renameat2(2) where the file system supports it."""
     call = ctypes.CDLL(None, use_errno=True).renameat2
-    if call(old, os.fsencode(name), new, os.fsencode(wanted), _RENAME_NOREPLACE) == 0:
+    if call(old, os.fsencode(name), new, os.fsencode(new_name), _RENAME_NOREPLACE) == 0:
         return
     number = ctypes.get_errno()
     if number not in _NOT_KNOWN_HERE:
         raise OSError(number, os.strerror(number))
-    rename_after_a_look(old, name, new, wanted)
+    rename_after_a_look(old, name, new, new_name)
 
 
-def rename_after_a_look(old: int, name: str, new: int, wanted: str) -> None:
+def rename_after_a_look(old: int, name: str, new: int, new_name: str) -> None:
     """Rename after checking that the target is free, for file systems such as NFS without renameat2 flags.
 
     A file created at the target between the check and the rename is replaced.
     """
     try:
-        os.stat(wanted, dir_fd=new, follow_symlinks=False)
+        os.stat(new_name, dir_fd=new, follow_symlinks=False)
     except FileNotFoundError:
-        os.rename(name, wanted, src_dir_fd=old, dst_dir_fd=new)
+        os.rename(name, new_name, src_dir_fd=old, dst_dir_fd=new)
     else:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _contract_errors(path: str) -> Iterator[None]:
     """Convert errors of the operating system to errors of the contract."""
     try:
         yield

@@ -118,7 +118,7 @@ def _ask(http: Http, oauth: OAuth, form: Mapping[str, str]) -> TokenAnswer:
     return _read(answer, [form.get(name, "") for name in ("code", "code_verifier", "refresh_token")] + [oauth.client_secret])
 
 
-def _read(answer: HttpAnswer, given: list[str]) -> TokenAnswer:
+def _read(answer: HttpAnswer, secrets_sent: list[str]) -> TokenAnswer:
     status = answer.status
     if status == 429:
         raise RateLimited("The token address asks to wait (429).", retry_after=retry_after(answer), details={"status": status})
@@ -128,7 +128,7 @@ def _read(answer: HttpAnswer, given: list[str]) -> TokenAnswer:
         raise ConfigError(f"The token address points elsewhere ({status}); check token_url.", details={"status": status})
     body = _json_object(answer)
     if status >= 400 or ("error" in body and "access_token" not in body):
-        raise _refusal(status, body, given)
+        raise _refusal(status, body, secrets_sent)
     token, kind = body.get("access_token"), str(body.get("token_type", "bearer"))
     # The errors below leave out the body because it may contain part of a token.
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
@@ -136,7 +136,7 @@ def _read(answer: HttpAnswer, given: list[str]) -> TokenAnswer:
     if kind.lower() != "bearer":
         raise SystemFailure("The token address answered with a token that is no bearer token; another grant is needed.")
     refresh = body.get("refresh_token")
-    refresh, identity = (found if isinstance(found, str) else "" for found in (refresh, body.get("id_token")))
+    refresh, identity = (value if isinstance(value, str) else "" for value in (refresh, body.get("id_token")))
     return TokenAnswer(token, refresh, _renew_in(body), str(body.get("scope", ""))[:2000], identity)
 
 
@@ -157,13 +157,13 @@ def _renew_in(body: Mapping[str, Any]) -> float | None:
     return max(0.0, lasts - min(_MARGIN_S, lasts / 10)) if 0 <= lasts < 1e9 else None
 
 
-def _refusal(status: int, body: Mapping[str, Any], given: list[str]) -> ConnectorError:
+def _refusal(status: int, body: Mapping[str, Any], secrets_sent: list[str]) -> ConnectorError:
     code = str(body.get("error", ""))
     code = code if _ERROR_CODE.fullmatch(code) else ""
-    told = str(body.get("error_description", ""))[:300]
-    for secret in filter(None, given):
-        told = told.replace(secret, "[redacted]")
-    details = {"status": status, "error": code, "description": told}
+    description = str(body.get("error_description", ""))[:300]
+    for secret in filter(None, secrets_sent):
+        description = description.replace(secret, "[redacted]")
+    details = {"status": status, "error": code, "description": description}
     if code == "invalid_grant":
         return GrantRefused("The provider no longer accepts the connection; connect again.", details=details)
     if code in ("invalid_client", "unauthorized_client") or not code:

@@ -59,8 +59,8 @@ class Recording:
 
     def usable_settings(self) -> dict[str, Any]:
         """Return the settings with a placeholder value in place of each secret."""
-        made: dict[str, Any] = _made_up(self.settings, "")
-        return made
+        settings: dict[str, Any] = _with_placeholders(self.settings, "")
+        return settings
 
 
 # -- the file
@@ -97,19 +97,19 @@ def read_recording(path: Path, settings_schema: Json, secrets: Sequence[str] = (
         raise FixtureInvalid(f"{path.name} is no recording ({type(error).__name__}: {error}); record it again.") from error
     if data.get("format") != _FORMAT:
         raise FixtureInvalid(f"{path.name} is of format {data.get('format')!r}; this kit reads {_FORMAT}. Record it again.")
-    found = [pointer for pointer, value in secret_values(settings_schema, recording.settings) if value != BLOT]
-    found += [f"/exchanges/{place}" for place, each in enumerate(data["exchanges"]) if Scrubber(()).json(each) != each]
-    if found or Redactor(secrets).text(text) != text:
+    places = [pointer for pointer, value in secret_values(settings_schema, recording.settings) if value != BLOT]
+    places += [f"/exchanges/{place}" for place, each in enumerate(data["exchanges"]) if Scrubber(()).json(each) != each]
+    if places or Redactor(secrets).text(text) != text:
         raise FixtureInvalid(
-            f"{path.name} holds a secret at {(found or ['some place'])[0]}; replace it by {BLOT}, and the secret itself."
+            f"{path.name} holds a secret at {(places or ['some place'])[0]}; replace it by {BLOT}, and the secret itself."
         )
     return recording
 
 
 def _exchange(entry: Mapping[str, Any]) -> Exchange:
-    asked, answer = entry["request"], entry["answer"]
+    request, answer = entry["request"], entry["answer"]
     return Exchange(
-        asked["method"], asked["url"], asked.get("body"), answer["status"], answer.get("headers", {}), answer.get("body")
+        request["method"], request["url"], request.get("body"), answer["status"], answer.get("headers", {}), answer.get("body")
     )
 
 
@@ -127,13 +127,13 @@ def secret_values(schema: Json, value: Any, pointer: str = "") -> Iterator[tuple
             yield from secret_values(schema["items"], inner, f"{pointer}/{place}")
 
 
-def _made_up(value: Any, pointer: str) -> Any:
+def _with_placeholders(value: Any, pointer: str) -> Any:
     if value == BLOT:
         return f"made-up-secret-of{pointer.replace('/', '-')}"
     if isinstance(value, Mapping):
-        return {name: _made_up(inner, f"{pointer}/{name}") for name, inner in value.items()}
+        return {name: _with_placeholders(inner, f"{pointer}/{name}") for name, inner in value.items()}
     if isinstance(value, list):
-        return [_made_up(inner, f"{pointer}/{place}") for place, inner in enumerate(value)]
+        return [_with_placeholders(inner, f"{pointer}/{place}") for place, inner in enumerate(value)]
     return value
 
 
@@ -160,8 +160,8 @@ class Scrubber:
             return [self.json(inner, name) for inner in value]
         return value
 
-    def _parameter(self, found: "re.Match[str]") -> str:
-        return f"{found[1]}{BLOT}" if _is_secret_name(found[2]) else found[0]
+    def _parameter(self, match: "re.Match[str]") -> str:
+        return f"{match[1]}{BLOT}" if _is_secret_name(match[2]) else match[0]
 
 
 def _is_secret_name(name: str) -> bool:
@@ -263,12 +263,12 @@ class Player:
         queue = self._left.get(sent)
         if not queue:
             raise ReplayFailed(self._unknown(sent))
-        found = queue.pop(0)
-        return HttpAnswer(found.status, dict(found.headers), _loaded_body(found.answer), url)
+        exchange = queue.pop(0)
+        return HttpAnswer(exchange.status, dict(exchange.headers), _loaded_body(exchange.answer), url)
 
     def check_all_used(self) -> None:
         """Raise ReplayFailed when a recorded request was never sent."""
-        unused = [asked.splitlines()[0] for asked, queue in self._left.items() for _ in queue]
+        unused = [signature.splitlines()[0] for signature, queue in self._left.items() for _ in queue]
         if unused:
             raise ReplayFailed(
                 "These requests are recorded and were not sent; record again:\n" + "\n".join(f"  {each}" for each in unused)
@@ -277,8 +277,8 @@ class Player:
     def _unknown(self, sent: str) -> str:
         if sent in self._all:
             return f"This request was sent more often than it is recorded:\n{sent}"
-        near = max(self._all, key=lambda asked: difflib.SequenceMatcher(None, asked, sent).ratio(), default="")
-        told = "\n".join(
+        near = max(self._all, key=lambda signature: difflib.SequenceMatcher(None, signature, sent).ratio(), default="")
+        diff = "\n".join(
             difflib.unified_diff(near.splitlines(), sent.splitlines(), "the nearest recorded request", "sent", lineterm="")
         )
-        return f"This request is not recorded; record again, or mend the connector:\n{told}"
+        return f"This request is not recorded; record again, or mend the connector:\n{diff}"

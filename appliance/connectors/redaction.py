@@ -1,8 +1,8 @@
-"""Secrets blotted out of texts and JSON, in the encodings they commonly appear in.
+"""Redacts secrets in texts and JSON, in the encodings they commonly appear in.
 
-That is a second line only: a foreign system that knows a secret can answer it in an order or a cipher of its own, which nobody
-can find.  What keeps secrets is that they go only where somebody who may decide it has
-bound them (`tenants/grants/secret_bindings.py`).
+Redaction is a second line of defence: a foreign system that knows a secret can return it reordered or encrypted, which cannot
+be detected.  The first line is that secrets are sent only to targets an authorized person has bound them to
+(`tenants/grants/secret_bindings.py`).
 """
 
 import base64
@@ -16,13 +16,13 @@ from urllib.parse import quote, quote_plus
 from appliance.core.json_schema import pointer_token
 
 BLOT = "[redacted]"
-SHORTEST = 6  # shorter values would blot out ordinary words
+SHORTEST = 6  # redacting shorter values would remove ordinary words
 _ESCAPE = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Redactor:
-    """Blots secrets out of what is recorded, logged and handed back, in the encodings they commonly appear in."""
+    """Redacts secrets in what is recorded, logged and returned, in the encodings they commonly appear in."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._forms: list[str] = []
@@ -30,7 +30,7 @@ class Redactor:
         self._know(secrets)
 
     def learn(self, secret: str) -> None:
-        """Blot out this one as well, from now on: a token that came during the call."""
+        """Redact this secret too from now on, such as a token obtained during the call."""
         if secret not in self.learnt:
             self.learnt.append(secret)
             self._know([secret])
@@ -40,14 +40,14 @@ class Redactor:
         self._forms = sorted(forms.union(self._forms), key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """`text` without the secrets."""
+        """Return `text` with secrets redacted."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, BLOT)
         return text
 
     def json(self, value: Any) -> Any:
-        """A JSON value whose texts, member names included, are without the secrets."""
+        """Return a JSON value with secrets redacted in all strings, including member names."""
         if not self._forms:
             return value
         if isinstance(value, str):
@@ -64,15 +64,15 @@ def _forms(secret: str) -> Iterator[str]:
     yield secret[::-1]
     for encoded in (quote(secret, safe=""), quote(secret), quote_plus(secret), _every_byte(secret)):
         yield encoded
-        yield _ESCAPE.sub(lambda found: found[0].lower(), encoded)
+        yield _ESCAPE.sub(lambda match: match[0].lower(), encoded)
     for once in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         yield once
-        yield json.dumps(once)[1:-1]  # JSON in a text of JSON
+        yield json.dumps(once)[1:-1]  # JSON inside a JSON string
     yield pointer_token(secret)
     yield html.escape(secret)
     yield secret.encode().hex()
     yield secret.encode().hex().upper()
-    # In base64 the secret may begin at any of three positions of a group; what surrounds it changes its edges only.
+    # In base64 the secret may start at any of three positions of a group; the surrounding bytes change only its edges.
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + secret.encode()).decode("ascii").rstrip("=")
         part = encoded[(0, 2, 3)[shift] : len(encoded) - (len(encoded) % 4 != 0)]

@@ -1,4 +1,4 @@
-"""The connectors that are installed, and a sentence for each that cannot be used."""
+"""The registry of installed connectors, with a message for each one that cannot be used."""
 
 import logging
 import re
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 class Unusable(Exception):
-    """Why a plugin cannot be used, as a sentence."""
+    """A plugin cannot be used; the message is a sentence that says why."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A plugin that is installed and cannot be used, and why."""
+    """An installed plugin that cannot be used, and the reason."""
 
     name: str
     distribution: str
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Installed:
-    """A usable connector with its schemas compiled once."""
+    """A usable connector with its compiled schemas."""
 
     connector: type[Connector]
     distribution: str
@@ -65,16 +65,16 @@ class Installed:
         return MappingProxyType({action.name: compile_schema(action.output) for action in self.connector.actions})
 
     def output_of(self, action: Action) -> Schema:
-        """What the action promises; of a discovered one compiled anew."""
+        """Return the action's output schema, compiled on each call for a discovered action."""
         return self.outputs.get(action.name) or compile_schema(action.output)
 
     def input_of(self, action: Action) -> Schema:
-        """What the action takes; of a discovered one compiled anew."""
+        """Return the action's input schema, compiled on each call for a discovered action."""
         return self.inputs.get(action.name) or compile_schema(action.input)
 
     @property
     def discovers(self) -> bool:
-        """Whether each integration has actions of its own beside the declared ones."""
+        """Whether integrations have discovered actions in addition to the declared ones."""
         return self.connector.discover is not Connector.discover
 
     @cached_property
@@ -92,32 +92,33 @@ class Installed:
 
 @dataclass(frozen=True)
 class Registry:
-    """What `gos connector list` and the catalogue show."""
+    """The usable connectors by name, and the problems of the others."""
 
     installed: Mapping[str, Installed]
     problems: tuple[Problem, ...] = ()
 
     def find(self, name: str) -> Installed | None:
-        """The connector of that name, None when it is not installed or not usable."""
+        """Return the connector of that name, None when it is not installed or not usable."""
         return self.installed.get(name)
 
 
 def load_registry(points: Iterable[EntryPoint] | None = None, *, folder: Path | None = None) -> Registry:
-    """Every plugin of the entry point group, then the YAML files of `folder`; a broken one becomes a problem and never
-    stops the appliance.
+    """Load every plugin of the entry point group, then the YAML files of `folder`.
+
+    A connector that fails to load is listed as a problem and does not stop the appliance.
     """
     installed: dict[str, Installed] = {}
     problems: list[Problem] = []
     for point in sorted(points if points is not None else entry_points(group=GROUP), key=lambda p: p.name):
         distribution = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
         try:
-            found = _load(point, distribution)
-            _check_free(found.name, installed)
+            loaded = _load(point, distribution)
+            _check_free(loaded.name, installed)
         except Unusable as finding:
             _log.warning("connector %s (%s) is not usable: %s", point.name, distribution, finding)
             problems.append(Problem(point.name, distribution, str(finding)))
         else:
-            installed[found.name] = found
+            installed[loaded.name] = loaded
     _add_declared(folder, installed, problems)
     return Registry(MappingProxyType(installed), tuple(problems))
 
@@ -126,26 +127,26 @@ def _add_declared(folder: Path | None, installed: dict[str, Installed], problems
     for declared in read_folder(folder) if folder is not None else ():
         distribution = f"{CONNECTORS}/{declared.file}"
         try:
-            found = _declared(declared, distribution)
-            _check_free(found.name, installed)
+            loaded = _declared(declared, distribution)
+            _check_free(loaded.name, installed)
         except Unusable as finding:
             _log.warning("connector %s is not usable: %s", distribution, finding)
             problems.append(Problem(declared.name, distribution, str(finding)))
         else:
-            installed[found.name] = found
+            installed[loaded.name] = loaded
 
 
 def _declared(declared: Declared, distribution: str) -> Installed:
     if declared.connector is None:
         raise Unusable(declared.problem)
-    found = Installed(declared.connector, distribution)
-    if found.name != declared.name:
-        raise Unusable(f"{declared.file} holds the connector {found.name}; name the file {found.name}.yaml.")
+    loaded = Installed(declared.connector, distribution)
+    if loaded.name != declared.name:
+        raise Unusable(f"{declared.file} holds the connector {loaded.name}; name the file {loaded.name}.yaml.")
     try:
-        check_declaration(found, declared.name)
+        check_declaration(loaded, declared.name)
     except Unusable as finding:
         raise Unusable(f"{declared.file}: {finding}") from finding
-    return found
+    return loaded
 
 
 def _check_free(name: str, installed: Mapping[str, Installed]) -> None:
@@ -156,7 +157,7 @@ def _check_free(name: str, installed: Mapping[str, Installed]) -> None:
 def _load(point: EntryPoint, distribution: str) -> Installed:
     try:
         connector = point.load()
-    except (Exception, SystemExit) as error:  # whatever an import raises is reported
+    except (Exception, SystemExit) as error:  # a plugin's import may raise anything
         raise Unusable(f"It does not import: {type(error).__name__}: {error}. Reinstall it, or remove it.") from error
     if not (isinstance(connector, type) and issubclass(connector, Connector)):
         raise Unusable(f"{point.value} is not a Connector of appliance.connectors.contract.")
@@ -166,19 +167,19 @@ def _load(point: EntryPoint, distribution: str) -> Installed:
             f"It is written for version {version} of the connector contract; this appliance speaks {CONTRACT_VERSION}."
             " Install a matching release."
         )
-    found = Installed(connector, distribution)
+    loaded = Installed(connector, distribution)
     try:
-        check_declaration(found, point.name)
+        check_declaration(loaded, point.name)
     except Unusable:
         raise
-    except (Exception, SystemExit) as error:  # what it declares is of another kind than any check foresaw
+    except (Exception, SystemExit) as error:  # a declaration of unexpected types may make any check raise
         raise Unusable(f"Its declaration is broken: {type(error).__name__}: {error}. Install a mended release.") from error
-    return found
+    return loaded
 
 
-def check_declaration(found: Installed, entry_name: str) -> None:
-    """Judge names, effects and schemas of a connector class; the exception's text is the sentence to show."""
-    connector = found.connector
+def check_declaration(installed: Installed, entry_name: str) -> None:
+    """Check the names, effects and schemas of a connector class; Unusable with a message for the operator."""
+    connector = installed.connector
     missing = [name for name in ("name", "title", "version", "settings_schema", "actions") if not hasattr(connector, name)]
     if missing:
         raise Unusable(f"{connector.__name__} does not declare {', '.join(missing)}.")
@@ -186,23 +187,23 @@ def check_declaration(found: Installed, entry_name: str) -> None:
         raise Unusable(f"{connector.__name__} does not implement {', '.join(sorted(connector.__abstractmethods__))}.")
     if connector.name != entry_name or not _NAME.fullmatch(connector.name):
         raise Unusable(f"Its name {connector.name!r} must be a slug and equal its entry point {entry_name!r}.")
-    if len(connector.actions) == 0 and not found.discovers:
+    if len(connector.actions) == 0 and not installed.discovers:
         raise Unusable("Its actions must have distinct names, and there must be one.")
     _check_actions(connector.actions)
     triggers = [trigger.name for trigger in connector.triggers]
     if len(set(triggers)) != len(triggers) or not all(_ACTION_NAME.fullmatch(name) for name in triggers):
         raise Unusable("Its triggers must have distinct names of lower-case letters, digits and underscores.")
-    _check_samples(found)
-    _check_triggers(found)
+    _check_samples(installed)
+    _check_triggers(installed)
 
 
-def check_discovered(found: Installed, actions: Sequence[Action]) -> None:
-    """Judge what an integration's system was found to offer; the exception's text is the sentence to show."""
+def check_discovered(installed: Installed, actions: Sequence[Action]) -> None:
+    """Check the actions that an integration discovered; Unusable with a message for the person who configures it."""
     if len(actions) > _MOST_DISCOVERED:
         raise Unusable(f"It found {len(actions)} actions; {_MOST_DISCOVERED} are the most.")
     _check_actions(actions)
-    if taken := sorted(found.actions.keys() & {action.name for action in actions}):
-        raise Unusable(f"It found the action {taken[0]}, which it declares as well.")
+    if duplicates := sorted(installed.actions.keys() & {action.name for action in actions}):
+        raise Unusable(f"It found the action {duplicates[0]}, which it declares as well.")
 
 
 def _check_actions(actions: Sequence[Action]) -> None:
@@ -219,26 +220,26 @@ def _check_actions(actions: Sequence[Action]) -> None:
                 raise Unusable(f"The {part} schema of action {action.name} is not usable: {error}.") from error
 
 
-def _check_samples(found: Installed) -> None:
-    for action in found.connector.actions:
-        if problems := found.inputs[action.name].problems(dict(action.sample)):
+def _check_samples(installed: Installed) -> None:
+    for action in installed.connector.actions:
+        if problems := installed.inputs[action.name].problems(dict(action.sample)):
             raise Unusable(
                 f"The sample of action {action.name} breaks its own schema at {problems[0].pointer or '/'}: {problems[0].message}"
             )
     try:
-        compile_schema(found.connector.settings_schema)
+        compile_schema(installed.connector.settings_schema)
     except SchemaInvalid as error:
         raise Unusable(f"The settings schema is not usable: {error}.") from error
 
 
-def _check_triggers(found: Installed) -> None:
-    for trigger in found.connector.triggers:
+def _check_triggers(installed: Installed) -> None:
+    for trigger in installed.connector.triggers:
         for part, schema in (("query", trigger.query), ("item", trigger.item)):
             try:
                 compile_schema(schema)
             except SchemaInvalid as error:
                 raise Unusable(f"The {part} schema of trigger {trigger.name} is not usable: {error}.") from error
-        if problems := found.queries[trigger.name].problems(dict(trigger.sample)):
+        if problems := installed.queries[trigger.name].problems(dict(trigger.sample)):
             raise Unusable(
                 f"The sample of trigger {trigger.name} breaks its own schema at {problems[0].pointer or '/'}: {problems[0].message}"
             )

@@ -1,4 +1,4 @@
-"""What an action sends over HTTP, in one form: method, host, address and what its body says, however the action spells them."""
+"""Normalizes the HTTP request an action sends, so that rules compare method, host, URL and body however they are written."""
 
 import json
 import re
@@ -22,18 +22,18 @@ _FORM = "application/x-www-form-urlencoded"
 _OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
 _PARAMETER = "_method"
 _METHODS = SAFE_METHODS | {"CONNECT", "DELETE", "PATCH", "POST", "PUT"}
-_MOST_OVERRIDES = 10  # names that are no methods of HTTP, of which a body may hold as many as it likes
+_MOST_OVERRIDES = 10  # cap on override values that are not HTTP methods, because a body may contain any number of them
 _MOST_BODY = 4 << 20
 _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
 class SentRequest:
-    """The first request of an action; all of it empty, and `is_opaque`, where nobody can tell it beforehand.
+    """The normalized first request of an action; empty and `is_opaque` when it is not known in advance.
 
-    `methods` are the request's own and those that headers or parameters would have it taken for; `urls` the ways in which a
-    condition may name its address; `bodies` every way to read its body; `is_opaque` says that there may be more in the body
-    than these.
+    `methods` are the request's own method and those that override headers or parameters request; `urls` are the forms in which
+    a condition may write its URL; `bodies` are all readings of its body; `is_opaque` means that the body may have content
+    beyond these readings.
     """
 
     methods: tuple[str, ...] = ()
@@ -46,35 +46,35 @@ class SentRequest:
 
     @property
     def may_write(self) -> bool:
-        """Whether any of its methods changes something."""
+        """Whether any of its methods may change something."""
         return any(method not in SAFE_METHODS for method in self.methods)
 
     @cached_property
     def operations(self) -> tuple[str, ...]:
-        """The names by which rules call its methods."""
+        """The names that rules use for its methods."""
         return tuple(method.lower() for method in self.methods)
 
-    def inputs(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The input as conditions may look at it, one for each reading of body and address."""
-        query = {**_texts(given.get("query")), **(self.query or {})}
-        found = []
+    def inputs(self, action_input: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the inputs that conditions are evaluated on: one for each combination of body, method and URL."""
+        query = {**_texts(action_input.get("query")), **(self.query or {})}
+        inputs = []
         for body in self.bodies or (None,):
             read = _members(body, self.text)
             for method in self.methods or ("",):
-                common = {**given, **read, "query": query, **({"method": method} if method else {})}
-                found += [{**common, "url": url} for url in self.urls] or [common]
-        return found
+                common = {**action_input, **read, "query": query, **({"method": method} if method else {})}
+                inputs += [{**common, "url": url} for url in self.urls] or [common]
+        return inputs
 
-    def bodies_of(self, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The input with each reading of its body, its address as it was given: what a rule that allows must hold for."""
-        return [{**given, **_members(body, self.text)} for body in self.bodies]
+    def bodies_of(self, action_input: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the input with each reading of its body and its original URL; a rule that allows must match all of them."""
+        return [{**action_input, **_members(body, self.text)} for body in self.bodies]
 
 
 UNKNOWN = SentRequest()
 
 
 def read_request(request: HttpRequest, base_url: str = "") -> SentRequest:
-    """The request in its one form; UNKNOWN when it cannot be sent."""
+    """Normalize a request; UNKNOWN when it cannot be sent."""
     try:
         built = build_request(request)
     except ConnectorError:
@@ -90,9 +90,11 @@ def read_request(request: HttpRequest, base_url: str = "") -> SentRequest:
 
 
 def composed(value: Any) -> Any:
-    """JSON whose texts are in the composed form (NFC), so that an accent has one spelling; of two members that become one,
-    both values are kept, which no comparison takes for one of them."""
-    if "\\" not in ascii(value):  # most are plain ASCII, which this says ten times as fast
+    """Return JSON with all strings in composed form (NFC), so that an accented letter has one spelling.
+
+    Two members whose names become equal are merged into a list of both values, which no comparison matches.
+    """
+    if "\\" not in ascii(value):  # most values are plain ASCII, which this check detects ten times as fast
         return value
     return _composed(value)
 
@@ -108,11 +110,11 @@ def _composed(value: Any) -> Any:
 
 
 def _pairs(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a member that is there twice has a list of its values."""
-    found: dict[str, list[Any]] = {}
+    """Build an object; the values of a repeated name become a list."""
+    values_by_name: dict[str, list[Any]] = {}
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+        values_by_name.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in values_by_name.items()}
 
 
 def _members(body: Any, text: str) -> dict[str, Any]:
@@ -128,17 +130,17 @@ def _texts(value: Any) -> dict[str, Any]:
 
 
 def _overrides(built: httpx.Request, query: Mapping[str, Any], bodies: list[Any]) -> Iterable[str]:
-    """Methods for which frameworks take a request because of a header or a parameter."""
-    named: list[Any] = [value for name, value in built.headers.multi_items() if name.lower().replace("_", "-") in _OVERRIDES]
+    """Return the methods that frameworks would substitute because of an override header or parameter."""
+    raw_values: list[Any] = [value for name, value in built.headers.multi_items() if name.lower().replace("_", "-") in _OVERRIDES]
     for members in (query, *(body for body in bodies if isinstance(body, Mapping))):
-        named += [value for name, value in members.items() if name.lower() == _PARAMETER]
-    values = [each for value in named for each in (value if isinstance(value, list) else [value])]
+        raw_values += [value for name, value in members.items() if name.lower() == _PARAMETER]
+    values = [each for value in raw_values for each in (value if isinstance(value, list) else [value])]
     methods = {each.strip().upper() for each in values if isinstance(each, str) and each.strip().isalpha()}
     return [*sorted(methods & _METHODS), *sorted(methods - _METHODS)[:_MOST_OVERRIDES]]
 
 
 def _addresses(url: httpx.URL, base_url: str) -> Iterable[str]:
-    """The address as conditions name it: whole, as a path, and below the integration's base address."""
+    """Yield the forms in which conditions may write the URL: absolute, as a path, and relative to the integration's base URL."""
     path = _plain_path(url.path)
     query = f"?{url.query.decode('ascii', 'replace')}" if url.query else ""
     base = _plain_path(urlsplit(base_url).path).rstrip("/")
@@ -151,7 +153,7 @@ def _addresses(url: httpx.URL, base_url: str) -> Iterable[str]:
 
 
 def _plain_path(path: str) -> str:
-    """Percent-decoded, without empty and dot segments."""
+    """Percent-decode a path and remove empty and dot segments."""
     segments: list[str] = []
     for segment in unquote(path).split("/"):
         if segment == "..":
@@ -162,7 +164,7 @@ def _plain_path(path: str) -> str:
 
 
 def _read_body(built: httpx.Request) -> tuple[list[Any], bool]:
-    """Every way in which the receiver may read the body, and whether it may read it in another."""
+    """Return every reading of the body by the receiver, and whether other readings are possible."""
     content = built.content
     if not content:
         return [], False
@@ -172,14 +174,14 @@ def _read_body(built: httpx.Request) -> tuple[list[Any], bool]:
     head = Message()
     head["Content-Type"] = types[0] if types else "application/octet-stream"
     kind = head.get_content_type()
-    found = [each for each in (_read_json(content),) if each is not None]
+    readings = [each for each in (_read_json(content),) if each is not None]
     if kind == _FORM:
-        return [*found, composed(_pairs(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True)))], False
+        return [*readings, composed(_pairs(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True)))], False
     if kind == "multipart/form-data":
         parts = _read_multipart(types[0], content)
         return ([], True) if parts is None else ([parts[0]], parts[1])
     is_json = kind == "application/json" or kind.endswith("+json")
-    return found, not found or not (is_json or kind in ("text/plain", "application/octet-stream"))
+    return readings, not readings or not (is_json or kind in ("text/plain", "application/octet-stream"))
 
 
 def _read_json(content: bytes) -> Any:
@@ -191,7 +193,7 @@ def _read_json(content: bytes) -> Any:
 
 
 def _read_multipart(content_type: str, content: bytes) -> tuple[Any, bool] | None:
-    """The fields of a form, and whether there are files in it or parts of another type, which say what nobody can tell."""
+    """Return the fields of a multipart form, and whether it contains files or parts whose content cannot be evaluated."""
     if re.search(r"[\r\n]", content_type):
         return None
     parsed = BytesParser().parsebytes(b"Content-Type: " + content_type.encode("utf-8", "replace") + b"\r\n\r\n" + content)

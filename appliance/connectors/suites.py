@@ -1,4 +1,4 @@
-"""Parts of the contract suite that a plugin's tests adopt beside `ConnectorContract`: each says what it needs.
+"""Optional parts of the contract suite that a plugin's tests mix in with `ConnectorContract`.
 
     class TestStockRoom(Recorded, Compatible, ConnectorContract):
         connector = StockRoomConnector
@@ -49,7 +49,7 @@ from appliance.core.config import environment
 
 @dataclass(frozen=True)
 class ContextWith(CallContext):
-    """A real context whose HTTP is another."""
+    """A real context with its HTTP client replaced."""
 
     instead: Http | None = None
 
@@ -59,12 +59,12 @@ class ContextWith(CallContext):
 
 
 def context_with(ctx: CallContext, http: Http) -> ContextWith:
-    """`ctx` with `http` in place of its own."""
+    """Return `ctx` with its HTTP client replaced by `http`."""
     return ContextWith(**{**vars(ctx), "instead": http})
 
 
 class Unreachable:
-    """An `Http` behind which nobody is."""
+    """An `Http` whose every connection fails."""
 
     def send(self, request: HttpRequest) -> HttpAnswer:
         raise TransientError(f"{request.url.split('?')[0]} accepts no connection.")
@@ -72,7 +72,7 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class Redirected:
-    """An `Http` that asks one server of the test whatever is to be asked of anybody."""
+    """An `Http` that sends every request to one URL of a test server."""
 
     http: Http
     url: str
@@ -82,7 +82,7 @@ class Redirected:
 
 
 def run_everything(connector: Connector, ctx: Context) -> None:
-    """The check, every action's sample and every trigger, from the beginning and once more."""
+    """Run the check, every action's sample, and two polls of every trigger."""
     assert connector.check(ctx)
     for action in connector.actions:
         output = connector.call(action.name, dict(action.sample), ctx)
@@ -90,26 +90,26 @@ def run_everything(connector: Connector, ctx: Context) -> None:
     for trigger in connector.triggers:
         first = connector.poll(trigger.name, dict(trigger.sample), None, ctx)
         again = connector.poll(trigger.name, dict(trigger.sample), json.loads(json.dumps(first.cursor)), ctx)
-        keys = [item.key for found in (first, again) for item in found.items]
+        keys = [item.key for polled in (first, again) for item in polled.items]
         assert len(set(keys)) == len(keys), f"{trigger.name} answered an item twice"
 
 
 _recorded_now: set[Path] = set()
-"""The files that this run of the tests has recorded: once is enough."""
+"""The files already recorded in this test run; each is recorded once."""
 
 
 class Recorded:
-    """The contract suite on exchanges that were recorded from a real system; put it before `ConnectorContract`."""
+    """Runs the contract suite on exchanges recorded from a real system; list it before `ConnectorContract`."""
 
     connector: type[Connector]
     recording: ClassVar[Path]
 
     @pytest.fixture
     def recorded(self) -> Recording:
-        given = environment(f"CONNECTOR_SETTINGS_{self.connector.name.upper().replace('-', '_')}")
+        raw_settings = environment(f"CONNECTOR_SETTINGS_{self.connector.name.upper().replace('-', '_')}")
         secrets: list[str] = []
-        if given is not None:
-            settings = json.loads(given)
+        if raw_settings is not None:
+            settings = json.loads(raw_settings)
             secrets = [value for _, value in secret_values(self.connector.settings_schema, settings)]
             if self.recording not in _recorded_now:
                 record(self.connector, settings, self.recording)
@@ -146,7 +146,7 @@ class Recorded:
 
 
 def record(connector: type[Connector], settings: dict[str, Any], file: Path) -> None:
-    """Run everything once against the real system and keep what was said, without its secrets."""
+    """Run everything once against the real system and write the exchanges to a file, without secrets."""
     secrets = [value for _, value in secret_values(connector.settings_schema, settings)]
     scrubber = Scrubber(secrets)
     it = connector(settings)
@@ -160,7 +160,7 @@ def record(connector: type[Connector], settings: dict[str, Any], file: Path) -> 
 
 
 class Credentialed:
-    """Wrong credentials are an AuthError that names none of them."""
+    """Tests that wrong credentials raise an AuthError whose message contains none of them."""
 
     connector: type[Connector]
 
@@ -178,20 +178,20 @@ class Credentialed:
 
 
 class Faulty:
-    """What a system over HTTP may answer instead of what was asked: its class, in time, and no secret said."""
+    """Tests the handling of faulty HTTP responses: the error class, the deadline, and that no secret appears in a message."""
 
     connector: type[Connector]
 
     @pytest.fixture
     def faulty(self) -> Iterator[LoopbackServer]:
-        """A server that is asked instead of the system; it tells everything it was sent."""
+        """A server that receives all requests in place of the system."""
         server = LoopbackServer()
         yield server
         server.close()
 
     def _errors(self, settings: dict[str, Any], server: LoopbackServer, seconds: float = 10.0) -> list[ConnectorError]:
-        """What the check and each action's sample end with, each on a connector of its own; successes are left out."""
-        found = []
+        """Return the errors of the check and of each action's sample, each run on a new connector."""
+        errors = []
         samples = {action.name: dict(action.sample) for action in self.connector.actions}
         for name in ("", *samples):
             it = self.connector(settings)
@@ -200,10 +200,10 @@ class Faulty:
                 try:
                     _ = it.call(name, samples[name], ctx) if name else it.check(ctx)
                 except ConnectorError as error:
-                    found.append(error)
+                    errors.append(error)
                 finally:
                     it.close()
-        return found
+        return errors
 
     def test_a_system_that_asks_for_patience_is_rate_limited(self, faulty: LoopbackServer, settings: dict[str, Any]) -> None:
         faulty.answers["/"] = lambda _: Answer(429, {"Retry-After": "77"})
@@ -225,18 +225,18 @@ class Faulty:
     def test_no_secret_is_said(
         self, faulty: LoopbackServer, settings: dict[str, Any], status: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Not even by a system that repeats what it was sent: the appliance blots details, sentences hold none at all."""
+        """Covers a system that echoes requests: the appliance redacts details, but messages must contain no secret at all."""
         caplog.set_level(logging.DEBUG)
         faulty.answers["/"] = lambda request: Answer(status, {}, f"<{request.headers} {request.path} {request.body!r}>".encode())
         redactor = Redactor([value for _, value in secret_values(self.connector.settings_schema, settings)])
         errors = self._errors(settings, faulty)
         assert errors
-        said = [*(error.message for error in errors), repr(self.connector(settings)), caplog.text]
-        assert [text for text in said if redactor.text(text) != text] == []
+        texts = [*(error.message for error in errors), repr(self.connector(settings)), caplog.text]
+        assert [text for text in texts if redactor.text(text) != text] == []
 
 
 class Compatible:
-    """The last release's promises are kept, or the major version is a new one."""
+    """Tests that the last release's declaration still holds, unless the major version is new."""
 
     connector: type[Connector]
     declaration: ClassVar[Path]

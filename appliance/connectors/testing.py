@@ -1,4 +1,4 @@
-"""The contract suite: what every connector must satisfy, run against a real system or a loopback server.
+"""The contract suite: tests that every connector must pass, against a real system or a loopback server.
 
 A plugin's test file:
 
@@ -41,16 +41,16 @@ from appliance.core.json_schema import compile_schema
 
 _PORTS = range(20_000, 32_000)
 LOOPBACK = ("127.0.0.0/8", "::1")
-"""Egress rules that open loopback, where a plugin's own test server listens."""
+"""Egress rules that allow loopback, where a plugin's test server listens."""
 
 _PIECE = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on right now, for a server of a test.
+    """Return a loopback port that is currently free, for a test server.
 
-    It lies below the ports that the system gives to callers: of those, one may be taken before the server is there.
+    It is below the ephemeral range: a port in that range could be taken by a client before the server starts.
     """
     while True:
         port = secrets.choice(_PORTS)
@@ -72,9 +72,9 @@ def open_context(
     key: str = "contract-suite",
     seconds: float = 10.0,
 ) -> Iterator[CallContext]:
-    """A real context that reaches loopback and `folders` (of 1,000,000 bytes), and ends `seconds` from now.
+    """Open a real context that reaches loopback and `folders` (quota 1,000,000 bytes), with a deadline in `seconds`.
 
-    `names` are hosts with the one address that each resolves to, instead of what the machine knows.
+    `names` maps each host to the single address it resolves to, in place of the system's resolver.
     """
     egress = Egress.of(allow)
     if names is not None:
@@ -88,13 +88,13 @@ def open_context(
 
 
 def with_tokens(ctx: CallContext, auth: Json) -> CallContext:
-    """The same context, with the tokens that an `auth` block is granted by client credentials, if it is of the kind oauth2."""
+    """Return the context with tokens of the client credentials grant if the `auth` block is of kind `oauth2`."""
     oauth = oauth_of(auth)
     return ctx if oauth is None else replace(ctx, tokens=ClientTokens(oauth, ctx.http))
 
 
 class HeldDocuments:
-    """Documents in memory, as `ctx.documents` of a test; `held` has name, content type and bytes by id."""
+    """In-memory `ctx.documents` for tests; `held` maps ids to name, content type and bytes."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[str, str, bytes]] = {}
@@ -113,18 +113,18 @@ class HeldDocuments:
 
 
 def with_documents(ctx: CallContext, documents: HeldDocuments) -> CallContext:
-    """The same context, whose calls may read and write these documents."""
+    """Return the context with access to these documents."""
     return replace(ctx, documents=documents)
 
 
 def schema_problems(schema: Json, value: Any) -> list[str]:
-    """Pointers to everything in `value` that breaks the JSON Schema."""
+    """Return the pointers of all violations of the JSON Schema in `value`."""
     return [problem.pointer for problem in compile_schema(schema).problems(value)]
 
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it arrived; header names in lower case."""
+    """A request received by the test server; header names are lower case."""
 
     method: str
     path: str
@@ -134,7 +134,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server sends back."""
+    """A response of the test server."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -147,11 +147,11 @@ def _nothing_here(_request: Received) -> Answer:
 
 class _Quiet(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """A client that hangs up in the middle of an answer is what some tests are about."""
+        """Ignore clients that disconnect during a response, which some tests do on purpose."""
 
 
 class LoopbackServer:
-    """A real HTTP server on loopback: `answers` by path, `received` holds every request in order."""
+    """A real HTTP server on loopback: `answers` maps paths to handlers, `received` lists all requests in order."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.answers: dict[str, Callable[[Received], Answer]] = {}
@@ -178,7 +178,7 @@ class LoopbackServer:
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = handle_any  # noqa: N815 - http.server's names
 
             def log_message(self, *_: object) -> None:
-                """Nothing: the test's output is the test's."""
+                """Keep the server's access log out of the test output."""
 
         self._server = _Quiet((host, port), Handler)
         self.host = host
@@ -191,12 +191,12 @@ class LoopbackServer:
         return f"http://{self.host}:{self.port}"
 
     def answer(self, path: str, status: int = 200, body: bytes = b"ok", **headers: str) -> None:
-        """Answer `path` always the same; `Content_Type="text/plain"` sets a header."""
+        """Set a fixed response for `path`; `Content_Type="text/plain"` sets a header."""
         fixed = Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
         self.answers[path] = lambda _: fixed
 
     def expect(self, path: str) -> threading.Event:
-        """An event that is set when the next request for `path` arrives."""
+        """Return an event that is set when the next request for `path` arrives."""
         arrived = threading.Event()
         answer = self.answers.get(path, _nothing_here)
 
@@ -208,7 +208,7 @@ class LoopbackServer:
         return arrived
 
     def hold(self, path: str) -> threading.Event:
-        """Answer nothing at `path` until the event that is returned is set."""
+        """Delay responses at `path` until the returned event is set."""
         released = threading.Event()
         answer = self.answers.get(path, _nothing_here)
 
@@ -227,7 +227,7 @@ class LoopbackServer:
 
 
 class ConnectorContract:
-    """Derive from it, name the connector, give settings that work and settings that do not."""
+    """Base class of a plugin's contract tests: set `connector`, and override `settings` and `broken_settings`."""
 
     connector: type[Connector]
     allow: Sequence[str] = LOOPBACK
@@ -288,10 +288,10 @@ class ConnectorContract:
             assert EFFECTS.index(it.effect_of(action, dict(action.sample))) <= EFFECTS.index(action.effect)
 
     def test_what_it_discovers_is_declared_well_and_found_again(self, it: Connector, ctx: CallContext) -> None:
-        found = list(it.discover(ctx))
-        check_discovered(Installed(self.connector, "contract suite"), found)
-        assert json.loads(json.dumps([dict(action.plan) for action in found])) == [dict(action.plan) for action in found]
-        assert [action.name for action in it.discover(ctx)] == [action.name for action in found]
+        actions = list(it.discover(ctx))
+        check_discovered(Installed(self.connector, "contract suite"), actions)
+        assert json.loads(json.dumps([dict(action.plan) for action in actions])) == [dict(action.plan) for action in actions]
+        assert [action.name for action in it.discover(ctx)] == [action.name for action in actions]
 
     def test_triggers_begin_where_they_are_and_go_on_from_their_cursor(self, it: Connector, ctx: CallContext) -> None:
         for trigger in self.connector.triggers:

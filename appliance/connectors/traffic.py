@@ -1,4 +1,4 @@
-"""What one connector call came past on its way: hosts, requests and bytes, for its record."""
+"""Counts the network traffic of one connector call, for its record: hosts, requests and bytes."""
 
 import threading
 from typing import Any
@@ -11,7 +11,7 @@ _MOST_HOSTS = 8
 
 
 class Traffic:
-    """Counts; safe to use from several threads.  Bytes are those of HTTP bodies; of a dialled socket only the host is known."""
+    """Traffic counters, safe for several threads.  Bytes are those of HTTP bodies; for a TCP socket only the host is recorded."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -19,19 +19,19 @@ class Traffic:
         self._requests = self._sent = self._received = 0
 
     def note_dial(self, host: str, port: int) -> None:
-        """A socket to this place was asked for."""
+        """Record that a TCP connection was requested."""
         with self._lock:
             self._note_host(f"{host}:{port}")
 
     def note_request(self, request: HttpRequest) -> None:
-        """A request is about to be sent."""
+        """Record a request that is about to be sent."""
         with self._lock:
             self._requests += 1
             self._sent += len(request.content)
             self._note_host(_host_of(request.url))
 
     def note_answer(self, answer: HttpAnswer) -> None:
-        """An answer came, perhaps from where a redirect led."""
+        """Record a response, whose host may differ from the request's after a redirect."""
         with self._lock:
             self._received += len(answer.content)
             self._note_host(_host_of(answer.url))
@@ -41,14 +41,14 @@ class Traffic:
             self._hosts[host[:300]] = None
 
     def told(self) -> dict[str, Any] | None:
-        """As it is recorded: `{hosts, requests?, sent_bytes?, received_bytes?}`; None when the call came past nothing."""
+        """Return `{hosts, requests?, sent_bytes?, received_bytes?}` for the record; None when the call used no network."""
         with self._lock:
             if not self._hosts:
                 return None
-            told: dict[str, Any] = {"hosts": list(self._hosts)}
+            record: dict[str, Any] = {"hosts": list(self._hosts)}
             if self._requests:
-                told |= {"requests": self._requests, "sent_bytes": self._sent, "received_bytes": self._received}
-            return told
+                record |= {"requests": self._requests, "sent_bytes": self._sent, "received_bytes": self._received}
+            return record
 
 
 def _host_of(url: str) -> str:

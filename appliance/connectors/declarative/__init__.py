@@ -1,4 +1,4 @@
-"""Connectors that are one YAML file over HTTP: read, judged and performed here, without Python of their own."""
+"""Declarative connectors: HTTP connectors defined by one YAML file each, without Python code."""
 
 from appliance.connectors.declarative.connector import DeclarativeConnector, make_connector
 from appliance.connectors.declarative.document import DocumentInvalid, read_document

@@ -1,4 +1,4 @@
-"""What came back: JSON, or the error its status and content stand for."""
+"""Reads the responses to declarative requests: the JSON body, or the error that status and content indicate."""
 
 import json
 import re
@@ -34,13 +34,13 @@ _CLASSES: dict[str, type[ConnectorError]] = {
 
 
 def read_answer(answer: HttpAnswer, rules: Sequence[ErrorRule], title: str, effect: Effect) -> Any:
-    """The body as JSON, None when there is none; raises what the rules, or else the status, say."""
+    """Return the body as JSON, None when it is empty; raises the error determined by the rules or, failing those, the status."""
     body = _loads(answer)
     error = _by_rule(answer, body, rules) or _by_status(answer, title)
     if error is not None:
         raise error
     if body is MISSING:
-        # It had been sent and the status was good: whether a write was done, nobody knows.
+        # The request was sent and the status was a success, so a write may have been performed.
         outcome: Outcome = "not_done" if effect == "read" else "unknown"
         raise SystemFailure(f"{title} did not answer in JSON.", outcome=outcome, details=_details(answer))
     return body
@@ -71,8 +71,8 @@ def _by_rule(answer: HttpAnswer, body: Any, rules: Sequence[ErrorRule]) -> Conne
     return None
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    return type(found) is type(wanted) and found == wanted
+def _same(value: Any, expected: Any) -> bool:
+    return type(value) is type(expected) and value == expected
 
 
 def _by_status(answer: HttpAnswer, title: str) -> ConnectorError | None:
@@ -99,20 +99,20 @@ def _by_status(answer: HttpAnswer, title: str) -> ConnectorError | None:
 
 
 def _outcome(status: int) -> Outcome:
-    """After a 5xx nobody knows what was done, unless it says that the work was not begun."""
+    """Return `unknown` for a 5xx status, unless the status implies that processing did not start."""
     return "unknown" if status >= 500 and status not in _NOT_BEGUN | _NEVER_SUPPORTED else "not_done"
 
 
 def sentence(message: Template, values: dict[str, Any]) -> str:
-    """A message for people: what is missing is left out, what is long is cut, lines become one."""
-    made = []
+    """Render a message: missing values are omitted, long values truncated, and line breaks replaced by spaces."""
+    pieces = []
     for part in message.parts:
-        found = part if isinstance(part, str) else part.find(values)
-        if found is MISSING or found is None:
+        value = part if isinstance(part, str) else part.find(values)
+        if value is MISSING or value is None:
             continue
-        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        made.append(text if isinstance(part, str) else text[:_IN_A_SENTENCE])
-    return re.sub(r"\s+", " ", re.sub(r"[\x00-\x1f\x7f]", " ", "".join(made))).strip()
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        pieces.append(text if isinstance(part, str) else text[:_IN_A_SENTENCE])
+    return re.sub(r"\s+", " ", re.sub(r"[\x00-\x1f\x7f]", " ", "".join(pieces))).strip()
 
 
 def _details(answer: HttpAnswer) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _details(answer: HttpAnswer) -> dict[str, Any]:
 
 
 def _retry_after(answer: HttpAnswer, other: str | None) -> float | None:
-    """Seconds to wait: the header Retry-After (RFC 9110 § 10.2.3; seconds or a date), or `other` with seconds."""
+    """Return the seconds to wait from Retry-After (RFC 9110 § 10.2.3; seconds or a date) or the header `other` (seconds)."""
     text = answer.headers.get("retry-after", answer.headers.get((other or "retry-after").lower(), "")).strip()
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text):
         return float(text)

@@ -1,4 +1,4 @@
-"""The connector a YAML file becomes: one class per file, all doing what their plan says."""
+"""Runs declarative connectors: one class per YAML file, driven by its plan."""
 
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ from appliance.connectors.declarative.templates import fill_tree
 
 
 class DeclarativeConnector(Connector):
-    """A system that is described by a plan; see `make_connector`."""
+    """A connector driven by a plan; see `make_connector`."""
 
     plan: ClassVar[ConnectorPlan]
     previews = True
@@ -59,7 +59,7 @@ class DeclarativeConnector(Connector):
         return body
 
     def _list(self, planned: ActionPlan, values: dict[str, Any], ctx: Context) -> dict[str, Any]:
-        """`{items, complete}`, or what `result` makes of them and of the last page's answer."""
+        """Return `{items, complete}`, or the action's `result` filled from them and the last page's response."""
         if planned.pages is None:
             raise AssertionError("only actions with pages come here")
         most = most_of(planned.pages, values)
@@ -77,8 +77,8 @@ class DeclarativeConnector(Connector):
             items = [fill_tree(planned.item, {"item": item, "input": values["input"]}) for item in items]
         if planned.result is None:
             return {"items": items, "complete": complete}
-        told = {"answer": body, "items": items, "complete": complete, "input": values["input"]}
-        filled: dict[str, Any] = fill_tree(planned.result, told)
+        values_of_result = {"answer": body, "items": items, "complete": complete, "input": values["input"]}
+        filled: dict[str, Any] = fill_tree(planned.result, values_of_result)
         return filled
 
     def _no_object(self, effect: Effect) -> SystemFailure:
@@ -90,7 +90,7 @@ class DeclarativeConnector(Connector):
 
 
 def make_connector(plan: ConnectorPlan) -> type[DeclarativeConnector]:
-    """The connector class of a plan."""
+    """Create the connector class of a plan."""
     members = {
         "contract_version": 1, "name": plan.name, "title": plan.title, "version": plan.version, "plan": plan,
         "tested_against": plan.tested_against,

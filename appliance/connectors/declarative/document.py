@@ -1,4 +1,4 @@
-"""Reads a connector's YAML file; what is wrong with it is said with the line, all at once."""
+"""Reads a connector's YAML file and reports all problems at once, each with its line."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
@@ -34,7 +34,7 @@ _NOTHING = Template(("",))
 
 
 class DocumentInvalid(ValueError):
-    """The file cannot be a connector; `problems` are sentences that begin with the line."""
+    """The file is not a valid connector; `problems` are sentences that begin with the line."""
 
     def __init__(self, problems: list[str]) -> None:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -43,7 +43,7 @@ class DocumentInvalid(ValueError):
 
 
 def read_document(text: str) -> ConnectorPlan:
-    """The connector a YAML text describes; DocumentInvalid names everything that is wrong, with its line."""
+    """Parse the YAML text of a connector; DocumentInvalid lists every problem with its line."""
     try:
         data, lines = yaml12.load_with_lines(text)
     except yaml12.YamlInvalid as error:
@@ -59,15 +59,15 @@ def read_document(text: str) -> ConnectorPlan:
 
 
 def _sentence(pointer: str, message: str, lines: Mapping[str, int]) -> str:
-    known = pointer
-    while known and known not in lines:
-        known = known.rpartition("/")[0]
+    nearest = pointer
+    while nearest and nearest not in lines:
+        nearest = nearest.rpartition("/")[0]
     place = f", {pointer[1:].replace('/', '.')}" if pointer else ""
-    return f"line {lines.get(known, 1)}{place}: {message}"
+    return f"line {lines.get(nearest, 1)}{place}: {message}"
 
 
 class _Reader:
-    """Makes the plan of a document whose form is right; what templates and paths lack is added to `findings`."""
+    """Builds the plan of a document that matches the schema; problems of templates and paths are added to `findings`."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
@@ -148,10 +148,10 @@ class _Reader:
 
     def auth(self, data: Mapping[str, Any]) -> Auth:
         first = {"bearer": "token", "basic": "username"}.get(data["kind"], "value")
-        made = [
+        templates = [
             self.template(data[name], f"/auth/{name}", ("settings",)) if name in data else _NOTHING for name in (first, "password")
         ]
-        return Auth(data["kind"], data.get("name", ""), *made)
+        return Auth(data["kind"], data.get("name", ""), *templates)
 
     def errors(self, rules: list[Mapping[str, Any]], at: str) -> tuple[ErrorRule, ...]:
         return tuple(
@@ -178,7 +178,7 @@ class _Reader:
         return {name: self.template(text, f"{at}/{pointer_token(name)}", roots) for name, text in data.items()}
 
     def tree(self, data: Any, at: str, roots: Collection[str]) -> Any:
-        """Walked here, so that a finding names the very line."""
+        """Parse every text of a tree separately, so that a finding points to the exact line."""
         if isinstance(data, Mapping):
             return {name: self.tree(inner, f"{at}/{pointer_token(name)}", roots) for name, inner in data.items()}
         if isinstance(data, list):
@@ -193,7 +193,7 @@ class _Reader:
             return instead
 
 
-def _statuses(given: int | str | list[int]) -> frozenset[int]:
-    if isinstance(given, str):
-        return frozenset(range(int(given[0]) * 100, int(given[0]) * 100 + 100))
-    return frozenset(given if isinstance(given, list) else [given])
+def _statuses(status: int | str | list[int]) -> frozenset[int]:
+    if isinstance(status, str):
+        return frozenset(range(int(status[0]) * 100, int(status[0]) * 100 + 100))
+    return frozenset(status if isinstance(status, list) else [status])

@@ -1,4 +1,4 @@
-"""The operator's folder of connectors that are one YAML file each."""
+"""Reads the operator's folder of declarative connectors, one YAML file each."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Declared:
-    """A file: the connector it became, or the sentence why it did not."""
+    """One file and the connector it defines, or the problem that prevents its use."""
 
     name: str
     file: str
@@ -22,7 +22,7 @@ class Declared:
 
 
 def read_folder(folder: Path) -> Iterator[Declared]:
-    """Every `*.yaml` of the folder, in order of their names."""
+    """Read every `*.yaml` of the folder, ordered by file name."""
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.yaml")):

@@ -1,4 +1,4 @@
-"""What may stand in a connector's YAML file, as a JSON Schema: the reader judges by it, editors offer by it."""
+"""The JSON Schema of a connector's YAML file, used for validation and by editors for completion."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ _NAME = "^[a-z][a-z0-9_]*$"
 
 
 def _shape(properties: Shape, required: tuple[str, ...] = (), **more: Any) -> Shape:
-    made: Shape = {"type": "object", "additionalProperties": False, "properties": properties}
-    return made | ({"required": list(required)} if required else {}) | more
+    schema: Shape = {"type": "object", "additionalProperties": False, "properties": properties}
+    return schema | ({"required": list(required)} if required else {}) | more
 
 
 def _needs(kind: str, *members: str) -> Shape:
@@ -139,7 +139,7 @@ _CHECK = _shape(
 
 
 def connector_schema() -> Shape:
-    """The JSON Schema of a connector's file."""
+    """Return the JSON Schema of a connector's YAML file."""
     members: Shape = {
         "connector": {"type": "string", "pattern": "^[a-z]([a-z0-9-]*[a-z0-9])?$", "maxLength": 40},
         "title": _TEXT,

@@ -1,4 +1,4 @@
-"""What no schema can say of a connector's file: names that lead nowhere, secrets that could leave, effects that cannot be."""
+"""Checks of a connector's file beyond its schema: unknown names, secrets that could leak, effects that contradict the method."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,31 +19,31 @@ _CHANGING = {"PUT", "PATCH", "DELETE"}
 
 
 def judge(data: Mapping[str, Any], plan: ConnectorPlan) -> list[Finding]:
-    """Pointers and sentences; none when the file is right."""
+    """Return pointers with messages; empty when the file is valid."""
     if broken := list(_schemas(data)):
         return broken
-    found = [*_addresses(plan), *_headers(plan.headers, "/headers"), *_known_settings(plan)]
+    findings = [*_addresses(plan), *_headers(plan.headers, "/headers"), *_unknown_settings(plan)]
     for at, request in _requests(plan):
-        found += _headers(request.headers, f"{at}/headers")
+        findings += _headers(request.headers, f"{at}/headers")
         if any(isinstance(part, str) and re.search(r"[?#\\\s\x00-\x1f\x7f]", part) for part in request.path.parts):
-            found.append((f"{at}/path", "A path holds no ?, #, backslash or space; parameters go into `query`."))
-    found += _bodies(data)
+            findings.append((f"{at}/path", "A path holds no ?, #, backslash or space; parameters go into `query`."))
+    findings += _bodies(data)
     for name, action in plan.actions.items():
         at = f"/actions/{pointer_token(name)}"
         if action.action.effect == "read" and action.request.method in _CHANGING:
-            found.append((f"{at}/effect", f"A {action.request.method} changes something; its effect is not `read`."))
+            findings.append((f"{at}/effect", f"A {action.request.method} changes something; its effect is not `read`."))
         if action.pages and action.request.method in _CHANGING:
-            found.append((f"{at}/pages", f"A {action.request.method} is sent once; pages are for reading."))
+            findings.append((f"{at}/pages", f"A {action.request.method} is sent once; pages are for reading."))
         if action.item is not None and action.pages is None:
-            found.append((f"{at}/item", "`item` is for actions with `pages`; without them write `result`."))
-        found += _known_members(data["actions"][name], "input", at)
+            findings.append((f"{at}/item", "`item` is for actions with `pages`; without them write `result`."))
+        findings += _unknown_members(data["actions"][name], "input", at)
     for name in plan.triggers:
-        found += _known_members(data["triggers"][name], "query", f"/triggers/{pointer_token(name)}")
-    return found
+        findings += _unknown_members(data["triggers"][name], "query", f"/triggers/{pointer_token(name)}")
+    return findings
 
 
 def _bodies(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """A request has one body at most."""
+    """Report requests with more than one body."""
     for group in ("actions", "triggers"):
         for name, each in data.get(group, {}).items():
             if {"json", "form"} <= each["request"].keys():
@@ -51,7 +51,7 @@ def _bodies(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _schemas(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Schemas that are none, and samples that break theirs."""
+    """Report invalid schemas, and samples that are invalid against theirs."""
     places: list[tuple[str, Any, Any]] = [("/settings", data["settings"], None)]
     for name, action in data["actions"].items():
         at = f"/actions/{pointer_token(name)}"
@@ -70,7 +70,10 @@ def _schemas(data: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _addresses(plan: ConnectorPlan) -> Iterator[Finding]:
-    """Who can change where requests go must give the secrets again: so every setting in the address is a secret's target."""
+    """Report settings in the base URL that are not marked `secret_target`.
+
+    Changing where requests go must require entering the secrets again.
+    """
     properties: Mapping[str, Any] = plan.settings.get("properties", {})
     literal = plan.base_url.parts[0] if isinstance(plan.base_url.parts[0], str) else ""
     if literal and not re.match(r"https?://", literal):
@@ -84,7 +87,7 @@ def _addresses(plan: ConnectorPlan) -> Iterator[Finding]:
             yield "/base_url", f"{hole} decides where secrets are sent; give the setting `secret_target: true`."
 
 
-def _known_settings(plan: ConnectorPlan) -> Iterator[Finding]:
+def _unknown_settings(plan: ConnectorPlan) -> Iterator[Finding]:
     places: list[tuple[str, Any]] = [("/base_url", plan.base_url), ("/auth", [plan.auth.first, plan.auth.second])]
     places += [("/headers", dict(plan.headers)), ("/query", plan.query)]
     for at, request in _requests(plan):
@@ -97,12 +100,12 @@ def _known_settings(plan: ConnectorPlan) -> Iterator[Finding]:
         yield "/auth/name", f"{plan.auth.name[:40]!r} cannot be the name of a header."
 
 
-def _known_members(data: Mapping[str, Any], root: str, at: str) -> Iterator[Finding]:
-    """Holes like {{ input.idd }} whose schema lists its members and has no such one."""
+def _unknown_members(data: Mapping[str, Any], root: str, at: str) -> Iterator[Finding]:
+    """Report placeholders such as {{ input.idd }} that name a member the schema does not declare."""
     for pointer, text in _texts({name: inner for name, inner in data.items() if name in _FILLED}, at):
-        for found in re.finditer(r"\{\{\s*" + root + r"\.([A-Za-z_@$][A-Za-z0-9_@$-]*)", text):
-            if _unknown(data[root], Hole(root, (found[1],))):
-                yield pointer, f"{{{{ {root}.{found[1]} }}}}: `{root}` declares no member {found[1]!r}."
+        for match in re.finditer(r"\{\{\s*" + root + r"\.([A-Za-z_@$][A-Za-z0-9_@$-]*)", text):
+            if _unknown(data[root], Hole(root, (match[1],))):
+                yield pointer, f"{{{{ {root}.{match[1]} }}}}: `{root}` declares no member {match[1]!r}."
 
 
 _FILLED = {"request", "newest", "pages", "item", "result", "map"}
@@ -120,7 +123,7 @@ def _texts(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(schema: Mapping[str, Any], hole: Hole) -> str | None:
-    """The first step that the schema's `properties` do not know, as far as it lists them."""
+    """Return the first step that is not among the schema's `properties`; None where the schema does not list them."""
     part: Any = schema
     for step in hole.steps:
         properties = part.get("properties") if isinstance(part, Mapping) else None

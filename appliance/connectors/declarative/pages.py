@@ -1,4 +1,4 @@
-"""All pages of a collection, one after the other, up to the caps."""
+"""Reads paginated collections page by page, up to the limits."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked page by page; `errors` come before the connector's own."""
+    """A paginated request; its `errors` are checked before the connector's."""
 
     connector: ConnectorPlan
     request: RequestPlan
@@ -32,7 +32,7 @@ class Question:
 
 @dataclass(frozen=True)
 class PageOf:
-    """One page: its items, and whether it was the last."""
+    """One page: its body and items, and whether it is the last."""
 
     body: Any
     items: list[Any]
@@ -40,14 +40,14 @@ class PageOf:
 
 
 def read_pages(question: Question, send: Send) -> Iterator[PageOf]:
-    """Page after page until the last, or until `max_pages` or 32 MiB; SystemFailure when one comes again."""
+    """Yield pages until the last one, `max_pages` or 32 MiB; SystemFailure when a page repeats."""
     pages, plan = question.pages, question.connector
     page: dict[str, Any] = {"number": pages.first, "offset": 0} | ({} if pages.size is None else {"size": pages.size})
     request = build_request(plan, question.request, {**question.values, "page": page})
-    asked: set[tuple[Any, ...]] = set()
+    requested: set[tuple[Any, ...]] = set()
     size = 0
     for _ in range(pages.max_pages):
-        asked.add(_mark(request))
+        requested.add(_mark(request))
         answer = send(request)
         body = read_answer(answer, (*question.errors, *plan.errors), plan.title, question.effect)
         items = items_at(body, pages.items)
@@ -56,13 +56,13 @@ def read_pages(question: Question, send: Send) -> Iterator[PageOf]:
         yield PageOf(body, items, following is None)
         if following is None or size >= _MOST_BYTES:
             return
-        if _mark(following) in asked:
+        if _mark(following) in requested:
             raise SystemFailure(f"{plan.title}'s next page is one it gave before; correct `pages` of the connector.")
         request = following
 
 
 def most_of(pages: PagesPlan, values: Values) -> int:
-    """How many items are wanted at most; ConfigError when the input says no number."""
+    """Return the maximum number of items; ConfigError when the input does not give a positive whole number."""
     most = pages.max_items.value(values) if isinstance(pages.max_items, Template) else pages.max_items
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ConfigError("The most items wanted must be a whole number of at least 1.")
@@ -70,22 +70,22 @@ def most_of(pages: PagesPlan, values: Values) -> int:
 
 
 def items_at(body: Any, steps: tuple[str | int, ...]) -> list[Any]:
-    """The array of a page; SystemFailure when there is none."""
-    found = follow(body, steps)
-    if not isinstance(found, list):
+    """Return the array of items in a page; SystemFailure when there is none."""
+    items = follow(body, steps)
+    if not isinstance(items, list):
         raise SystemFailure(f"The answer holds no array at {'.'.join(map(str, steps)) or 'its top'}.")
-    return found
+    return items
 
 
 def _next(question: Question, request: HttpRequest, answer: HttpAnswer, body: Any, page: dict[str, Any]) -> HttpRequest | None:
-    """The request after this page; `page` is what {{ page.… }} finds, and moves on."""
+    """Return the request for the next page, None after the last; updates `page`, the values of {{ page.… }}."""
     pages = question.pages
     count = len(items_at(body, pages.items))
     if pages.more is not None and follow(body, pages.more) in (False, MISSING, None):
         return None
     if pages.kind in ("link", "next_url"):
         target = _link(answer.headers.get("link", "")) if pages.kind == "link" else _scalar(follow(body, pages.next or ()))
-        return _elsewhere(question, request, answer.url, target) if target else None
+        return _request_at(question, request, answer.url, target) if target else None
     if pages.kind == "none":
         return None
     if pages.kind == "cursor":
@@ -100,12 +100,12 @@ def _next(question: Question, request: HttpRequest, answer: HttpAnswer, body: An
     return build_request(question.connector, question.request, {**question.values, "page": page})
 
 
-def _elsewhere(question: Question, request: HttpRequest, current: str, target: str) -> HttpRequest:
-    """The address the service gave holds its own parameters; a key that goes in the query is added again."""
+def _request_at(question: Question, request: HttpRequest, current: str, target: str) -> HttpRequest:
+    """Return a request for a URL given by the service, which has its own parameters; only an API key in the query is added."""
     url = next_address(question.connector, question.values, current, target)
     auth = question.connector.auth
-    kept = [pair for pair in request.params if auth.kind == "query" and pair[0] == auth.name]
-    return replace(request, url=url, params=kept)
+    params = [pair for pair in request.params if auth.kind == "query" and pair[0] == auth.name]
+    return replace(request, url=url, params=params)
 
 
 def _mark(request: HttpRequest) -> tuple[Any, ...]:
@@ -113,7 +113,7 @@ def _mark(request: HttpRequest) -> tuple[Any, ...]:
 
 
 def _link(header: str) -> str | None:
-    """The target of rel="next" in a Link header (RFC 8288)."""
+    """Return the target of rel="next" in a Link header (RFC 8288)."""
     for target, attributes in _LINK.findall(header):
         if any("next" in words.lower().split() for words in _REL.findall(attributes)):
             return str(target)

@@ -1,4 +1,4 @@
-"""A connector's file once it is read: every template parsed, every path in steps."""
+"""The parsed form of a connector's file: templates are parsed, and paths are split into steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class RequestPlan:
-    """One HTTP request; `body` is a tree of templates, sent as `body_kind` says."""
+    """One HTTP request; `body` is a tree of templates, encoded as `body_kind`."""
 
     method: str
     path: Template
@@ -25,7 +25,7 @@ class RequestPlan:
 
 @dataclass(frozen=True)
 class PagesPlan:
-    """How to get from one page to the next, and how far to go."""
+    """How to find the next page, and the limits on pages and items."""
 
     kind: str
     items: Steps
@@ -39,7 +39,7 @@ class PagesPlan:
 
 @dataclass(frozen=True)
 class ErrorRule:
-    """Answers of these statuses that hold these values are this error."""
+    """Maps responses with these statuses and values to an error."""
 
     statuses: frozenset[int]
     when: tuple[tuple[Steps, Any], ...]
@@ -51,7 +51,7 @@ class ErrorRule:
 
 @dataclass(frozen=True)
 class Auth:
-    """Credentials; which members count depends on the kind."""
+    """Credentials; `kind` decides which members are used."""
 
     kind: str
     name: str
@@ -82,7 +82,7 @@ class ActionPlan:
 
 @dataclass(frozen=True)
 class TriggerPlan:
-    """One poll trigger; `key` and `cursor` lead into an item, `shape` is a tree of templates, or None."""
+    """One poll trigger; `key` and `cursor` are paths into an item, `shape` is a tree of templates or None."""
 
     trigger: Trigger
     request: RequestPlan
@@ -98,7 +98,7 @@ class TriggerPlan:
 
 @dataclass(frozen=True)
 class ConnectorPlan:
-    """The whole file."""
+    """The whole file of a connector."""
 
     name: str
     title: str

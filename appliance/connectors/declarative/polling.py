@@ -1,4 +1,4 @@
-"""What is new since the last poll: items whose cursor value is greater, or the same and not answered yet."""
+"""Polls a declarative trigger: an item is new when its cursor value is greater, or equal and not returned yet."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,27 +16,27 @@ Found = tuple[Any, str, Any]
 
 
 def poll(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, cursor: Any, send: Send) -> Polled:
-    """New items, oldest first.
+    """Return new items, oldest first.
 
-    The cursor is `{"at": value, "keys": […]}`: the greatest value answered, and which items of that very value. So an
-    item that appears later with the same time stamp is not lost, and none is answered twice.
+    The cursor is `{"at": value, "keys": […]}`: the greatest value returned so far, and the keys of the items with that value.
+    An item that appears later with the same timestamp is therefore not lost, and no item is returned twice.
     """
     if cursor is None and trigger.begin == "now":
-        found = _newest(plan, trigger, values, send)
-        return Polled((), _cursor(found, None) if found else None)
-    asked = values if cursor is None else {**values, "cursor": cursor["at"]}
-    found, complete = _read(plan, trigger, asked, send)
-    found.sort(key=lambda each: each[0])
-    if cursor is not None and found and isinstance(cursor["at"], str) != isinstance(found[0][0], str):
+        entries = _newest(plan, trigger, values, send)
+        return Polled((), _cursor(entries, None) if entries else None)
+    request_values = values if cursor is None else {**values, "cursor": cursor["at"]}
+    entries, complete = _read(plan, trigger, request_values, send)
+    entries.sort(key=lambda each: each[0])
+    if cursor is not None and entries and isinstance(cursor["at"], str) != isinstance(entries[0][0], str):
         raise SystemFailure(f"{plan.title} changed the cursor from numbers to texts, or back; they have no order.")
-    new = [each for each in found if cursor is None or _is_new(each, cursor)]
-    taken = new[:MOST_AT_ONCE]
-    items = [Item(f"{key}@{at}", _shaped(trigger, item, values)) for at, key, item in taken]
-    if not taken and not complete:
+    new = [each for each in entries if cursor is None or _is_new(each, cursor)]
+    batch = new[:MOST_AT_ONCE]
+    items = [Item(f"{key}@{at}", _shaped(trigger, item, values)) for at, key, item in batch]
+    if not batch and not complete:
         raise SystemFailure(
             f"{plan.title} answered only items that are known; with `ascending`, let the request ask for items from the cursor on."
         )
-    return Polled(items, _cursor(taken, cursor), more=not complete or len(taken) < len(new))
+    return Polled(items, _cursor(batch, cursor), more=not complete or len(batch) < len(new))
 
 
 def _is_new(each: Found, cursor: Mapping[str, Any]) -> bool:
@@ -44,43 +44,43 @@ def _is_new(each: Found, cursor: Mapping[str, Any]) -> bool:
     return bool(at > cursor["at"] or (at == cursor["at"] and key not in cursor["keys"]))
 
 
-def _cursor(found: list[Found], before: Any) -> Any:
-    if not found:
+def _cursor(entries: list[Found], before: Any) -> Any:
+    if not entries:
         return before
-    at = max(each[0] for each in found)
-    known = before["keys"] if before is not None and before["at"] == at else []
-    return {"at": at, "keys": sorted({*known, *(key for value, key, _ in found if value == at)})}
+    at = max(each[0] for each in entries)
+    known_keys = before["keys"] if before is not None and before["at"] == at else []
+    return {"at": at, "keys": sorted({*known_keys, *(key for value, key, _ in entries if value == at)})}
 
 
 def _newest(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> list[Found]:
-    """What is there already, as far as it takes to know the greatest cursor."""
+    """Return existing items, at least those with the greatest cursor value."""
     if trigger.newest is None:
-        found, complete = _read(plan, trigger, values, send)
+        entries, complete = _read(plan, trigger, values, send)
         if not complete:
             raise SystemFailure(f"{plan.title} holds more than the pages read; give the trigger `newest`, or begin at the start.")
-        return found
+        return entries
     answer = send(build_request(plan, trigger.newest, values))
     body = read_answer(answer, (*trigger.errors, *plan.errors), plan.title, "read")
-    return list(_found(items_at(body, trigger.pages.items), trigger))
+    return list(_entries(items_at(body, trigger.pages.items), trigger))
 
 
 def _read(plan: ConnectorPlan, trigger: TriggerPlan, values: Values, send: Send) -> tuple[list[Found], bool]:
-    """The items of the pages, and whether there are no others; a service that sorts need not be read to the end."""
-    found: list[Found] = []
+    """Return the items and whether they are complete; if the service sorts ascending, reading may stop early."""
+    entries: list[Found] = []
     complete = False
     for page in read_pages(Question(plan, trigger.request, trigger.pages, trigger.errors, values), send):
-        found += _found(page.items, trigger)
+        entries += _entries(page.items, trigger)
         complete = page.last
-        if trigger.ascending and len(found) >= 2 * MOST_AT_ONCE:
+        if trigger.ascending and len(entries) >= 2 * MOST_AT_ONCE:
             break
     if not complete and not trigger.ascending:
         raise SystemFailure(f"{plan.title} holds more than {trigger.pages.max_pages} pages; narrow the trigger's query.")
-    if len({isinstance(at, str) for at, _, _ in found}) > 1:
+    if len({isinstance(at, str) for at, _, _ in entries}) > 1:
         raise SystemFailure("The cursor holds texts and numbers mixed; they have no order.")
-    return found, complete
+    return entries, complete
 
 
-def _found(items: list[Any], trigger: TriggerPlan) -> Iterator[Found]:
+def _entries(items: list[Any], trigger: TriggerPlan) -> Iterator[Found]:
     for item in items:
         at, key = _scalar(item, trigger.cursor, "cursor"), _scalar(item, trigger.key, "key")
         yield at, str(key), item

@@ -1,4 +1,4 @@
-"""From a plan and what a call knows to one HTTP request, every value escaped for the place it stands in."""
+"""Builds HTTP requests from a plan and the values of a call; each value is escaped for its context."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
 def build_request(plan: ConnectorPlan, request: RequestPlan, values: Values) -> HttpRequest:
-    """The request; ConfigError when a value cannot stand where the plan wants it."""
+    """Build the request; ConfigError when a value is not allowed in its place."""
     auth_headers, auth_params = _credentials(plan, values)
     headers = _merge(_header_pairs(plan.headers, values), _header_pairs(request.headers, values), auth_headers, fold=True)
     params = _merge(_pairs(plan.query, values, "query"), _pairs(request.query, values, "query"), auth_params)
@@ -32,7 +32,7 @@ def build_request(plan: ConnectorPlan, request: RequestPlan, values: Values) -> 
 
 
 def base_address(plan: ConnectorPlan, values: Values) -> str:
-    """Where every request goes, without a slash at its end; ConfigError when the settings make no address of it."""
+    """Return the base URL without a trailing slash; ConfigError when the settings do not produce a valid URL."""
     whole = len(plan.base_url.parts) == 1
     text = plan.base_url.text(values, (lambda text: text) if whole else _host_part)
     if not isinstance(text, str) or not _BASE.fullmatch(text) or _climbs(urlsplit(text).path):
@@ -42,7 +42,7 @@ def base_address(plan: ConnectorPlan, values: Values) -> str:
 
 
 def next_address(plan: ConnectorPlan, values: Values, current: str, target: str) -> str:
-    """The next page's address; it gets the credentials, so it must lie below the base address."""
+    """Return the next page's URL; it must be below the base URL because the request carries the credentials."""
     base = base_address(plan, values)
     try:
         url = urljoin(current, target).split("#")[0]
@@ -57,7 +57,7 @@ def next_address(plan: ConnectorPlan, values: Values, current: str, target: str)
 
 
 def _host_part(text: str) -> str:
-    """A setting in the middle of an address is one word of it: it cannot lead to another host."""
+    """Check a setting inside a URL; without delimiters, it cannot redirect requests to another host."""
     if not _HOST_PART.fullmatch(text) or ".." in text:
         raise ConfigError("A setting that is a part of the address holds letters, digits, dots, hyphens and underscores only.")
     return text
@@ -67,10 +67,10 @@ def _path(path: Template, values: Values) -> str:
     for hole in path.holes:
         if hole.find(values) in (MISSING, None, ""):
             raise ConfigError(f"{hole} is a part of the address and must not be empty.")
-    made = str(path.text(values, lambda text: quote(text, safe="")))
-    if _climbs(made):
+    filled = str(path.text(values, lambda text: quote(text, safe="")))
+    if _climbs(filled):
         raise ConfigError("A value makes the address contain `.` or `..` as a segment; that would lead elsewhere.")
-    return made
+    return filled
 
 
 def _climbs(path: str) -> bool:
@@ -95,12 +95,12 @@ def _credentials(plan: ConnectorPlan, values: Values) -> tuple[Pairs, Pairs]:
 
 
 def _header_pairs(headers: Mapping[str, Template], values: Values) -> Pairs:
-    made = ((name, template.text(values, lambda text: text)) for name, template in headers.items())
-    return [(name, _header_value(name, text)) for name, text in made if isinstance(text, str)]
+    filled = ((name, template.text(values, lambda text: text)) for name, template in headers.items())
+    return [(name, _header_value(name, text)) for name, text in filled if isinstance(text, str)]
 
 
 def _header_value(name: str, text: str) -> str:
-    """A line break in a header would begin another header, or another request."""
+    """Check a header value: a line break would start another header or another request."""
     if _CONTROL.search(text) or not text.isascii():
         raise ConfigError(f"The value of the header {name} holds a line break, a control character or one beyond ASCII.")
     return text

@@ -1,4 +1,4 @@
-"""Texts with holes: `{{ input.id }}` is a plain path into what a call knows, `{{ input.limit ?? 100 }}` has a fallback."""
+"""Text templates: `{{ input.id }}` is a path into the values of a call, `{{ input.limit ?? 100 }}` has a fallback."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _STEP = re.compile(r'\.([A-Za-z_@$][A-Za-z0-9_@$-]*)|\[([0-9]{1,6})\]|\["([^"\\]
 
 
 class Missing(Enum):
-    """What a path finds where there is nothing; null is something."""
+    """The result of a path that leads nowhere, as distinct from null."""
 
     MISSING = "missing"
 
@@ -27,12 +27,12 @@ Escape = Callable[[str], str]
 
 
 class TemplateInvalid(ValueError):
-    """A hole that cannot be read, as a sentence."""
+    """A placeholder that cannot be parsed; the message is a sentence."""
 
 
 @dataclass(frozen=True)
 class Hole:
-    """One `{{ … }}`: where the value is found, and what stands for it where there is none."""
+    """One placeholder `{{ … }}`: the path to its value, and the fallback when there is none."""
 
     root: str
     steps: tuple[str | int, ...]
@@ -42,14 +42,14 @@ class Hole:
         return self.root + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
 
     def find(self, values: Values) -> Any:
-        """The value, the fallback, or MISSING."""
-        found = follow(values.get(self.root, MISSING), self.steps)
-        return self.fallback if found is MISSING else found
+        """Return the value, the fallback, or MISSING."""
+        value = follow(values.get(self.root, MISSING), self.steps)
+        return self.fallback if value is MISSING else value
 
 
 @dataclass(frozen=True)
 class Template:
-    """A text in pieces: what is written out, and holes."""
+    """A parsed text: literal parts and placeholders."""
 
     parts: tuple[str | Hole, ...]
 
@@ -58,39 +58,39 @@ class Template:
         return (part for part in self.parts if isinstance(part, Hole))
 
     def value(self, values: Values) -> Any:
-        """The value itself where the text is one hole, otherwise a text; MISSING when a hole of it is."""
+        """Return the value itself when the text is a single placeholder, otherwise a string; MISSING when a value is missing."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Hole):
             return self.parts[0].find(values)
         return self.text(values, lambda text: text)
 
     def text(self, values: Values, escape: Escape) -> str | Missing:
-        """The text, each hole's value through `escape`; MISSING when one is missing or null."""
-        made = []
+        """Return the text with each value passed through `escape`; MISSING when a value is missing or null."""
+        pieces = []
         for part in self.parts:
             if isinstance(part, str):
-                made.append(part)
+                pieces.append(part)
                 continue
-            found = part.find(values)
-            if found is MISSING or found is None:
+            value = part.find(values)
+            if value is MISSING or value is None:
                 return MISSING
-            made.append(escape(text_of(found, str(part))))
-        return "".join(made)
+            pieces.append(escape(text_of(value, str(part))))
+        return "".join(pieces)
 
 
 def follow(value: Any, steps: tuple[str | int, ...]) -> Any:
-    """What the steps lead to, MISSING where they lead nowhere."""
+    """Return the value at a path, MISSING when there is none."""
     for step in steps:
-        known = (
+        exists = (
             step in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(step, int) and step < len(value)
         )
-        if not known:
+        if not exists:
             return MISSING
         value = value[step]
     return value
 
 
 def text_of(value: Any, name: str) -> str:
-    """A scalar as it is written in an address, a header or a form; ConfigError for a list or an object."""
+    """Format a scalar for a URL, a header or a form; ConfigError for a list or an object."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
@@ -99,7 +99,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def parse_path(text: str) -> tuple[str | int, ...]:
-    """The steps of a path such as `data.items[0]["odd name"]`; an empty one leads to the whole."""
+    """Parse a path such as `data.items[0]["odd name"]` into steps; the empty path is the whole value."""
     whole = text if text[:1] in ("", "[") else f".{text}"
     if not _is_path(whole):
         raise TemplateInvalid(f'{text[:80]!r} is no path; write members and places like data.items[0]["odd name"]')
@@ -107,20 +107,20 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 
 def parse_template(text: str, roots: Collection[str]) -> Template:
-    """The text with its holes found; TemplateInvalid for one that is no path from one of `roots`."""
+    """Parse a template; TemplateInvalid for a placeholder that is not a path starting at one of `roots`."""
     parts: list[str | Hole] = []
     end = 0
-    for found in _HOLE.finditer(text):
-        parts += [text[end : found.start()]] if found.start() > end else []
-        parts.append(_hole(found[1], roots))
-        end = found.end()
+    for match in _HOLE.finditer(text):
+        parts += [text[end : match.start()]] if match.start() > end else []
+        parts.append(_placeholder(match[1], roots))
+        end = match.end()
     parts += [text[end:]] if end < len(text) or not parts else []
     if any(isinstance(part, str) and ("{{" in part or "}}" in part) for part in parts):
         raise TemplateInvalid("a {{ without its }} (or the other way round)")
     return Template(tuple(parts))
 
 
-def _hole(text: str, roots: Collection[str]) -> Hole:
+def _placeholder(text: str, roots: Collection[str]) -> Hole:
     path, mark, written = text.partition("??")
     path = path.strip()
     root = _ROOT.match(path)
@@ -133,7 +133,7 @@ def _hole(text: str, roots: Collection[str]) -> Hole:
 
 
 def _is_path(text: str) -> bool:
-    return "".join(found[0] for found in _STEP.finditer(text)) == text
+    return "".join(match[0] for match in _STEP.finditer(text)) == text
 
 
 def _steps(text: str) -> tuple[str | int, ...]:
@@ -148,7 +148,7 @@ def _fallback(text: str) -> Any:
 
 
 def parse_tree(value: Any, roots: Collection[str]) -> Any:
-    """JSON in which every text is a Template."""
+    """Return JSON with every string replaced by a Template."""
     if isinstance(value, str):
         return parse_template(value, roots)
     if isinstance(value, Mapping):
@@ -159,7 +159,7 @@ def parse_tree(value: Any, roots: Collection[str]) -> Any:
 
 
 def fill_tree(tree: Any, values: Values) -> Any:
-    """The JSON a tree stands for: a member or a place whose value is missing is left out."""
+    """Fill a tree of templates; members and items whose value is missing are omitted."""
     if isinstance(tree, Template):
         return tree.value(values)
     if isinstance(tree, Mapping):
@@ -171,7 +171,7 @@ def fill_tree(tree: Any, values: Values) -> Any:
 
 
 def holes_in(tree: Any) -> Iterator[Hole]:
-    """Every hole of a tree."""
+    """Yield every placeholder of a tree."""
     if isinstance(tree, Template):
         yield from tree.holes
     elif isinstance(tree, Mapping):

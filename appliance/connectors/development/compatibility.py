@@ -1,4 +1,4 @@
-"""What a connector promises those who use it, and what a new release may not take back without a new major version."""
+"""Detects breaking changes between two releases of a connector, which require a new major version."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Declaration = dict[str, Any]
 
 
 def declaration_of(connector: type[Connector]) -> Declaration:
-    """The declaration as JSON, for `declaration.json`."""
+    """Return a connector's declaration as JSON, for `declaration.json`."""
     return {
         "name": connector.name,
         "version": connector.version,
@@ -22,7 +22,7 @@ def declaration_of(connector: type[Connector]) -> Declaration:
 
 
 def broken_promises(old: Declaration, new: Declaration) -> list[str]:
-    """Sentences about what a process or an integration made with `old` would miss; none with a new major version."""
+    """Describe each change that breaks processes or integrations built with `old`; empty for a new major version."""
     if _major(new["version"]) > _major(old["version"]):
         return []
     return [f"{each} Keep it, or release a new major version." for each in _broken(old, new)]
@@ -40,7 +40,7 @@ def _major(version: str) -> int:
 def _broken(old: Declaration, new: Declaration) -> Iterator[str]:
     if old["name"] != new["name"]:
         yield f"The connector {old['name']} is called {new['name']} now."
-    yield from _taken(old["settings"], new["settings"], "the settings")
+    yield from _narrowed_inputs(old["settings"], new["settings"], "the settings")
     for name, was in old["actions"].items():
         now = new["actions"].get(name)
         if now is None:
@@ -48,28 +48,28 @@ def _broken(old: Declaration, new: Declaration) -> Iterator[str]:
             continue
         if EFFECTS.index(now["effect"]) > EFFECTS.index(was["effect"]):
             yield f"The action {name} was {was['effect']} and is {now['effect']} now."
-        yield from _taken(was["input"], now["input"], f"the input of {name}")
-        yield from _given(was["output"], now["output"], f"the output of {name}")
+        yield from _narrowed_inputs(was["input"], now["input"], f"the input of {name}")
+        yield from _narrowed_outputs(was["output"], now["output"], f"the output of {name}")
     for name, was in old["triggers"].items():
         now = new["triggers"].get(name)
         if now is None:
             yield f"The trigger {name} is gone."
             continue
-        yield from _taken(was["query"], now["query"], f"the query of {name}")
-        yield from _given(was["item"], now["item"], f"the item of {name}")
+        yield from _narrowed_inputs(was["query"], now["query"], f"the query of {name}")
+        yield from _narrowed_outputs(was["item"], now["item"], f"the item of {name}")
 
 
-def _taken(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> Iterator[str]:
-    """What was accepted must be accepted still."""
-    members, known = _members(new), _members(old)
+def _narrowed_inputs(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Describe inputs that were accepted before and no longer are."""
+    members, old_members = _members(new), _members(old)
     for name in sorted(set(new.get("required", ())) - set(old.get("required", ()))):
         yield f"{_sentence(where)} newly requires {name}."
     closed = new.get("additionalProperties") is False
-    for name, part in known.items():
+    for name, part in old_members.items():
         if name in members:
             yield from _narrowed(part, members[name], f"{name} of {where}")
             if isinstance(part, Mapping) and isinstance(members[name], Mapping):
-                yield from _taken(part, members[name], f"{name} of {where}")
+                yield from _narrowed_inputs(part, members[name], f"{name} of {where}")
         elif closed:
             yield f"{_sentence(where)} does not know {name} any more."
     if closed and old.get("additionalProperties", True) is not False:
@@ -99,8 +99,8 @@ def _narrowed(old: Any, new: Any, where: str) -> Iterator[str]:
         yield f"{_sentence(where)} has another pattern now."
 
 
-def _given(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> Iterator[str]:
-    """What was answered must be answered still."""
+def _narrowed_outputs(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Describe outputs that were promised before and no longer are."""
     members = _members(new)
     for name in sorted(set(old.get("required", ())) - set(new.get("required", ()))):
         if name in members:
@@ -113,21 +113,21 @@ def _given(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> Iterat
         if isinstance(part, Mapping) and isinstance(now, Mapping):
             if gained := sorted(_types(now) - _types(part)):
                 yield f"{_sentence(name)} of {where} may be {' or '.join(gained)} now."
-            yield from _given(part, now, f"{name} of {where}")
+            yield from _narrowed_outputs(part, now, f"{name} of {where}")
 
 
 _ALL_TYPES = frozenset({"string", "number", "boolean", "array", "object", "null"})
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types a value may have; integer counts as number where both are taken."""
-    given = schema.get("type")
-    if given is None:
+    """Return the types a value may have; `number` includes `integer`."""
+    declared = schema.get("type")
+    if declared is None:
         return _ALL_TYPES | {"integer"}
-    named = frozenset([given] if isinstance(given, str) else given)
-    return named | {"integer"} if "number" in named else named
+    types = frozenset([declared] if isinstance(declared, str) else declared)
+    return types | {"integer"} if "number" in types else types
 
 
 def _members(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = schema.get("properties", {})
-    return found if isinstance(found, Mapping) else {}
+    properties = schema.get("properties", {})
+    return properties if isinstance(properties, Mapping) else {}

@@ -1,4 +1,4 @@
-"""For development: notices changed files of editable plugins and of the folder of YAML files, and loads them anew."""
+"""Development mode: detects changed files of editable plugins and YAML connectors, and reloads them."""
 
 import importlib
 import json
@@ -14,16 +14,16 @@ Stamp = dict[Path, tuple[int, int]]
 
 
 class Watch:
-    """Remembers how the files of connectors looked; not safe to ask from two threads at once."""
+    """Detects changes to connector files; not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen = self._look()
 
     def changed(self) -> Registry | None:
-        """The registry with what has changed loaded anew; None when nothing has.
+        """Return the registry with changed connectors reloaded; None when nothing has changed.
 
-        Classes of unchanged plugins stay the same ones; what was made from the old classes lives on until it is let go.
+        Classes of unchanged plugins are kept; existing instances of reloaded classes keep working until they are released.
         """
         now = self._look()
         if now == self._seen:
@@ -35,24 +35,24 @@ class Watch:
         return load_registry(folder=self._folder)
 
     def _look(self) -> dict[str, Stamp]:
-        """The files by the package they belong to; those of the folder under the empty name."""
-        found = {name: _stamp(folder.rglob("*.py")) for name, folder in _editable_packages()}
-        return {"": _stamp(self._folder.glob("*.yaml")), **found}
+        """Return the files by package; the YAML files have the empty name."""
+        stamps = {name: _stamp(folder.rglob("*.py")) for name, folder in _editable_packages()}
+        return {"": _stamp(self._folder.glob("*.yaml")), **stamps}
 
 
 def _stamp(files: Iterator[Path]) -> Stamp:
-    made: Stamp = {}
+    stamp: Stamp = {}
     for file in files:
         try:
             status = file.stat()
-        except FileNotFoundError:  # an editor replaces it just now: the next look sees it
+        except FileNotFoundError:  # an editor is replacing the file; the next check sees it
             continue
-        made[file] = (status.st_mtime_ns, status.st_size)
-    return made
+        stamp[file] = (status.st_mtime_ns, status.st_size)
+    return stamp
 
 
 def _editable_packages() -> Iterator[tuple[str, Path]]:
-    """Name and folder of every plugin's package that is installed to be edited where it lies (PEP 610)."""
+    """Yield the name and folder of every plugin package installed in editable mode (PEP 610)."""
     for point in entry_points(group=GROUP):
         name = point.module.partition(".")[0]
         if not _is_editable(point):
@@ -71,7 +71,7 @@ def _is_editable(point: EntryPoint) -> bool:
 
 
 def _forget(package: str, files: list[Path]) -> None:
-    """Have the next import read the files.  Compiled ones are told apart by whole seconds only, so they go."""
+    """Make the next import read the files again.  Bytecode files are deleted because their timestamps have whole seconds only."""
     for file in files:
         Path(cache_from_source(str(file))).unlink(missing_ok=True)
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:

@@ -1,4 +1,4 @@
-"""A new connector as a package that works at once: code, tests against a server of its own, README, pyproject.toml."""
+"""Generates the package of a new connector, ready to run: code, tests with a test server, README and pyproject.toml."""
 
 import keyword
 import re
@@ -18,14 +18,14 @@ _LONGEST = 40
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Where the package lies and what is in it, relative to that."""
+    """The package's folder and its files, relative to the folder."""
 
     folder: Path
     files: tuple[str, ...]
 
 
 def write_scaffold(name: str, parent: Path) -> Scaffold:
-    """Write the package of connector `name` into `parent`; AlreadyExists when its folder is there, nothing is overwritten."""
+    """Write the package of connector `name` into `parent`; AlreadyExists when its folder exists, nothing is overwritten."""
     if not _NAME.fullmatch(name) or "--" in name or len(name) > _LONGEST or keyword.iskeyword(name):
         raise ValidationFailed(
             Sentence(
@@ -69,7 +69,7 @@ print(json.dumps(declaration_of(getattr(importlib.import_module(module), name)),
 
 
 def write_package_declaration(folder: Path) -> None:
-    """Write `declaration.json` of the package in `folder`, read in a process of its own; NotFound when it is none."""
+    """Write `declaration.json` of the package in `folder`, imported in a separate process; NotFound when it is not a connector."""
     try:
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
         points = project["entry-points"]["appliance.connectors"]
@@ -112,7 +112,7 @@ packages = ["src/$package"]
 _README = """\
 # $distribution
 
-The connector `$name`: keeps items in $title.
+The connector `$name` stores items in $title.
 
 ```yaml
 connector: $name
@@ -127,10 +127,10 @@ settings:
 | `put_item` | writes an item under its id | idempotent |
 | `add_item` | adds an item | write |
 
-Tested against a server of the test on loopback: `gos connector test .`
+Tested against a test server on loopback: `gos connector test .`
 
-`declaration.json` holds what the last release promised, and the tests fail when something of it is gone. Until the first
-release, and with every release after it, write it anew: `gos connector declare .`
+`declaration.json` records the interface of the last release, and the tests fail on a breaking change. Update it before the
+first release and with every release after it: `gos connector declare .`
 """
 
 _INIT = '''\
@@ -218,12 +218,12 @@ class $class_name(Connector):
         headers = [
             ("Authorization", f"Bearer {self.settings['token']}"),
             ("Content-Type", "application/json"),
-            # The same for every repetition of one call: the other side can tell that it knows it already.
+            # Stays the same when a call is retried, so that the other side can deduplicate.
             ("Idempotency-Key", ctx.idempotency_key),
         ]
         content = b"" if body is None else json.dumps(body).encode()
         answer = ctx.http.send(HttpRequest(method, self.settings["base_url"].rstrip("/") + path, headers, content=content))
-        # What has reached the other side and failed there may have been done.
+        # A POST that reached the other side and failed there may have been performed.
         outcome = "unknown" if method == "POST" else "not_done"
         if answer.status in (401, 403):
             raise AuthError("$title does not accept the token.")
@@ -241,9 +241,9 @@ class $class_name(Connector):
 '''
 
 _STAND_IN = '''\
-"""$title as far as the connector knows it, for tests and for trying out; put the real one in its place where there is one.
+"""A stand-in for $title, for tests and local trials; use the real system instead where one is available.
 
-    python tests/stand_in.py [FILE]     prints its address, writes it into FILE too, and serves until it is ended
+    python tests/stand_in.py [FILE]     prints its URL, also writes it to FILE, and serves until it is stopped
 """
 
 import json
@@ -257,7 +257,7 @@ TOKEN = "secret-canary"
 
 
 def make_server():
-    """A server on loopback that knows one item and the token."""
+    """Start a server on loopback with one item; it accepts TOKEN."""
 
     def guarded(answer):
         def answered(request):
@@ -282,7 +282,7 @@ if __name__ == "__main__":
 '''
 
 _TESTS = '''\
-"""The contract suite and what is special to $title, against a server on loopback."""
+"""The contract suite and tests specific to $title, against a server on loopback."""
 
 from pathlib import Path
 
@@ -317,7 +317,7 @@ def ctx():
 
 class TestContract(Credentialed, Faulty, Compatible, ConnectorContract):
     connector = $class_name
-    # What the last release promised; `gos connector declare .` writes it anew for the next.
+    # The interface of the last release; `gos connector declare .` updates it for the next.
     declaration = Path(__file__).parents[1] / "declaration.json"
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""Names and addresses: what may be reached."""
+"""Host names and IP addresses: parsing, resolution, and the rules on which may be reached."""
 
 import lazy_loader
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# `is_global` of the standard library knows the IANA registry; these are what it calls global but must not be reached.
+# `is_global` of the standard library follows the IANA registry; these networks count as global but must not be reached.
 _NEVER = [
     ipaddress.ip_network(text)
     for text in (
@@ -18,7 +18,7 @@ _NEVER = [
         "100.64.0.0/10",  # carrier-grade NAT; 100.100.100.200 is a cloud's metadata service
         "198.18.0.0/15",  # benchmarks
         "240.0.0.0/4",  # reserved, and broadcast
-        "64:ff9b:1::/48",  # NAT64 for local use: what it reaches cannot be told from the address
+        "64:ff9b:1::/48",  # NAT64 for local use: the address does not reveal its IPv4 destination
         "2001::/23",  # Teredo and other protocol assignments
         "3fff::/20",  # documentation
     )
@@ -29,7 +29,7 @@ _HOST_NAME = re.compile(r"(?=.{1,253}\Z)([a-z0-9_]([a-z0-9_-]*[a-z0-9_])?\.)*[a-
 
 
 def parse_address(text: str) -> Address | None:
-    """The address a resolver gave or a URL holds, its zone left out; None when it is a name."""
+    """Parse an address from a resolver or a URL, ignoring its zone; None when the text is a name."""
     try:
         return ipaddress.ip_address(text.strip("[]").split("%")[0])
     except ValueError:
@@ -37,12 +37,12 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_host_name(text: str) -> bool:
-    """Whether the text can be the name of a host."""
+    """Return whether the text is a syntactically valid host name."""
     return _HOST_NAME.fullmatch(text) is not None
 
 
 def innermost(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for (mapped, 6to4, NAT64), else the address itself."""
+    """Return the IPv4 address embedded in an IPv6 address (mapped, 6to4, NAT64), otherwise the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -55,7 +55,7 @@ def innermost(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address lies on the public internet, seen through every way of writing an IPv4 address as IPv6."""
+    """Return whether the address is on the public internet; an IPv4 address embedded in IPv6 is judged as IPv4."""
     if isinstance(address, ipaddress.IPv6Address) and "%" in str(address):
         return False
     real = innermost(address)
@@ -68,14 +68,14 @@ def is_public(address: Address) -> bool:
 
 @dataclass(frozen=True)
 class AllowRule:
-    """One entry of the operator's list: a host name or a network, for one port or all."""
+    """One entry of the operator's list: a host name or a network, for one port or all ports."""
 
     host: str | None
     network: Network | None
     port: int | None
 
     def matches(self, host: str, address: Address, port: int) -> bool:
-        """Whether the rule opens `address`, to which `host` resolved, on `port`."""
+        """Return whether the rule allows `address`, to which `host` resolved, on `port`."""
         if self.port is not None and self.port != port:
             return False
         if self.host is not None:
@@ -85,7 +85,7 @@ class AllowRule:
 
 
 def parse_allow(entries: Iterable[str]) -> tuple[AllowRule, ...]:
-    """Rules of entries such as `10.0.0.0/8`, `127.0.0.1:8080`, `[fd00::1]:443`, `erp.internal:443`.
+    """Parse entries such as `10.0.0.0/8`, `127.0.0.1:8080`, `[fd00::1]:443` or `erp.internal:443`.
 
     ValueError names the entry that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""One name for each host, however it is written: case, trailing dots, IDNA, user information, forms of addresses, default ports."""
+"""Normalizes host names for comparison: case, trailing dots, IDNA, user information, notations of IP addresses."""
 
 import re
 import socket
@@ -9,12 +9,12 @@ import httpx
 from appliance.connectors.network.addresses import Address, innermost, parse_address
 
 _NUMBERS = re.compile(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}")
-"""How the C library lets an IPv4 address be written: in one to four parts, decimal, octal or hexadecimal."""
+"""The notations of an IPv4 address that the C library accepts: one to four parts, decimal, octal or hexadecimal."""
 
 
 @lru_cache(4096)
 def normal_host(text: str) -> str:
-    """`name` or `name:port` in the one form that rules compare; an IPv6 address keeps its brackets."""
+    """Normalize `name` or `name:port` to the form that rules compare; an IPv6 address has brackets."""
     text = text.strip().lower().rpartition("@")[2]
     if parse_address(text) is not None and ":" in text and not text.startswith("["):
         return _normal_name(text)
@@ -25,7 +25,7 @@ def normal_host(text: str) -> str:
 
 
 def normal_glob(glob: str) -> str:
-    """A pattern of hosts as it is compared with them; labels beside its stars are made ASCII like those of names."""
+    """Normalize a host pattern for comparison; labels without a wildcard are converted to ASCII like those of names."""
     if "*" not in glob:
         return normal_host(glob)
     labels = glob.lower().rstrip(".").split(".")
@@ -33,7 +33,7 @@ def normal_glob(glob: str) -> str:
 
 
 def without_port(host: str) -> str:
-    """The name of a normal host."""
+    """Return a normalized host without its port."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
 
@@ -57,7 +57,7 @@ def _as_number(name: str) -> Address | None:
 
 
 def _ascii(name: str) -> str:
-    """As the client that connects writes it."""
+    """Convert a name to ASCII (IDNA), as the HTTP client does; unchanged when it is invalid."""
     try:
         return httpx.URL(scheme="http", host=name).raw_host.decode("ascii").rstrip(".")
     except (httpx.InvalidURL, UnicodeError, ValueError):

@@ -1,4 +1,4 @@
-"""Name resolution in threads of its own, of which no tenant takes all: one with a silent name server waits for itself."""
+"""Name resolution in dedicated threads with a limit per tenant, so that one tenant's silent name server delays only itself."""
 
 import threading
 from collections import Counter
@@ -17,7 +17,7 @@ _owner: ContextVar[str] = ContextVar("resolving_for", default="")
 
 @contextmanager
 def resolving_for(owner: str) -> Iterator[None]:
-    """Names that this thread resolves in the block count for this owner: a tenant."""
+    """Count look-ups made by this thread within the block towards the limit of `owner`, a tenant."""
     token = _owner.set(owner)
     try:
         yield
@@ -26,7 +26,7 @@ def resolving_for(owner: str) -> Iterator[None]:
 
 
 class ResolverThreads:
-    """So many threads, so many of them for one owner; a look-up holds its thread until the system answers."""
+    """A pool of threads with a limit per owner; a look-up occupies its thread until the system's resolver returns."""
 
     def __init__(self, threads: int = THREADS, per_owner: int = PER_OWNER) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="egress-resolver")
@@ -35,7 +35,7 @@ class ResolverThreads:
         self._changed = threading.Condition()
 
     def resolve(self, resolver: Resolver, host: str, port: int, timeout: float | None) -> list[str]:
-        """The addresses of a name; TimeoutError when there are none in time, the waiting for a thread included."""
+        """Resolve a name; TimeoutError after `timeout` seconds, including the wait for a thread."""
         owner, began = _owner.get(), clock.monotonic()
         with self._changed:
             if not self._changed.wait_for(lambda: self._running[owner] < self._per_owner, timeout):
@@ -46,7 +46,7 @@ class ResolverThreads:
         try:
             return future.result(None if timeout is None else max(0.0, began + timeout - clock.monotonic()))
         finally:
-            future.cancel()  # has it not begun, it need not
+            future.cancel()  # a look-up that has not started is no longer needed
 
     def _leave(self, owner: str) -> None:
         with self._changed:
