@@ -52,10 +52,10 @@ class NoDocuments:
     """The `Documents` of a call without access to documents: every operation is a ConfigError."""
 
     def open(self, document_id: str) -> DocumentContent:
-        raise ConfigError(f"The document {document_id[:80]!r} cannot be read here: documents are for actions.")
+        raise ConfigError(f"The document {document_id[:80]!r} cannot be read here: documents are available only to actions.")
 
     def create(self, name: str, chunks: Iterable[bytes], content_type: str = "") -> str:
-        raise ConfigError(f"The document {name[:80]!r} cannot be made here: documents are for actions.")
+        raise ConfigError(f"The document {name[:80]!r} cannot be created here: documents are available only to actions.")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CallContext:
 
     def access_token(self, refused: str = "") -> str:
         if self.tokens is None:
-            raise ConfigError("There is no token: the integration's credentials are not of the kind oauth2.")
+            raise ConfigError("There is no token: the integration's credentials are not of kind oauth2.")
         return self.tokens.access_token(refused, self.deadline)
 
     def pause(self, seconds: float) -> bool:

@@ -82,7 +82,7 @@ class Egress:
                 context.load_verify_locations(self.ca_file)
             except OSError as error:
                 raise ConfigInvalid(Sentence(
-                    "egress.ca_file: %(ca_file)s holds no readable certificates (%(error)s)", ca_file=self.ca_file, error=error
+                    "egress.ca_file: %(ca_file)s contains no readable certificates (%(error)s)", ca_file=self.ca_file, error=error
                 )) from error
         return context
 
@@ -114,9 +114,9 @@ class Egress:
         try:
             return _resolvers.resolve(self.resolver, host, port, timeout)
         except TimeoutError as error:
-            raise TransientError(f"The name {host} did not resolve in time.") from error
+            raise TransientError(f"The name {host} was not resolved in time.") from error
         except (OSError, UnicodeError) as error:
-            raise TransientError(f"The name {host} does not resolve; check its spelling and the name server.") from error
+            raise TransientError(f"The name {host} does not resolve; check the spelling and the name server.") from error
 
     def dial(self, host: str, port: int, timeout: float) -> socket.socket:
         """Connect a TCP socket to an allowed address of `host`; `timeout` in seconds covers the connection and is set on it."""
@@ -127,7 +127,7 @@ class Egress:
                 return socket.create_connection((address, port), timeout=max(until - time.monotonic(), 0.001))
             except OSError as error:
                 failure = error
-        raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure
+        raise TransientError(f"{host}:{port} does not accept connections ({failure}).") from failure
 
 
 _resolvers = ResolverThreads()
@@ -187,7 +187,7 @@ class _PinnedBackend(httpcore.NetworkBackend):
                 return _DeadlineStream(self._backend.connect_tcp(address, port, _left(timeout), local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
-        raise TransientError(f"{host}:{port} accepts no connection ({failure}).") from failure
+        raise TransientError(f"{host}:{port} does not accept connections ({failure}).") from failure
 
     def connect_unix_socket(
         self,
@@ -195,7 +195,7 @@ class _PinnedBackend(httpcore.NetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        raise AddressNotAllowed("Unix sockets are not reachable for connectors.")
+        raise AddressNotAllowed("Connectors cannot use Unix sockets.")
 
 
 class EgressClient:
@@ -303,10 +303,10 @@ def _url(request: HttpRequest) -> httpx.URL:
         if request.params:
             url = url.copy_merge_params(list(request.params))
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise ConfigError(f"{request.url[:200]!r} is not an address: {error}") from error
+        raise ConfigError(f"{request.url[:200]!r} is not a valid URL: {error}") from error
     host = url.raw_host.decode("ascii")
     if url.scheme not in ("http", "https") or url.userinfo or not (is_host_name(host) or parse_address(host)):
-        raise ConfigError(f"{request.url[:200]!r} is not an http or https address without user information.")
+        raise ConfigError(f"{request.url[:200]!r} is not an http or https URL without user name and password.")
     return url
 
 
@@ -318,11 +318,11 @@ def _transport_errors(place: str) -> Iterator[None]:
     except httpcore.LocalProtocolError as error:
         raise ConfigError(f"The request to {place} cannot be sent: {error}") from error
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-        raise TransientError(f"{place} accepts no connection ({error}).") from error
+        raise TransientError(f"{place} does not accept connections ({error}).") from error
     except httpcore.TimeoutException as error:
         raise TransientError(f"{place} did not answer in time.", outcome=_outcome()) from error
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-        raise TransientError(f"{place} broke off the connection ({error}).", outcome=_outcome()) from error
+        raise TransientError(f"{place} closed the connection ({error}).", outcome=_outcome()) from error
 
 
 def _outcome() -> Outcome:
@@ -332,7 +332,7 @@ def _outcome() -> Outcome:
 def _decoded(answer: httpcore.Response, encoding: str, cap: int, place: str) -> Iterator[bytes]:
     """Yield the decompressed body in parts; SystemFailure when it exceeds `cap` bytes, TransientError after the deadline."""
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise SystemFailure(f"{place} answered in the unasked encoding {encoding[:40]!r}.", outcome="unknown")
+        raise SystemFailure(f"{place} responded in the unsupported encoding {encoding[:40]!r}.", outcome="unknown")
     inflater = zlib.decompressobj(wbits=31) if "gzip" in encoding else None
     left = cap
     for raw in answer.iter_stream():
@@ -340,12 +340,12 @@ def _decoded(answer: httpcore.Response, encoding: str, cap: int, place: str) -> 
         left -= len(part)
         if left < 0:
             raise SystemFailure(
-                f"{place} answered with more than {cap // 1024} KiB. Ask for less at once (pages, a filter).",
+                f"{place} responded with more than {cap // 1024} KiB. Request less data at once, with pages or a filter.",
                 outcome="unknown",
                 details={"status": answer.status},
             )
         if time.monotonic() > _deadline.get():
-            raise TransientError(f"{place} did not finish its answer in time.", outcome="unknown")
+            raise TransientError(f"{place} did not finish its response in time.", outcome="unknown")
         yield part
 
 
@@ -353,7 +353,7 @@ def _inflate(inflater: "zlib._Decompress", raw: bytes, most: int, place: str) ->
     try:
         return inflater.decompress(raw, most)
     except zlib.error as error:
-        raise SystemFailure(f"{place} sent an answer that does not decompress.", outcome="unknown") from error
+        raise SystemFailure(f"{place} sent a response that does not decompress.", outcome="unknown") from error
 
 
 def _redirect_target(request: HttpRequest, answer: HttpAnswer) -> httpx.URL | None:
@@ -363,7 +363,7 @@ def _redirect_target(request: HttpRequest, answer: HttpAnswer) -> httpx.URL | No
     try:
         return httpx.URL(answer.url).join(location)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise SystemFailure(f"{answer.url} redirects to something that is no address.", outcome="unknown") from error
+        raise SystemFailure(f"{answer.url} redirects to an invalid address.", outcome="unknown") from error
 
 
 def _redirected(request: HttpRequest, status: int, target: httpx.URL) -> HttpRequest:
@@ -378,7 +378,7 @@ def _redirected(request: HttpRequest, status: int, target: httpx.URL) -> HttpReq
     if _origin(source) != _origin(target):
         if method not in ("GET", "HEAD"):
             raise Rejected(Sentence(
-                "%(host)s sends this %(method)s on to %(host2)s: use that address directly.",
+                "%(host)s redirects this %(method)s to %(host2)s; use that address directly.",
                 host=source.host, method=method, host2=target.host,
             ))
         headers = [pair for pair in headers if pair[0].lower() in _HARMLESS_HEADERS]

@@ -43,7 +43,7 @@ class AllowedFolders:
             for name, parts in others:
                 if _nested(_parts(rule), parts):
                     raise ConfigInvalid(Sentence(
-                        "folders.allow: %(path)s and %(name)s lie within each other; choose folders apart",
+                        "folders.allow: %(path)s and %(name)s overlap; choose separate folders",
                         path=rule.path, name=name,
                     ))
         return cls(rules, quota)
@@ -52,12 +52,12 @@ class AllowedFolders:
         """Open the folder at an absolute path for one call; AddressNotAllowed unless it is within a folder open to the tenant."""
         folder = path.rstrip("/")
         if not path.startswith("/") or os.path.normpath(path) != folder or "\0" in path:
-            raise ConfigError("The folder is no plain absolute path; write it like /srv/exchange, without `..` and links.")
+            raise ConfigError("The folder must be a plain absolute path such as /srv/exchange, without `..`.")
         bases = [(rule.base(tenant), rule.read_only) for rule in self.rules]
         matches = [(base, read_only) for base, read_only in bases if folder == base or folder.startswith(f"{base}/")]
         if not matches:
             raise AddressNotAllowed(Sentence(
-                "The folder %(wanted)s may not be used from here. If it is meant, the operator adds it to folders.allow.",
+                "The folder %(wanted)s is not allowed. To allow it, the operator adds it to folders.allow.",
                 wanted=folder,
             ))
         base, read_only = max(matches, key=lambda pair: len(pair[0]))
@@ -83,11 +83,11 @@ def _parse(entry: str) -> FolderRule:
     parts = path.split("/")
     if not path.startswith("/") or len(path) < 2 or os.path.normpath(path) != path or "\0" in path:
         raise ConfigInvalid(Sentence(
-            "folders.allow: %(entry)s is no plain absolute folder; write /srv/exchange or /srv/exchange:ro", entry=repr(entry)
+            "folders.allow: %(entry)s is not an absolute folder path; write /srv/exchange or /srv/exchange:ro", entry=repr(entry)
         ))
     if any(("{" in part or "}" in part) and part != _TENANT for part in parts):
         raise ConfigInvalid(Sentence(
-            "folders.allow: %(entry)s holds braces; %(tenant)s may stand for a whole part: /srv/%(tenant)s/in",
+            "folders.allow: %(entry)s contains braces; %(tenant)s may only replace a whole path segment: /srv/%(tenant)s/in",
             entry=repr(entry), tenant=_TENANT,
         ))
     return FolderRule(path, read_only)

@@ -61,7 +61,7 @@ class Jail:
             descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
             try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Rejected(Sentence("%(path)s is no file.", path=repr(path)))
+                    raise Rejected(Sentence("%(path)s is not a file.", path=repr(path)))
                 return os.fdopen(descriptor, "rb")
             except BaseException:
                 os.close(descriptor)
@@ -70,7 +70,7 @@ class Jail:
     def write(self, path: str, parts: Iterable[bytes], draft: str) -> int:
         self._check_writable()
         if "/" in draft or draft in ("", ".", ".."):
-            raise ConfigError("The draft is no plain name.")
+            raise ConfigError("The draft must be a plain file name.")
         room = self._room()
         with _contract_errors(path), self._parent(path) as (folder, name):
             with suppress(FileNotFoundError):
@@ -93,7 +93,7 @@ class Jail:
                 size += len(part)
                 if room is not None and size > room:
                     raise Rejected(Sentence(
-                        "%(base)s may hold %(quota)s bytes and would hold more; delete something there, or ask the operator "
+                        "%(base)s would exceed its quota of %(quota)s bytes; delete files there, or ask the operator "
                         "to raise folders.quota_mb.",
                         base=self.base, quota=self.quota,
                     ))
@@ -143,12 +143,12 @@ class Jail:
             self._check_writable()
         info = self.stat(path)
         if info is None or info.kind != "file":
-            raise Rejected(Sentence("%(path)s is no file here; list its folder to see what is there.", path=repr(path)))
+            raise Rejected(Sentence("%(path)s is not a file; list its folder to see what it contains.", path=repr(path)))
         return "/".join(part for part in (self.base, self.inner, path) if part)
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise Rejected(Sentence("The operator allows only reading in %(base)s (folders.allow).", base=self.base))
+            raise Rejected(Sentence("%(base)s is read-only; the operator can change this in folders.allow.", base=self.base))
 
     def _room(self) -> int | None:
         """Return how many bytes may still be written, None for no limit.  Concurrent writes are not counted."""
@@ -161,7 +161,7 @@ class Jail:
                 count += len(names)
                 if count > _MOST_COUNTED:
                     raise Rejected(Sentence(
-                        "%(base)s holds more than %(most_counted)s files; move away what is done.",
+                        "%(base)s contains more than %(most_counted)s files; move or delete files that are no longer needed.",
                         base=self.base, most_counted=_MOST_COUNTED,
                     ))
                 for name in names:
@@ -171,7 +171,7 @@ class Jail:
 
     def _check_deadline(self) -> None:
         if time.monotonic() >= self.deadline:
-            raise TransientError(f"The machine did not finish with {self.base} in time.")
+            raise TransientError(f"The operation in {self.base} did not finish in time.")
 
     @contextmanager
     def _base(self) -> Iterator[int]:
@@ -208,7 +208,7 @@ class Jail:
 def _names(path: str) -> list[str]:
     names = path.split("/") if path else []
     if any(name in ("", ".", "..") or "\0" in name for name in names):
-        raise ConfigError(f"The path {path[:200]!r} is absolute or holds an empty name, `.` or `..`; write the path it means.")
+        raise ConfigError(f"The path {path[:200]!r} must be relative, without empty names, `.` and `..`.")
     return names
 
 
@@ -268,23 +268,23 @@ def _contract_errors(path: str) -> Iterator[None]:
 def _refusal(error: OSError, path: str) -> ConnectorError:
     name = repr(path) if path else "the integration's folder"
     if isinstance(error, FileNotFoundError):
-        return Rejected(Sentence("%(name)s is not there; list the folder above to see what is.", name=name))
+        return Rejected(Sentence("%(name)s does not exist; list the parent folder to see what it contains.", name=name))
     if isinstance(error, FileExistsError):
-        return Rejected(Sentence("%(name)s is there already; delete it first or choose another name.", name=name))
+        return Rejected(Sentence("%(name)s already exists; delete it first or choose another name.", name=name))
     if isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP:
         return Rejected(
-            Sentence("%(name)s leads through a link or through something that is no folder; neither is followed.", name=name)
+            Sentence("%(name)s leads through a symbolic link or something that is not a folder, which is not allowed.", name=name)
         )
     if isinstance(error, IsADirectoryError):
         return Rejected(Sentence("%(name)s is a folder.", name=name))
     if error.errno == errno.ENOTEMPTY:
-        return Rejected(Sentence("The folder %(name)s is not empty; delete what is in it first.", name=name))
+        return Rejected(Sentence("The folder %(name)s is not empty; delete its contents first.", name=name))
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return Rejected(Sentence(
-            "This machine does not let the appliance do this with %(name)s; check the rights of the user it runs as.", name=name
+            "The appliance has no permission for this on %(name)s; check the permissions of the user it runs as.", name=name
         ))
     if error.errno in _NO_ROOM:
-        return Rejected("This machine has no room left; delete something there.")
+        return Rejected("The disk is full; free some space.")
     if error.errno in (errno.ENAMETOOLONG, errno.EXDEV, errno.ENXIO, errno.EINVAL, errno.EILSEQ):
-        return Rejected(Sentence("This machine cannot do this with %(name)s (%(strerror)s).", name=name, strerror=error.strerror))
-    return TransientError(f"This machine failed with {name} ({error.strerror}).", outcome="unknown")
+        return Rejected(Sentence("This operation is not possible on %(name)s (%(strerror)s).", name=name, strerror=error.strerror))
+    return TransientError(f"The operation on {name} failed ({error.strerror}).", outcome="unknown")

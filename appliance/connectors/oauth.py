@@ -121,20 +121,21 @@ def _ask(http: Http, oauth: OAuth, form: Mapping[str, str]) -> TokenAnswer:
 def _read(answer: HttpAnswer, secrets_sent: list[str]) -> TokenAnswer:
     status = answer.status
     if status == 429:
-        raise RateLimited("The token address asks to wait (429).", retry_after=retry_after(answer), details={"status": status})
+        message = "The token endpoint limits the request rate (429)."
+        raise RateLimited(message, retry_after=retry_after(answer), details={"status": status})
     if status >= 500 or status == 408:
-        raise TransientError(f"The token address failed ({status}).", details={"status": status})
+        raise TransientError(f"The token endpoint failed ({status}).", details={"status": status})
     if 300 <= status < 400:
-        raise ConfigError(f"The token address points elsewhere ({status}); check token_url.", details={"status": status})
+        raise ConfigError(f"The token endpoint redirects ({status}); check token_url.", details={"status": status})
     body = _json_object(answer)
     if status >= 400 or ("error" in body and "access_token" not in body):
         raise _refusal(status, body, secrets_sent)
     token, kind = body.get("access_token"), str(body.get("token_type", "bearer"))
     # The errors below leave out the body because it may contain part of a token.
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise SystemFailure("The token address did not answer with an access token; check token_url.")
+        raise SystemFailure("The token endpoint did not return an access token; check token_url.")
     if kind.lower() != "bearer":
-        raise SystemFailure("The token address answered with a token that is no bearer token; another grant is needed.")
+        raise SystemFailure("The token endpoint returned a token of a type other than bearer, which is not supported.")
     refresh = body.get("refresh_token")
     refresh, identity = (value if isinstance(value, str) else "" for value in (refresh, body.get("id_token")))
     return TokenAnswer(token, refresh, _renew_in(body), str(body.get("scope", ""))[:2000], identity)
@@ -167,9 +168,9 @@ def _refusal(status: int, body: Mapping[str, Any], secrets_sent: list[str]) -> C
     if code == "invalid_grant":
         return GrantRefused("The provider no longer accepts the connection; connect again.", details=details)
     if code in ("invalid_client", "unauthorized_client") or not code:
-        message = f"The token address refuses the client ({status}); check client_id, client_secret and scope."
+        message = f"The token endpoint rejects the client ({status}); check client_id, client_secret and scope."
         return AuthError(message, details=details)
-    return AuthError(f"The token address gives no token ({code}); check scope and grant.", details=details)
+    return AuthError(f"The token endpoint issued no token ({code}); check scope and grant.", details=details)
 
 
 class ClientTokens:

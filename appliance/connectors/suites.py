@@ -67,7 +67,7 @@ class Unreachable:
     """An `Http` whose every connection fails."""
 
     def send(self, request: HttpRequest) -> HttpAnswer:
-        raise TransientError(f"{request.url.split('?')[0]} accepts no connection.")
+        raise TransientError(f"{request.url.split('?')[0]} does not accept connections.")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def test_a_queued_call_keeps_what_its_caller_may(world: World, files: Documents,
 
 def test_a_check_reaches_no_documents(world: World, executor: GovernedExecutor) -> None:
     integrations = executor._integrations
-    assert "documents are for actions" in integrations.test_integration(world.one, "copy").message
+    assert "documents are available only to actions" in integrations.test_integration(world.one, "copy").message
 
 
 def test_time_and_size_are_kept_to(world: World, files: Documents) -> None:

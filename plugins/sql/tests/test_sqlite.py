@@ -223,7 +223,7 @@ def test_a_folder_for_reading_only_is_not_written(root: Path) -> None:
     it = SqliteConnector(settings_of(root))
     with open_context(folders=[f"{root}:ro"]) as ctx:
         assert len(it.call("query", {"sql": "SELECT * FROM gos_sample"}, ctx)["rows"]) == 3
-        with pytest.raises(Rejected, match="only reading"):
+        with pytest.raises(Rejected, match="is read-only"):
             it.call("delete", {"table": "gos_sample", "where": {"id": 1}}, ctx)
 
 
