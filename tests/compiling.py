@@ -18,9 +18,9 @@ def compile_once() -> None:
     schema._compile_text = lru_cache(maxsize=_MOST)(COMPILE.__wrapped__)
     good: set[tuple[type, str]] = set()  # a connector that is loaded anew is another class
 
-    def check(found: registry.Installed, entry_name: str) -> None:
-        if (found.connector, entry_name) not in good:
-            CHECK(found, entry_name)
-            good.add((found.connector, entry_name))
+    def check(installed: registry.Installed, entry_name: str) -> None:
+        if (installed.connector, entry_name) not in good:
+            CHECK(installed, entry_name)
+            good.add((installed.connector, entry_name))
 
     registry.check_declaration = check

@@ -59,7 +59,7 @@ class _Loader(Composer, CParser, SafeConstructor, Resolver):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise _at(key.start_mark, "a key must be a text, not a list or mapping")
+                raise _at(key.start_mark, "a key must be a string, not a list or mapping")
             if key.value in seen:
                 raise _at(key.start_mark, f"the key {key.value!r} appears twice")
             seen.add(key.value)

@@ -183,7 +183,7 @@ def test_a_private_endpoint_is_reached_by_its_authority_and_one_of_two_marks_it(
         ({"bucket": "Not_one"}, "blobs.bucket"),
         ({"endpoint": "s3.example.com"}, "blobs.endpoint"),
         ({"endpoint": "https://ann:secret@s3.example.com"}, "blobs.endpoint"),
-        ({"secret_key": ""}, "belong together"),
+        ({"secret_key": ""}, "must be set together"),
         ({"ca_file": "/etc/ssl/ca.pem", "endpoint": "http://s3.example.com"}, "blobs.ca_file"),
     ],
 )

@@ -186,7 +186,7 @@ def test_what_cannot_be_written_in_any_case_is_in_the_log(database: Path, caplog
     with pytest.raises(RuntimeError, match="broken entry"):
         db.write(outer)
     assert committed(database) == []
-    assert "is lost" in caplog.text
+    assert "was lost" in caplog.text
     assert db.write(lambda: note("one")) == 1
 
 

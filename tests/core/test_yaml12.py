@@ -55,7 +55,7 @@ def test_words_stay_words(text: str, value: Any) -> None:
         ("a: !!python/object/apply:os.system [id]", 1, "not allowed"),
         ("a: !ref x", 1, "not allowed"),
         ("a: !!binary aGk=", 1, "not allowed"),
-        ("? [a, b]\n: c", 1, "plain text"),
+        ("? [a, b]\n: c", 1, "must be a string"),
         ("a: *nobody", 1, "undefined alias"),
         ("a: &a [*a]", 1, ""),
         ("a: &a {b: *a}", 1, ""),

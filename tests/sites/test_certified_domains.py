@@ -313,8 +313,8 @@ DIRECTORY = {"acme__directory": "https://ca.example.com/directory", "acme__agree
         ({"acme__directory": "https://ca.example.com/directory"}, "agree_terms"),
         ({**DIRECTORY, "server__tls": "off"}, "server.tls is off"),
         ({**DIRECTORY, "server__tls": "internal"}, "tls.http_port"),
-        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__eab_key_id": "kid"}, "belong together"),
-        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__own_hosts": True}, "wildcards"),
+        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__eab_key_id": "kid"}, "must be set together"),
+        ({**DIRECTORY, "server__tls": "internal", "tls__http_port": 80, "acme__own_hosts": True}, "wildcard certificates"),
         ({"tls__http_port": 80}, "tls.http_port"),
     ],
 )

@@ -126,7 +126,7 @@ def test_what_is_there_and_what_is_not(it: S3Connector, ctx: Context) -> None:
 def test_copies_and_moves(it: S3Connector, ctx: Context) -> None:
     for name in ("a ü", "b"):
         it.call("put", {"path": name, "text": name}, ctx)
-    with pytest.raises(Rejected, match="'b' is there already"):
+    with pytest.raises(Rejected, match="'b' already exists"):
         it.call("move", {"path": "a ü", "to": "b"}, ctx)
     for _ in range(2):
         it.call("copy", {"path": "a ü", "to": "b"}, ctx)

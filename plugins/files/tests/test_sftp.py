@@ -80,7 +80,7 @@ def test_what_is_there_and_what_is_not(place: Any, it: SftpConnector, ctx: Conte
 def test_a_move_never_goes_over_another_file(place: Any, it: SftpConnector, ctx: Context) -> None:
     place.give("a", "A")
     place.give("b", "B")
-    with pytest.raises(Rejected, match="'b' is there already"):
+    with pytest.raises(Rejected, match="'b' already exists"):
         it.call("move", {"path": "a", "to": "b"}, ctx)
     it.call("move", {"path": "a", "to": "c"}, ctx)
     assert {path.name: path.read_text() for path in place.root.iterdir()} == {"b": "B", "c": "A"}

@@ -105,7 +105,7 @@ def test_what_is_there_and_what_is_not(dav: Any, it: WebdavConnector, ctx: Conte
 def test_a_move_never_goes_over_another_file(dav: Any, it: WebdavConnector, ctx: Context) -> None:
     dav.give("a", "A")
     dav.give("b", "B")
-    with pytest.raises(Rejected, match="'b' is there already"):
+    with pytest.raises(Rejected, match="'b' already exists"):
         it.call("move", {"path": "a", "to": "b"}, ctx)
     it.call("move", {"path": "a", "to": "c d"}, ctx)
     assert {name: (dav.root / name).read_text() for name in names(dav)} == {"b": "B", "c d": "A"}

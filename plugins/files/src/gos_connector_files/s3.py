@@ -168,7 +168,7 @@ class S3Store(Store):
         if found.kind == "folder":
             key += "/"
             if [each for each in self._ask(key, 2).iter("Contents") if _key_of(each) != key]:
-                raise Rejected(f"The folder {path!r} is not empty; delete what is in it first.")
+                raise Rejected(f"The folder {path!r} is not empty; empty it first.")
         self._remove(key, path)
         return True
 

@@ -132,4 +132,4 @@ def too_full() -> Rejected:
 
 def in_the_way(path: str) -> Rejected:
     """The target of a move exists."""
-    return Rejected(f"{path!r} is there already; delete it first or choose another name.")
+    return Rejected(f"{path!r} already exists; delete it first or choose another name.")

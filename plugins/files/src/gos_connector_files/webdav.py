@@ -141,7 +141,7 @@ class WebdavStore(Store):
         if found is None:
             return False
         if len(found) > 1:  # a DELETE would take all that is in it
-            raise Rejected(f"The folder {path!r} is not empty; delete what is in it first.")
+            raise Rejected(f"The folder {path!r} is not empty; empty it first.")
         answer = self._send("DELETE", path + ("/" if found[0].kind == "folder" else ""), "unknown")
         if answer.status == 404:
             return False
