@@ -141,7 +141,7 @@ def test_only_what_is_empty_is_deleted_and_that_may_be_repeated(it: S3Connector,
         it.call("delete", {"path": "a"}, ctx)
     assert [it.call("delete", {"path": "a/b"}, ctx)["deleted"] for _ in range(2)] == [True, False]
     it.call("put", {"path": "file", "text": "x"}, ctx)
-    with pytest.raises(Rejected, match="there already"):
+    with pytest.raises(Rejected, match="already exists"):
         it.call("make_folder", {"path": "file"}, ctx)
     assert [it.call("delete", {"path": "file"}, ctx)["deleted"] for _ in range(2)] == [True, False]
 
